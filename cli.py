@@ -1,0 +1,447 @@
+"""The `retriever` command: parses, calls, prints; no logic of its own.
+
+Heavy imports stand inside the commands: `retriever --help` imports click and nothing else.
+"""
+
+import errno
+import sqlite3
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retriever.errors import RetrieverError
+
+if TYPE_CHECKING:
+    from retriever.retriever import Retriever
+
+INTERRUPTED = 130
+
+
+class Failure(click.ClickException):
+    """An error for people, with the exit code it asks for."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]
+
+
+class Cli(click.Group):
+    """Turns every foreseen error into a message and an exit code: 2 for misuse, 1 for failure."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except RetrieverError as error:
+            raise Failure(str(error), error.exit_code) from error
+        except sqlite3.DatabaseError as error:
+            raise Failure(_database_message(error), 1) from error
+        except BrokenPipeError:
+            sys.stderr.close()  # the reader of our output left; that is no error of ours
+            raise SystemExit(1) from None
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise Failure(_disk_full(error.filename), 1) from error
+            place = f"{error.filename}: " if error.filename else ""
+            raise Failure(f"{place}{error.strerror or error}", 1) from error
+        except KeyboardInterrupt:
+            click.echo("\nInterrupted. What was stored stays; the same command goes on from there.", err=True)
+            raise SystemExit(INTERRUPTED) from None
+
+
+def _database_message(error: sqlite3.DatabaseError) -> str:
+    text = str(error)
+    if "full" in text:
+        return _disk_full(None)
+    if "malformed" in text or "not a database" in text:
+        return f"the collection's database is damaged ({text}); look with: retriever verify --index DIR"
+    return f"SQLite: {text}"
+
+
+def _disk_full(path: str | None) -> str:
+    return (
+        f"the disk is full{f' ({path})' if path else ''}. What was stored stays; make room and run the same command "
+        "again, it goes on from there."
+    )
+
+
+def index_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--index",
+        "index",
+        type=click.Path(path_type=Path),
+        required=True,
+        envvar="RETRIEVER_INDEX",
+        help="Folder of the collection. [or: RETRIEVER_INDEX]",
+    )(command)
+
+
+def encoder_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--encoder", metavar="NAME|DIR", help="Where the collection's encoder lies now, if it has moved."
+    )(command)
+
+
+def device_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--device",
+        type=click.Choice(["auto", "cpu", "cuda"]),
+        default="auto",
+        show_default=True,
+        help="Where the encoder runs.",
+    )(command)
+
+
+def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(
+        [
+            click.argument("sources", nargs=-1, required=True, metavar="SOURCE..."),
+            click.option("--text-key", default="text", show_default=True, help="Key or column of the text."),
+            click.option("--title-key", default="title", show_default=True, help="Key or column of the title."),
+            click.option("--id-key", help="Key or column of the id.  [default: _id or id]"),
+            click.option("--lines", is_flag=True, help="Each line of a .txt file is a document of its own."),
+            click.option(
+                "--on-error",
+                type=click.Choice(["skip", "stop"]),
+                default="skip",
+                show_default=True,
+                help="What a line that cannot be read does.",
+            ),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+batch_size_option = click.option("--batch-size", type=int, default=32, show_default=True, help="Texts a batch.")
+transform_option = click.option(
+    "--transform",
+    metavar="SPEC",
+    help="none, center, standardize, whiten or flow; options follow a colon, as in whiten:dimension=256,gamma=0.5."
+    "  [default: the collection's, else flow]",
+)
+index_type_option = click.option(
+    "--index-type",
+    metavar="TYPE",
+    help="flat (exact), sq8, hnsw or any FAISS factory string.  [default: the collection's, else flat]",
+)
+
+
+@click.group(cls=Cli, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="flow-retriever", prog_name="retriever")
+def main() -> None:
+    r"""Search your own text by meaning, with any BERT and no labels.
+
+    \b
+    retriever index notes/ --index indexes/notes    makes a collection
+    retriever search --index indexes/notes          answers questions about it
+    """
+
+
+@main.command()
+@source_options
+@index_option
+@click.option(
+    "--encoder",
+    metavar="NAME|DIR",
+    help="Hugging Face name or folder of a BERT.  [default: the collection's, else all-MiniLM-L6-v2]",
+)
+@click.option(
+    "--pooling",
+    type=click.Choice(["mean", "cls", "first-last", "last2", "max"]),
+    help="How token vectors become one.  [default: the model's own, else first-last]",
+)
+@click.option("--max-length", type=int, help="Tokens a passage may have.  [default: the model's own]")
+@transform_option
+@index_type_option
+@batch_size_option
+@device_option
+@click.option("--prune", is_flag=True, help="Delete documents that the sources no longer have.")
+def index(
+    sources: tuple[str, ...],
+    text_key: str,
+    title_key: str,
+    id_key: str | None,
+    lines: bool,
+    index: Path,
+    prune: bool,
+    **options: Any,
+) -> None:
+    """Make a collection from text, or bring it up to date.
+
+    SOURCE is a .jsonl, .csv, .tsv, .parquet, .txt or .md file (or .gz of one), a folder of them, a BEIR folder,
+    or - for standard input. Only new and changed documents are embedded; interrupted, the same command goes on.
+    """
+    from retriever import display
+    from retriever.corpus import Corpus, Keys
+    from retriever.retriever import Retriever
+
+    corpus = Corpus(sources, keys=Keys(text_key, title_key, id_key), lines=lines)
+    began = time.monotonic()
+    with display.progress_bar() as progress:
+        retriever = Retriever.build(corpus, index, prune=prune, progress=progress, **options)
+    with retriever:
+        _show_built(retriever, index, time.monotonic() - began)
+
+
+def _show_built(retriever: "Retriever", index: Path, seconds: float) -> None:
+    from retriever import display
+
+    display.show_ingest(retriever.report)
+    info = retriever.info()
+    display.out.print(f"transform  {display.describe_transform(info['transform'])}", markup=False, soft_wrap=True)
+    for note in info["transform"].get("notes", []):
+        display.err.print(f"Warning: {note}", style="yellow", markup=False, soft_wrap=True)
+    display.out.print(
+        f"{display.plural(info['documents'], 'document')} in {display.plural(info['passages'], 'passage')}, "
+        f"{display.size(sum(info['bytes'].values()))}, {display.duration(seconds)}. "
+        f"Search them: retriever search --index {index}",
+        soft_wrap=True,
+    )
+
+
+@main.command()
+@source_options
+@index_option
+@encoder_option
+@device_option
+def add(
+    sources: tuple[str, ...],
+    text_key: str,
+    title_key: str,
+    id_key: str | None,
+    lines: bool,
+    on_error: Any,
+    index: Path,
+    encoder: str | None,
+    device: str,
+) -> None:
+    """Add documents to a collection; a search finds them at once."""
+    from retriever import display
+    from retriever.corpus import Corpus, Keys
+    from retriever.retriever import Retriever
+
+    corpus = Corpus(sources, keys=Keys(text_key, title_key, id_key), lines=lines)
+    with (
+        display.progress_bar() as progress,
+        Retriever.open(index, encoder=encoder, device=device, progress=progress) as retriever,
+    ):
+        report = retriever.add(corpus, on_error=on_error)
+    display.show_ingest(report)
+
+
+@main.command()
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@index_option
+def delete(ids: tuple[str, ...], index: Path) -> None:
+    """Delete documents by id."""
+    from retriever import display
+    from retriever.retriever import Retriever
+
+    with Retriever.open(index) as retriever:
+        deleted = retriever.delete(ids)
+        missing = [i for i in dict.fromkeys(ids) if i not in deleted]
+        left = len(retriever)
+    display.out.print(f"Deleted {display.plural(len(deleted), 'document')}; {left:,} left.")
+    if missing:
+        raise Failure(f"not there: {', '.join(missing)}", 1)
+
+
+@main.command()
+@click.argument("query", required=False)
+@index_option
+@click.option("-k", type=int, default=10, show_default=True, help="How many hits.")
+@click.option("--min-score", type=float, help="Leave out hits with a lower cosine.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a hit and line.")
+@click.option(
+    "--queries",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Answer every query of a .jsonl, .csv, .tsv or .txt file.",
+)
+@click.option("--trec", type=click.Path(path_type=Path), help="With --queries: write a TREC run file.")
+@encoder_option
+@device_option
+def search(
+    query: str | None,
+    index: Path,
+    k: int,
+    min_score: float | None,
+    as_json: bool,
+    queries: Path | None,
+    trec: Path | None,
+    encoder: str | None,
+    device: str,
+) -> None:
+    """Answer a query, a file of queries, or, with neither, whatever you type at a prompt."""
+    from retriever.retriever import Retriever
+
+    if query is not None and queries is not None:
+        raise click.UsageError("give a query or --queries, not both.")
+    if trec is not None and queries is None:
+        raise click.UsageError("--trec goes with --queries.")
+    if k < 1:
+        raise click.BadParameter(f"must be at least 1, not {k}.", param_hint="-k")
+    with Retriever.open(index, encoder=encoder, device=device) as retriever:
+        if queries is not None:
+            _answer_file(retriever, queries, trec, k, min_score, as_json)
+        elif query is not None:
+            _answer_one(retriever, query, k, min_score, as_json)
+        else:
+            from retriever.prompt import Prompt
+
+            Prompt(retriever, k, min_score).run()
+
+
+def _answer_one(retriever: "Retriever", query: str, k: int, min_score: float | None, as_json: bool) -> None:
+    from retriever import display
+
+    hits = retriever.search(query, k, min_score=min_score, highlight=True)
+    if as_json:
+        for hit in hits:
+            _echo_json({"query": query, **hit.to_json()})
+    else:
+        display.show_hits(hits)
+    if k > len(retriever):
+        display.err.print(f"The collection has only {display.plural(len(retriever), 'document')}.")
+
+
+def _answer_file(
+    retriever: "Retriever", queries: Path, trec: Path | None, k: int, min_score: float | None, as_json: bool
+) -> None:
+    from contextlib import ExitStack
+
+    from retriever import display
+    from retriever.queries import in_batches, read_queries, write_run
+
+    answered = 0
+    with ExitStack() as stack:
+        run = stack.enter_context(trec.open("w", encoding="utf-8")) if trec else None
+        for batch in in_batches(read_queries(queries)):
+            results = retriever.search_many([query.text for query in batch], k, min_score=min_score)
+            for query, hits in zip(batch, results, strict=True):
+                answered += 1
+                if run:
+                    write_run(run, query.id, hits)
+                if as_json:
+                    for hit in hits:
+                        _echo_json({"query_id": query.id, "query": query.text, **hit.to_json()})
+                elif not run:
+                    display.out.print(f"\n{query.id}: {query.text}", style="bold", markup=False)
+                    display.show_hits(hits)
+    if trec:
+        display.err.print(f"{display.plural(answered, 'query')} answered, run written to {trec}.")
+
+
+def _echo_json(value: Any) -> None:
+    import json
+
+    click.echo(json.dumps(value, ensure_ascii=False))
+
+
+@main.command()
+@index_option
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def info(index: Path, as_json: bool) -> None:
+    """Show what a collection holds and what made it."""
+    from retriever import display
+    from retriever.retriever import Retriever
+
+    with Retriever.open(index) as retriever:
+        found = retriever.info()
+    if as_json:
+        _echo_json(found)
+    else:
+        display.show_info(found)
+
+
+@main.command()
+@index_option
+@transform_option
+@index_type_option
+@encoder_option
+@device_option
+def rebuild(index: Path, transform: str | None, index_type: str | None, encoder: str | None, device: str) -> None:
+    """Fit the transform and build the index again from the stored vectors; nothing is embedded."""
+    from retriever import display
+    from retriever.retriever import Retriever
+
+    with (
+        display.progress_bar() as progress,
+        Retriever.open(index, encoder=encoder, device=device, progress=progress) as retriever,
+    ):
+        retriever.rebuild(transform=transform, index_type=index_type)
+        found = retriever.info()
+    display.show_info(found)
+
+
+@main.command()
+@click.argument("target", type=click.Path(path_type=Path))
+@index_option
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["parquet", "npy"]),
+    default="parquet",
+    show_default=True,
+    help="parquet: one file. npy: a folder with passages.jsonl, raw.npy and vectors.npy.",
+)
+def export(target: Path, index: Path, format_: Any) -> None:
+    """Write documents and vectors, raw and transformed, to TARGET."""
+    from retriever import display
+    from retriever.retriever import Retriever
+
+    with display.progress_bar() as progress, Retriever.open(index, progress=progress) as retriever:
+        files = retriever.export(target, format_)
+    for file in files:
+        display.out.print(f"{file}  {display.size(file.stat().st_size)}", markup=False)
+
+
+@main.command()
+@index_option
+@click.option("--repair", is_flag=True, help="Make what is derived again; put what is damaged aside.")
+def verify(index: Path, repair: bool) -> None:
+    """Check every hash and every row of a collection."""
+    from retriever import display
+    from retriever.retriever import Retriever
+
+    with display.progress_bar() as progress, Retriever.open(index, progress=progress) as retriever:
+        report = retriever.verify(repair=repair)
+    display.show_verify(report)
+    if not report.clean and not repair:
+        raise Failure(f"put it right with: retriever verify --repair --index {index}", 1)
+
+
+@main.command()
+@click.option(
+    "--index",
+    "index",
+    type=click.Path(path_type=Path),
+    default=Path("indexes/demo"),
+    show_default=True,
+    help="Folder of the demo's collection.",
+)
+@device_option
+def demo(index: Path, device: str) -> None:
+    """Index Python's own documentation and ask it a few questions."""
+    from retriever import display
+    from retriever.demo import QUESTIONS, stdlib_documents
+    from retriever.retriever import Retriever
+
+    display.out.print("Indexing the documentation of Python's standard library…")
+    documents = list(stdlib_documents())
+    began = time.monotonic()
+    with display.progress_bar() as progress:
+        retriever = Retriever.build(documents, index, max_length=128, device=device, progress=progress)
+    with retriever:
+        _show_built(retriever, index, time.monotonic() - began)
+        for question, hits in zip(QUESTIONS, retriever.search_many(QUESTIONS, 3, highlight=True), strict=True):
+            display.out.print(f"\n{question}", style="bold green")
+            display.show_hits(hits)
+    display.out.print(f"\nGo on with: retriever search --index {index}", style="bold")
+
+
+if __name__ == "__main__":
+    main()

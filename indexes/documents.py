@@ -1,0 +1,303 @@
+"""The SQLite side of a collection: documents, their passages and the raw vector of every distinct text.
+
+SQLite is the only truth; everything FAISS holds can be made again from here. Every method that writes is one
+transaction, and with WAL and full sync what it wrote is on disk when it returns.
+"""
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlite_utils import Database
+
+from indexes.content import metadata_text
+from indexes.errors import Damaged, NotACollection
+from indexes.schema import migrations
+
+VECTOR_TYPE = np.dtype("<f2")
+# SQLite allows far more, but one statement of this many placeholders already runs at full speed.
+PLACEHOLDERS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRow:
+    """A document as it is stored, with the offsets of its passages and the hash of each passage's encoded text."""
+
+    id: str
+    title: str
+    text: str
+    metadata: dict[str, Any]
+    content_hash: bytes
+    source: str
+    passages: Sequence[tuple[int, int, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class PassageRow:
+    """One passage of a stored document, with the vector that stands for it."""
+
+    document: int
+    position: int
+    start: int
+    end: int
+    vector: int
+
+
+def checksum(blob: bytes) -> int:
+    return zlib.crc32(blob)
+
+
+class DocumentStore:
+    """The tables of one collection. Writers hold the collection's lock; any number of readers may be open."""
+
+    def __init__(self, path: Path, *, create: bool = False) -> None:
+        self.path = path
+        if not create and not path.is_file():
+            raise NotACollection(f"{path.parent} holds no collection (no {path.name} in it).")
+        try:
+            connection = sqlite3.connect(path, timeout=60)
+            self.db = Database(connection)
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA foreign_keys=ON")
+            self._check_version(create)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError) and not _is_malformed(error):
+                raise
+            raise Damaged(f"{path} is not a readable SQLite database: {error}.") from error
+
+    def _check_version(self, create: bool) -> None:
+        known = {migration.name for migration in migrations._migrations}
+        applied = {migration.name for migration in migrations.applied(self.db)}
+        if newer := sorted(applied - known):
+            raise NotACollection(
+                f"{self.path.parent} was made by a newer version of retriever (it has {', '.join(newer)}); "
+                "upgrade with: pip install --upgrade flow-retriever"
+            )
+        if not applied and not create:
+            raise NotACollection(f"{self.path.parent} holds no collection: {self.path.name} has no such tables.")
+        if known - applied:
+            migrations.apply(self.db)
+
+    def close(self) -> None:
+        self.db.conn.close()
+
+    @property
+    def data_version(self) -> tuple[int, int]:
+        """Changes whenever another connection, or this one, has committed a change."""
+        row = self.db.conn.execute("PRAGMA data_version").fetchone()
+        return int(row[0]), self.db.conn.total_changes
+
+    # ---- settings ----------------------------------------------------------------------------------------
+
+    def setting(self, key: str) -> Any:
+        row = self.db.conn.execute("SELECT value FROM settings WHERE key = ?", [key]).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def set_settings(self, values: dict[str, Any]) -> None:
+        with self.db.atomic():
+            self.db.conn.executemany(
+                "INSERT INTO settings VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                [(key, json.dumps(value, sort_keys=True)) for key, value in values.items()],
+            )
+
+    # ---- what is there -----------------------------------------------------------------------------------
+
+    def count(self, table: str) -> int:
+        if table not in {"documents", "passages", "vectors", "unused", "quarantine"}:
+            raise ValueError(f"no table {table}")
+        return int(self.db[table].count)
+
+    def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
+        """The stored content hash of each of these documents that exists."""
+        return dict(self._select_in("SELECT id, content_hash FROM documents WHERE id IN ({})", ids))
+
+    def vectors_of_texts(self, hashes: Sequence[bytes]) -> dict[bytes, int]:
+        """The vector number of each of these text hashes that was embedded before."""
+        return dict(self._select_in("SELECT text_hash, id FROM vectors WHERE text_hash IN ({})", hashes))
+
+    def passages_of_vectors(self, vectors: Sequence[int]) -> dict[int, list[PassageRow]]:
+        """Every live passage that each vector stands for, in the order of the documents' arrival."""
+        found: dict[int, list[PassageRow]] = {}
+        for row in self._select_in(
+            'SELECT document, position, start, "end", vector FROM passages WHERE vector IN ({})'
+            " ORDER BY document, position",
+            vectors,
+        ):
+            found.setdefault(row[4], []).append(PassageRow(*row))
+        return found
+
+    def documents(self, numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """The stored fields of these documents."""
+        rows = self._select_in(
+            "SELECT number, id, title, text, metadata FROM documents WHERE number IN ({})", numbers
+        )
+        return {
+            number: {"id": id_, "title": title, "text": text, "metadata": json.loads(metadata)}
+            for number, id_, title, text, metadata in rows
+        }
+
+    def document_number(self, id_: str) -> int | None:
+        row = self.db.conn.execute("SELECT number FROM documents WHERE id = ?", [id_]).fetchone()
+        return None if row is None else int(row[0])
+
+    def passages_of_document(self, number: int) -> list[PassageRow]:
+        rows = self.db.conn.execute(
+            'SELECT document, position, start, "end", vector FROM passages WHERE document = ? ORDER BY position',
+            [number],
+        )
+        return [PassageRow(*row) for row in rows]
+
+    def each_document(self) -> Iterator[dict[str, Any]]:
+        """Every document with its passages, in the order of arrival, without holding them all."""
+        rows = self.db.conn.execute(
+            "SELECT number, id, title, text, metadata, content_hash, source FROM documents ORDER BY number"
+        )
+        for number, id_, title, text, metadata, content_hash, source in rows:
+            yield {
+                "number": number,
+                "id": id_,
+                "title": title,
+                "text": text,
+                "metadata": metadata,
+                "content_hash": content_hash,
+                "source": source,
+            }
+
+    # ---- vectors -----------------------------------------------------------------------------------------
+
+    def vectors(self, numbers: Sequence[int], dimension: int) -> NDArray[np.float32]:
+        """The raw vectors with these numbers, in that order."""
+        blobs = dict(self._select_in("SELECT id, vector FROM vectors WHERE id IN ({})", numbers))
+        missing = [n for n in numbers if n not in blobs]
+        if missing:
+            raise Damaged(f"{self.path} has no vector {missing[0]}; run: retriever verify --repair")
+        return _matrix([blobs[n] for n in numbers], dimension)
+
+    def each_vector(
+        self, dimension: int, *, after: int = 0, last: int | None = None, used_only: bool = False, rows: int = 8192
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """All vectors numbered after `after` up to `last`, rising, in blocks: (numbers, raw float32 rows)."""
+        where = "id > ? AND id <= ?" + (" AND id NOT IN (SELECT vector FROM unused)" if used_only else "")
+        query = f"SELECT id, vector FROM vectors WHERE {where} ORDER BY id LIMIT ?"  # noqa: S608 - constant text
+        upto = self.last_vector() if last is None else last
+        while block := self.db.conn.execute(query, [after, upto, rows]).fetchall():
+            after = block[-1][0]
+            yield np.array([number for number, _ in block], np.int64), _matrix([b for _, b in block], dimension)
+
+    def last_vector(self) -> int:
+        return int(self.db.conn.execute("SELECT coalesce(max(id), 0) FROM vectors").fetchone()[0])
+
+    def count_vectors(self, last: int) -> int:
+        return int(self.db.conn.execute("SELECT count(*) FROM vectors WHERE id <= ?", [last]).fetchone()[0])
+
+    def count_used_after(self, last: int) -> int:
+        """How many vectors that a passage points to are newer than `last`."""
+        query = "SELECT count(*) FROM vectors WHERE id > ? AND id NOT IN (SELECT vector FROM unused)"
+        return int(self.db.conn.execute(query, [last]).fetchone()[0])
+
+    def unused_vectors(self, last: int) -> NDArray[np.int64]:
+        """The vectors up to `last` that no passage points to any more."""
+        rows = self.db.conn.execute("SELECT vector FROM unused WHERE vector <= ? ORDER BY vector", [last])
+        return np.array([row[0] for row in rows], np.int64)
+
+    # ---- writing -----------------------------------------------------------------------------------------
+
+    def add_vectors(self, hashes: Sequence[bytes], vectors: NDArray[np.floating[Any]]) -> None:
+        """Store one raw vector a text, before any document points to it, so that no embedding is lost."""
+        blobs = [row.tobytes() for row in np.ascontiguousarray(vectors, dtype=VECTOR_TYPE)]
+        with self.db.atomic():
+            self.db.conn.executemany(
+                "INSERT OR IGNORE INTO vectors (text_hash, vector, checksum) VALUES (?, ?, ?)",
+                [(h, blob, checksum(blob)) for h, blob in zip(hashes, blobs, strict=True)],
+            )
+
+    def put_documents(self, documents: Iterable[DocumentRow]) -> None:
+        """Add or replace documents whose texts all have vectors: all of them or, on any error, none."""
+        with self.db.atomic():
+            for document in documents:
+                vectors = self.vectors_of_texts([text_hash for _, _, text_hash in document.passages])
+                row = self.db.conn.execute(
+                    "INSERT INTO documents (id, title, text, metadata, content_hash, source)"
+                    " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET title = excluded.title,"
+                    " text = excluded.text, metadata = excluded.metadata,"
+                    " content_hash = excluded.content_hash, source = excluded.source RETURNING number",
+                    [
+                        document.id,
+                        document.title,
+                        document.text,
+                        metadata_text(document.metadata),
+                        document.content_hash,
+                        document.source,
+                    ],
+                ).fetchone()
+                self.db.conn.execute("DELETE FROM passages WHERE document = ?", [row[0]])
+                self.db.conn.executemany(
+                    "INSERT INTO passages VALUES (?, ?, ?, ?, ?)",
+                    [
+                        (row[0], position, start, end, vectors[text_hash])
+                        for position, (start, end, text_hash) in enumerate(document.passages)
+                    ],
+                )
+
+    def delete_documents(self, ids: Sequence[str]) -> list[str]:
+        """Delete these documents; returns the ids that were there."""
+        with self.db.atomic():
+            there = list(self.content_hashes(ids))
+            self.db.conn.executemany("DELETE FROM documents WHERE id = ?", [[i] for i in there])
+        return there
+
+    def drop_unused_vectors(self) -> int:
+        """Forget the vectors that nothing points to; only a rebuild of the index may follow."""
+        with self.db.atomic():
+            return int(
+                self.db.conn.execute("DELETE FROM vectors WHERE id IN (SELECT vector FROM unused)").rowcount
+            )
+
+    # ---- ids met in one run ------------------------------------------------------------------------------
+
+    def start_run(self) -> None:
+        """Begin to note the ids met while a source is read (in a temporary table, so memory stays flat)."""
+        with self.db.atomic():
+            self.db.conn.execute("CREATE TEMP TABLE IF NOT EXISTS met (id TEXT PRIMARY KEY) WITHOUT ROWID")
+            self.db.conn.execute("DELETE FROM met")
+
+    def met_before(self, ids: Sequence[str]) -> set[str]:
+        """Which of these ids this run has met already; notes them all."""
+        with self.db.atomic():
+            before = {row[0] for row in self._select_in("SELECT id FROM met WHERE id IN ({})", ids)}
+            self.db.conn.executemany("INSERT OR IGNORE INTO met VALUES (?)", [[i] for i in ids])
+        return before
+
+    def delete_not_met(self) -> int:
+        """Delete every document that this run has not met."""
+        with self.db.atomic():
+            return int(
+                self.db.conn.execute("DELETE FROM documents WHERE id NOT IN (SELECT id FROM met)").rowcount
+            )
+
+    def _select_in(self, query: str, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        for i in range(0, len(values), PLACEHOLDERS):
+            some = values[i : i + PLACEHOLDERS]
+            yield from self.db.conn.execute(query.format(",".join("?" * len(some))), list(some)).fetchall()
+
+
+def _matrix(blobs: Sequence[bytes], dimension: int) -> NDArray[np.float32]:
+    width = dimension * VECTOR_TYPE.itemsize
+    if any(len(blob) != width for blob in blobs):
+        raise Damaged(
+            f"a stored vector has the wrong size (expected {dimension} dimensions); run: retriever verify --repair"
+        )
+    return np.frombuffer(b"".join(blobs), VECTOR_TYPE).reshape(len(blobs), dimension).astype(np.float32)
+
+
+def _is_malformed(error: sqlite3.Error) -> bool:
+    return "malformed" in str(error) or "not a database" in str(error)
+
+

@@ -1,0 +1,32 @@
+"""The errors people see: each says what is wrong, where, and what to do.
+
+`exit_code` is what the command line returns: 2 when the request itself was wrong, 1 when a right request failed.
+"""
+
+
+class RetrieverError(Exception):
+    """Base of every error this project raises on purpose; its message is written for people."""
+
+    exit_code = 1
+
+
+class Misuse(RetrieverError):
+    """The request cannot be carried out as given: a wrong option, path or value."""
+
+    exit_code = 2
+
+
+class NotACollection(Misuse):
+    """The folder holds no collection, or one this version cannot read."""
+
+
+class Locked(RetrieverError):
+    """Another process is writing to the collection."""
+
+
+class Damaged(RetrieverError):
+    """A file or row of the collection is not what was stored."""
+
+
+class Mismatch(RetrieverError):
+    """Two things that must belong together do not: encoder, transform, index or table."""

@@ -1,0 +1,125 @@
+"""One generation: a folder with a FAISS index, the transform that made its vectors, and a manifest over both.
+
+A generation is written aside, synced, renamed into place, and never changed afterwards. The manifest names
+every file with its SHA-256, and SQLite keeps the SHA-256 of the manifest: no file can change unnoticed.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from indexes.errors import Damaged
+from indexes.vectors import VectorIndex
+
+MANIFEST = "manifest.json"
+INDEX_FILE = "vectors.faiss"
+NUMBERS_FILE = "numbers.npy"
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A published generation: where it lies and what its manifest says."""
+
+    number: int
+    folder: Path
+    manifest: dict[str, Any]
+
+    @property
+    def last_vector(self) -> int:
+        return int(self.manifest["last_sequence"])
+
+    @property
+    def count(self) -> int:
+        return int(self.manifest["count"])
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write(
+    aside: Path, index: VectorIndex, write_extra: Callable[[Path], list[str]], facts: dict[str, Any]
+) -> tuple[str, list[str]]:
+    """Write a generation into the new folder `aside` and sync it.
+
+    `write_extra` adds the transform's files and returns their names. Returns the manifest's SHA-256 and the
+    names of the extra files.
+    """
+    if aside.exists():
+        shutil.rmtree(aside)
+    aside.mkdir(parents=True)
+    index.save(aside / INDEX_FILE, aside / NUMBERS_FILE)
+    extra = write_extra(aside)
+    files = {
+        name: {"sha256": file_sha256(aside / name), "bytes": (aside / name).stat().st_size}
+        for name in sorted([INDEX_FILE, NUMBERS_FILE, *extra])
+    }
+    manifest = {
+        **facts,
+        "count": len(index),
+        "files": files,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    (aside / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    for path in aside.iterdir():
+        sync(path)
+    sync(aside)
+    return file_sha256(aside / MANIFEST), extra
+
+
+def read(number: int, folder: Path, manifest_sha256: str) -> Generation:
+    """The generation in `folder`, its manifest checked against the hash that SQLite keeps."""
+    path = folder / MANIFEST
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise Damaged(f"{path} is missing; run: retriever verify --repair --index {_collection(folder)}") from None
+    if hashlib.sha256(data).hexdigest() != manifest_sha256:
+        raise Damaged(f"{path} was changed; run: retriever verify --repair --index {_collection(folder)}")
+    return Generation(number, folder, json.loads(data))
+
+
+def problems(generation: Generation) -> list[str]:
+    """What is wrong with the files of a generation, by size and SHA-256; empty when all is well."""
+    found = []
+    for name, expected in generation.manifest["files"].items():
+        path = generation.folder / name
+        if not path.is_file():
+            found.append(f"{path} is missing")
+        elif path.stat().st_size != expected["bytes"]:
+            found.append(f"{path} has {path.stat().st_size:,} bytes, its manifest says {expected['bytes']:,}")
+        elif file_sha256(path) != expected["sha256"]:
+            found.append(f"{path} is damaged: its SHA-256 is not the manifest's")
+    return found
+
+
+def load_index(generation: Generation) -> VectorIndex:
+    """The FAISS index of a generation, after every file of it has been checked."""
+    if found := problems(generation):
+        raise Damaged(f"{found[0]}; run: retriever verify --repair --index {_collection(generation.folder)}")
+    index = VectorIndex.load(generation.folder / INDEX_FILE, generation.folder / NUMBERS_FILE)
+    if len(index) != generation.count:
+        raise Damaged(
+            f"{generation.folder} holds {len(index):,} vectors, its manifest says {generation.count:,}."
+        )
+    return index
+
+
+def sync(path: Path) -> None:
+    """Force a file or folder to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _collection(folder: Path) -> Path:
+    return folder.parent.parent

@@ -1,0 +1,93 @@
+"""The SQLite schema of a collection, as numbered migrations that are never edited once released.
+
+A vector belongs to a text, not to a document: the same text under two ids is one row of `vectors` with two
+rows of `passages`. `vectors.id` only ever rises (AUTOINCREMENT), so it serves as the sequence number that
+tells what a generation of the FAISS index already holds. The triggers keep `unused`, the vectors that no
+passage points to, true inside SQLite itself, whatever happens to the process.
+"""
+
+from sqlite_utils import Database
+from sqlite_utils.migrations import Migrations
+
+migrations = Migrations("retriever")
+
+INITIAL = """
+CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+
+CREATE TABLE documents (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    title TEXT NOT NULL,
+    text TEXT NOT NULL,
+    metadata TEXT NOT NULL,
+    content_hash BLOB NOT NULL,
+    source TEXT NOT NULL
+);
+
+CREATE TABLE vectors (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    text_hash BLOB NOT NULL UNIQUE,
+    vector BLOB NOT NULL,
+    checksum INTEGER NOT NULL
+);
+
+CREATE TABLE passages (
+    document INTEGER NOT NULL REFERENCES documents(number) ON DELETE CASCADE,
+    position INTEGER NOT NULL,
+    start INTEGER NOT NULL,
+    "end" INTEGER NOT NULL,
+    vector INTEGER NOT NULL REFERENCES vectors(id),
+    PRIMARY KEY (document, position)
+) WITHOUT ROWID;
+CREATE INDEX passages_by_vector ON passages(vector);
+
+CREATE TABLE unused (vector INTEGER PRIMARY KEY REFERENCES vectors(id) ON DELETE CASCADE);
+CREATE TRIGGER vector_arrives AFTER INSERT ON vectors BEGIN
+    INSERT OR IGNORE INTO unused VALUES (NEW.id);
+END;
+CREATE TRIGGER passage_arrives AFTER INSERT ON passages BEGIN
+    DELETE FROM unused WHERE vector = NEW.vector;
+END;
+CREATE TRIGGER passage_leaves AFTER DELETE ON passages
+WHEN NOT EXISTS (SELECT 1 FROM passages WHERE vector = OLD.vector) BEGIN
+    INSERT OR IGNORE INTO unused VALUES (OLD.vector);
+END;
+
+CREATE TABLE generations (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    folder TEXT NOT NULL,
+    manifest_sha256 TEXT NOT NULL,
+    published_at TEXT NOT NULL
+);
+CREATE TABLE generation_files (
+    generation INTEGER NOT NULL REFERENCES generations(number) ON DELETE CASCADE,
+    name TEXT NOT NULL,
+    bytes BLOB NOT NULL,
+    PRIMARY KEY (generation, name)
+);
+
+CREATE TABLE quarantine (
+    number INTEGER PRIMARY KEY,
+    reason TEXT NOT NULL,
+    at TEXT NOT NULL,
+    table_name TEXT NOT NULL,
+    row TEXT NOT NULL
+);
+"""
+
+
+@migrations()
+def m001_initial(db: Database) -> None:
+    # Statement by statement: executescript would commit the transaction that the migration runs in.
+    statement = ""
+    for line in INITIAL.splitlines(keepends=True):
+        statement += line
+        if _complete(statement):
+            db.conn.execute(statement)
+            statement = ""
+
+
+def _complete(statement: str) -> bool:
+    import sqlite3
+
+    return bool(statement.strip()) and sqlite3.complete_statement(statement)

@@ -1,0 +1,143 @@
+"""FAISS: unit vectors in, the nearest by cosine out, each known by the number SQLite gave it.
+
+FAISS itself only counts positions; the numbers stand beside it in a rising array. That works for every index
+type, where FAISS's own ID maps do not.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.errors import Damaged, Misuse, RetrieverError
+
+INDEX_TYPES = {"flat": "Flat", "sq8": "SQ8", "hnsw": "HNSW32"}
+# How many more than asked are fetched, so that a last-bit difference in FAISS's float32 scores cannot change
+# which ones are the best once they are scored again in float64.
+SPARE = 16
+
+Numbers = NDArray[np.int64]
+Matrix = NDArray[np.float32]
+
+
+def import_faiss() -> Any:
+    try:
+        import faiss
+    except ImportError as error:
+        raise RetrieverError(
+            "FAISS is not installed. Install one of: pip install 'flow-retriever[cpu]' (any machine), "
+            "pip install 'flow-retriever[gpu]' (NVIDIA, CUDA 12)."
+        ) from error
+    return faiss
+
+
+def factory_string(index_type: str) -> str:
+    """The FAISS factory string of a short name; any factory string stands for itself."""
+    return INDEX_TYPES.get(index_type, index_type)
+
+
+def unit_rows(vectors: NDArray[np.floating[Any]]) -> Matrix:
+    """Rows scaled to length one; a row of zeros stays as it is and is near nothing."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.ascontiguousarray(vectors / np.where(norms > 0, norms, 1), dtype=np.float32)
+
+
+def build(factory: str, dimension: int, count: int, blocks: Iterator[tuple[Numbers, Matrix]]) -> "VectorIndex":
+    """An index over `count` unit vectors that arrive in blocks."""
+    faiss = import_faiss()
+    try:
+        index = faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
+    except RuntimeError as error:
+        raise Misuse(
+            f"FAISS knows no index type {factory!r} for {dimension} dimensions. "
+            f"Take one of {', '.join(INDEX_TYPES)} or a FAISS factory string such as 'IVF256,Flat'."
+        ) from error
+    numbers: list[Numbers] = []
+    if index.is_trained:
+        _reserve(index, count)
+        for block, vectors in blocks:
+            numbers.append(block)
+            index.add(vectors)
+    else:
+        everything = [(block, vectors) for block, vectors in blocks]
+        numbers = [block for block, _ in everything]
+        vectors = np.concatenate([vectors for _, vectors in everything])
+        try:
+            index.train(vectors)
+        except RuntimeError as error:
+            raise Misuse(
+                f"the index type {factory!r} cannot be trained on {len(vectors):,} vectors ({error}); "
+                "take --index-type flat, or index more documents."
+            ) from error
+        index.add(vectors)
+    return VectorIndex(index, np.concatenate(numbers) if numbers else np.zeros(0, np.int64))
+
+
+def _reserve(index: Any, count: int) -> None:
+    """Make room once: grown block by block, the codes would be copied and held twice at the peak."""
+    faiss = import_faiss()
+    if isinstance(index, faiss.IndexFlatCodes):
+        index.codes.resize(count * index.code_size)
+
+
+class VectorIndex:
+    """A FAISS index and the number of the vector at each of its positions (rising)."""
+
+    def __init__(self, index: Any, numbers: Numbers) -> None:
+        if index.ntotal != len(numbers):
+            raise Damaged(f"index holds {index.ntotal:,} vectors, its list of numbers {len(numbers):,}.")
+        self.index = index
+        self.numbers = numbers
+
+    @property
+    def exact(self) -> bool:
+        """Whether it holds every vector whole and compares the query with all of them."""
+        return isinstance(self.index, import_faiss().IndexFlat)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def search(self, query: Matrix, k: int, excluded: Numbers) -> Numbers:
+        """The numbers of the (at least) k nearest to one query, without the excluded ones."""
+        wanted = min(k + SPARE + len(excluded), len(self))
+        if wanted == 0:
+            return np.zeros(0, np.int64)
+        positions = self.index.search(query, wanted)[1][0]
+        numbers: Numbers = self.numbers[positions[positions >= 0]]
+        return numbers[~np.isin(numbers, excluded)] if len(excluded) else numbers
+
+    def vectors(self, numbers: Numbers) -> Matrix:
+        """The vectors as the index holds them (whole only in an exact index)."""
+        positions = np.searchsorted(self.numbers, numbers)
+        return np.asarray(self.index.reconstruct_batch(positions), np.float32)
+
+    def save(self, index_path: Path, numbers_path: Path) -> None:
+        try:
+            import_faiss().write_index(self.index, str(index_path))
+        except RuntimeError as error:
+            if _disk_full(index_path):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(index_path)) from error
+            raise RetrieverError(f"FAISS could not write {index_path}: {_first_line(error)}") from error
+        np.save(numbers_path, self.numbers, allow_pickle=False)
+
+    @classmethod
+    def load(cls, index_path: Path, numbers_path: Path) -> "VectorIndex":
+        try:
+            index = import_faiss().read_index(str(index_path))
+            numbers = np.load(numbers_path, allow_pickle=False)
+        except (RuntimeError, ValueError, EOFError) as error:
+            raise Damaged(f"{index_path} cannot be read as a FAISS index: {_first_line(error)}") from error
+        return cls(index, numbers)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _disk_full(path: Path) -> bool:
+    status = os.statvfs(path.parent)
+    return status.f_bavail * status.f_frsize < 1 << 20

@@ -1,0 +1,130 @@
+"""Which files a corpus is read from: sources given by the user, folders walked, each file once."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from retriever.corpus.document import Skipped
+from retriever.errors import Misuse
+
+FORMATS = ("jsonl", "csv", "tsv", "parquet", "txt", "md")
+ENDINGS = tuple(f".{format}" for format in FORMATS)
+BEIR_CORPUS = ("corpus.jsonl", "corpus.jsonl.gz")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file to read. Its name is its path below the source it was found in: short, and stable as an id."""
+
+    path: Path
+    name: str
+    format: str
+    gzipped: bool
+    size: int
+
+
+class Stdin:
+    """Stands for standard input among the files."""
+
+
+Place = SourceFile | Stdin | Skipped
+
+
+def find(sources: Sequence[str | Path]) -> list[Place]:
+    """The files of all sources, in order, each once however often it is named; folders that cannot be listed
+    stand among them as `Skipped`.
+
+    If files of two sources have the same name below their sources, the later one goes by its path as given.
+    """
+    if not sources:
+        raise Misuse("no source given: name a file, a folder, or - for standard input")
+    missing = [str(source) for source in sources if str(source) != "-" and _size(Path(source)) is None]
+    if missing:
+        raise Misuse(f"no such file or folder: {', '.join(missing)}")
+
+    places: list[Place] = []
+    seen: set[str] = set()
+    names: set[str] = set()
+    for source in dict.fromkeys(map(str, sources)):
+        if source == "-":
+            places.append(Stdin())
+            continue
+        is_folder = Path(source).is_dir()
+        for path in _walk(Path(source)) if is_folder else _given(Path(source)):
+            if isinstance(path, Skipped):
+                places.append(path)
+                continue
+            real = os.path.realpath(path)
+            if real in seen:
+                continue
+            seen.add(real)
+            below = path.relative_to(source) if is_folder else Path(path.name)
+            candidates = (_readable(str(candidate)) for candidate in (below, path, real))
+            name = next((candidate for candidate in candidates if candidate not in names), _readable(real))
+            names.add(name)
+            format = _format(path.name)
+            assert format is not None
+            places.append(SourceFile(path, name, *format, _size(path) or 0))
+    return places
+
+
+def _size(path: Path) -> int | None:
+    """Bytes; None if nothing is there, or nothing that may be looked at."""
+    try:
+        return path.stat().st_size
+    except (OSError, ValueError):
+        return None
+
+
+def _readable(path: str) -> str:
+    """A path as text that UTF-8 can hold, with / between its parts."""
+    return os.fsencode(path.replace(os.sep, "/")).decode("utf-8", "backslashreplace")
+
+
+def _format(file_name: str) -> tuple[str, bool] | None:
+    """The format a file's ending stands for, and whether it is gzipped."""
+    stem = file_name.lower()
+    gzipped = stem.endswith(".gz")
+    format = Path(stem.removesuffix(".gz")).suffix.removeprefix(".")
+    return (format, gzipped) if format in FORMATS else None
+
+
+def _given(path: Path) -> Iterator[Path | Skipped]:
+    if _format(path.name) is None:
+        raise Misuse(
+            f"{path}: unknown kind of file; known are {', '.join(ENDINGS)}, each also with .gz"
+            " (anything else can be piped to standard input: -)"
+        )
+    if not path.is_file():
+        raise Misuse(f"{path}: not a regular file; pipe it to standard input instead: -")
+    yield path
+
+
+def _walk(folder: Path) -> Iterator[Path | Skipped]:
+    """The readable files below a folder, in sorted order, hidden ones left out.
+
+    Of a BEIR folder (one with a corpus.jsonl) only the corpus: its queries and judgements are no documents.
+    """
+    found = False
+    unlisted: list[OSError] = []
+    visited = {os.path.realpath(folder)}
+    for here, folders, files in os.walk(folder, followlinks=True, onerror=unlisted.append):
+        real = {name: os.path.realpath(Path(here, name)) for name in sorted(folders) if not name.startswith(".")}
+        folders[:] = [name for name, target in real.items() if target not in visited]
+        visited.update(real.values())
+        readable = sorted(name for name in files if not name.startswith(".") and _format(name) is not None)
+        corpora = [name for name in BEIR_CORPUS if name in readable]
+        if corpora:
+            folders.clear()
+            readable = corpora[:1]
+        for name in readable:
+            path = Path(here, name)
+            if path.is_file() or path.is_symlink():
+                found = True
+                yield path
+    for error in unlisted:
+        found = True
+        yield Skipped(_readable(str(error.filename)), f"cannot be listed: {error.strerror}")
+    if not found:
+        raise Misuse(f"{folder}: no readable file in this folder; known are {', '.join(ENDINGS)}, also with .gz")

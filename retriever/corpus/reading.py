@@ -1,0 +1,113 @@
+"""The corpus: every document of every source, streamed, with what could not be read told in its place."""
+
+import gzip
+import io
+import shutil
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from retriever.corpus import lines as line_formats
+from retriever.corpus import tables
+from retriever.corpus.document import Document, Keys, Skipped
+from retriever.corpus.files import SourceFile, Stdin, find
+from retriever.errors import Misuse
+
+
+class Corpus:
+    """The documents of files, folders and standard input (`-`), in a fixed order.
+
+    Iterating gives a `Document` or, for what cannot be read, a `Skipped`, and goes on; whether that is
+    a reason to stop is the caller's business. It can be iterated again, unless standard input is among
+    the sources.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[str | Path],
+        *,
+        keys: Keys = Keys(),  # noqa: B008 - frozen
+        lines: bool = False,
+        stdin: BinaryIO | None = None,
+    ) -> None:
+        """`lines`: a .txt file is one document a line, instead of one document."""
+        self._places = find(sources)
+        self._keys = keys
+        self._lines = lines
+        self._stdin = stdin
+        self._stdin_read = False
+        self._total = sum(place.size for place in self._places if isinstance(place, SourceFile))
+        self._read = 0.0
+
+    @property
+    def fraction_read(self) -> float | None:
+        """How much of all files has been read, from 0 to 1; None if standard input is among the sources."""
+        if any(isinstance(place, Stdin) for place in self._places):
+            return None
+        return min(1.0, self._read / self._total) if self._total else 1.0
+
+    def __iter__(self) -> Iterator[Document | Skipped]:
+        self._read = 0.0
+        before = 0
+        for place in self._places:
+            if isinstance(place, Skipped):
+                yield place
+            elif isinstance(place, Stdin):
+                yield from self._from_stdin()
+            else:
+                yield from self._from_file(place, before)
+                before += place.size
+                self._read = before
+
+    def _from_stdin(self) -> Iterator[Document | Skipped]:
+        if self._stdin_read:
+            raise Misuse("standard input can be read only once")
+        self._stdin_read = True
+        yield from line_formats.read_stdin(self._stdin or sys.stdin.buffer, self._keys)
+
+    def _from_file(self, file: SourceFile, before: int) -> Iterator[Document | Skipped]:
+        def progress(fraction: float) -> None:
+            self._read = before + fraction * file.size
+
+        try:
+            with file.path.open("rb") as raw:
+                stream = cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=raw))) if file.gzipped else raw
+                if file.format == "parquet":
+                    with _seekable(stream) as whole:
+                        yield from tables.read_parquet(whole, file.name, self._keys, progress)
+                    return
+                for item in self._parsed(stream, file):
+                    self._read = before + raw.tell()
+                    yield item
+        except EOFError:
+            yield Skipped(file.name, "is a truncated gzip file")
+        except (gzip.BadGzipFile, zlib.error) as error:
+            yield Skipped(file.name, f"is not a sound gzip file: {error}")
+        except OSError as error:
+            yield Skipped(file.name, f"cannot be read: {error.strerror or error}")
+
+    def _parsed(self, stream: BinaryIO, file: SourceFile) -> Iterator[Document | Skipped]:
+        if file.format == "jsonl":
+            return line_formats.read_jsonl(stream, file.name, self._keys)
+        if file.format == "csv":
+            return tables.read_csv(stream, file.name, self._keys)
+        if file.format == "tsv":
+            return tables.read_tsv(stream, file.name, self._keys)
+        if file.format == "txt" and self._lines:
+            return line_formats.read_lines(stream, file.name)
+        return line_formats.read_text(stream, file.name, markdown=file.format == "md")
+
+
+@contextmanager
+def _seekable(stream: BinaryIO) -> Iterator[BinaryIO]:
+    """The stream itself, or a temporary copy of what it unpacks: Parquet keeps its directory at the end."""
+    if isinstance(getattr(stream, "raw", None), gzip.GzipFile):
+        with tempfile.TemporaryFile() as unpacked:
+            shutil.copyfileobj(stream, unpacked)
+            yield cast(BinaryIO, unpacked)
+    else:
+        yield stream

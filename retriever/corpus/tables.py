@@ -1,0 +1,192 @@
+"""Readers of tables with named columns: CSV, TSV and Parquet."""
+
+import codecs
+import csv
+import datetime
+import io
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO
+
+from retriever.corpus.document import Document, Keys, Skipped, document_of, listed
+from retriever.corpus.lines import decoded
+from retriever.errors import Misuse
+
+PARQUET_ROWS = 256
+"""Rows held in memory at once."""
+
+
+def read_csv(stream: BinaryIO, name: str, keys: Keys) -> Iterator[Document | Skipped]:
+    """RFC 4180, with a header row. A row is named by the line it begins on.
+
+    Strict about quotes: for a lenient reader, one quote too many swallows the rest of the file unnoticed.
+    """
+    csv.field_size_limit(2**31 - 1)
+    lines = _DecodedLines(stream)
+    rows = csv.reader(lines, strict=True)
+    columns: list[str] | None = None
+    while True:
+        where = f"{name}:{rows.line_num + 1}"
+        lines.invalid = None
+        try:
+            row = next(rows)
+        except StopIteration:
+            break
+        except csv.Error as error:
+            yield Skipped(where, f"not valid CSV: {_csv_reason(error)}")
+            continue
+        if not row:
+            continue
+        if lines.invalid:
+            yield Skipped(where, lines.invalid)
+            if columns is None:
+                return
+        elif columns is None:
+            columns = _checked(row, name, keys)
+        else:
+            yield _row_document(row, columns, keys, where)
+    if columns is None:
+        yield Skipped(name, "is empty: a header row with the names of the columns is needed")
+
+
+class _DecodedLines:
+    """Lines for the csv module, which must not be interrupted: invalid UTF-8 is noted, its row left out."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._lines = io.TextIOWrapper(stream, "utf-8", errors="surrogateescape", newline="")
+        self._first = True
+        self.invalid: str | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        if self._first:
+            line = line.removeprefix("\ufeff")
+            self._first = False
+        if not line.isascii() and self.invalid is None:
+            checked = decoded(line.encode("utf-8", "surrogateescape"), "")
+            self.invalid = checked.reason if isinstance(checked, Skipped) else None
+        return line
+
+
+def _csv_reason(error: csv.Error) -> str:
+    if "unexpected end of data" in str(error):
+        return "a quoted field that begins in this row is never closed"
+    return str(error)
+
+
+def read_tsv(stream: BinaryIO, name: str, keys: Keys) -> Iterator[Document | Skipped]:
+    """Tab-separated with a header row; quotes mean nothing, as in most TSV files of texts."""
+    columns: list[str] | None = None
+    for number, line in enumerate(stream, start=1):
+        where = f"{name}:{number}"
+        line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+        line = line.removesuffix(b"\n").removesuffix(b"\r")
+        if not line:
+            continue
+        text = decoded(line, where)
+        if isinstance(text, Skipped):
+            yield text
+            if columns is None:
+                return
+        elif columns is None:
+            columns = _checked(text.split("\t"), name, keys)
+        else:
+            yield _row_document(text.split("\t"), columns, keys, where)
+    if columns is None:
+        yield Skipped(name, "is empty: a header row with the names of the columns is needed")
+
+
+def _row_document(row: list[str], columns: list[str], keys: Keys, where: str) -> Document | Skipped:
+    if len(row) != len(columns):
+        return Skipped(where, f"has {len(row)} columns, the header {len(columns)}")
+    return document_of(dict(zip(columns, row, strict=True)), keys, where)
+
+
+def _checked(columns: Sequence[str], name: str, keys: Keys) -> list[str]:
+    """The columns, if those asked for are among them."""
+    there = dict.fromkeys(columns)
+    wanted = [("--text-key", keys.text), ("--id-key", keys.id)]
+    wanted += [("--title-key", keys.title)] if keys.title != Keys.title else []
+    for option, column in wanted:
+        if column is not None and column not in there:
+            raise Misuse(f"{name}: no column {column!r}; {listed(there)}: name the right one with {option}")
+    if len(there) != len(columns):
+        twice = sorted({column for column in columns if list(columns).count(column) > 1})
+        raise Misuse(f"{name}: more than one column is called {', '.join(map(repr, twice))}")
+    return list(columns)
+
+
+def read_parquet(
+    stream: BinaryIO, name: str, keys: Keys, progress: Callable[[float], None]
+) -> Iterator[Document | Skipped]:
+    """Rows in batches; `progress` is told the fraction of rows read. A row is named by its number, from 1."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        file = pyarrow.parquet.ParquetFile(stream)
+        _checked(file.schema_arrow.names, name, keys)
+        number = 0
+        for batch in file.iter_batches(batch_size=PARQUET_ROWS):
+            for record in _records(batch):
+                number += 1
+                where = f"{name}:{number}"
+                if isinstance(record, Exception):
+                    yield Skipped(where, f"cannot be read: {record}")
+                else:
+                    yield document_of({key: _jsonable(value) for key, value in record.items()}, keys, where)
+            progress(number / max(1, file.metadata.num_rows))
+    except pyarrow.ArrowException as error:
+        yield Skipped(name, f"not a readable Parquet file: {_first_line(error)}")
+    except OSError as error:
+        yield Skipped(name, f"not a readable Parquet file: {_first_line(error)}")
+
+
+def _records(batch: Any) -> Iterator[dict[str, Any] | Exception]:
+    """The rows of a batch; if one has a value Python cannot hold, only that one is lost."""
+    batch = _microseconds(batch)
+    try:
+        yield from batch.to_pylist()
+    except (ValueError, OverflowError):
+        for row in range(batch.num_rows):
+            try:
+                yield batch.slice(row, 1).to_pylist()[0]
+            except (ValueError, OverflowError) as error:
+                yield error
+
+
+def _microseconds(batch: Any) -> Any:
+    """Without pandas, pyarrow gives no nanoseconds to Python: the last three digits are dropped."""
+    import pyarrow
+
+    for index, column in enumerate(batch.schema):
+        if pyarrow.types.is_timestamp(column.type) and column.type.unit == "ns":
+            coarse = batch.column(index).cast(pyarrow.timestamp("us", column.type.tz), safe=False)
+            batch = batch.set_column(index, column.name, coarse)
+    return batch
+
+
+def _jsonable(value: Any) -> Any:
+    """A value as JSON can hold it: times in ISO 8601, bytes in hex, NaN (pandas for missing) as null."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(item) for item in value]
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

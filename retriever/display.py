@@ -1,0 +1,264 @@
+"""What people see in the terminal: progress, hits, tables. Only the command line uses it."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from indexes.verify import Report as VerifyReport
+from retriever.corpus import Document
+from retriever.ingest import IngestReport
+from retriever.progress import Progress as ProgressReport
+from retriever.search import Hit
+
+PASSAGE_SHOWN = 420
+SKIPPED_SHOWN = 10
+QUIET_SECONDS = 10.0
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        left = task.time_remaining
+        shown = f"{speed:,.0f}/s" if speed else ""
+        return Text(f"{shown}  {duration(left)} left" if left else shown, style="cyan")
+
+
+@contextlib.contextmanager
+def progress_bar() -> Iterator[ProgressReport]:
+    """A bar a stage, with rate and time left; a plain line now and then where there is no terminal."""
+    if not err.is_terminal:
+        yield _PlainProgress()
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[count]}"),
+        _Rate(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=err, speed_estimate_period=20) as bars:
+        tasks: dict[str, Any] = {}
+
+        def report(stage: str, done: int, total: int | None) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total, count="")
+            count = f"{done:,} of {total:,}" if total else f"{done:,}"
+            bars.update(tasks[stage], completed=done, total=total, count=count)
+
+        yield report
+
+
+class _PlainProgress:
+    def __init__(self) -> None:
+        self._stage = ""
+        self._began = self._shown = time.monotonic()
+        self._first = 0
+
+    def __call__(self, stage: str, done: int, total: int | None) -> None:
+        now = time.monotonic()
+        if stage != self._stage:
+            self._stage, self._began, self._shown, self._first = stage, now, now, done
+        elif now - self._shown >= QUIET_SECONDS:
+            rate = (done - self._first) / (now - self._began)
+            left = f", {duration((total - done) / rate)} left" if total and rate else ""
+            err.print(f"{stage}: {done:,}{f' of {total:,}' if total else ''}, {rate:,.0f}/s{left}")
+            self._shown = now
+
+
+def duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def size(count: float) -> str:
+    for unit in ("bytes", "KB", "MB"):
+        if count < 1000:
+            return f"{count:,.0f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} GB"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+# ---- hits ------------------------------------------------------------------------------------------------
+
+
+def show_hits(hits: Sequence[Hit]) -> None:
+    """Ranked hits: score, title and id, then the passage with its matching sentence highlighted."""
+    if not hits:
+        out.print("Nothing found.")
+    for hit in hits:
+        head = Text(f"{hit.rank:>3}  ", style="bold")
+        head.append(f"{hit.score:.3f}  ", style="cyan")
+        head.append(_line(hit.title) or hit.id, style="bold")
+        if hit.title and hit.title != hit.id:
+            head.append(f"  {hit.id}", style="dim")
+        out.print(head, soft_wrap=True)
+        for line in _excerpt(hit).wrap(out, max(out.width - 5, 20)):
+            out.print(Text("     ") + line)
+
+
+def _excerpt(hit: Hit) -> Text:
+    """The passage on one line, cut around its highlighted sentence where it is long."""
+    start, end = hit.highlight or (0, 0)
+    first = max(0, min(start - PASSAGE_SHOWN // 4, len(hit.passage) - PASSAGE_SHOWN))
+    last = min(len(hit.passage), max(first + PASSAGE_SHOWN, min(end, first + 2 * PASSAGE_SHOWN)))
+    before, marked, after = (
+        hit.passage[first:start],
+        hit.passage[max(first, start) : end],
+        hit.passage[end:last],
+    )
+    text = Text("… " if first > 0 else "")
+    if hit.highlight:
+        text.append(_line(before, keep_ends=True))
+        text.append(_line(marked[: last - start]), style="bold yellow")
+        text.append(_line(after, keep_ends=True))
+    else:
+        text.append(_line(hit.passage[first:last]))
+    return text.append(" …" if last < len(hit.passage) else "")
+
+
+def _line(text: str, keep_ends: bool = False) -> str:
+    """A text on one line, without what a terminal would obey."""
+    joined = " ".join(text.split())
+    if keep_ends and joined:
+        joined = " " * text[0].isspace() + joined + " " * text[-1].isspace()
+    elif keep_ends and text:
+        joined = " "
+    return "".join(c if c.isprintable() else "\ufffd" for c in joined)
+
+
+def show_comparison(query: str, chosen: Sequence[Hit], raw: Sequence[Hit]) -> None:
+    """The index's ranking beside the encoder's own, with who moved."""
+    raw_ranks = {hit.id: hit.rank for hit in raw}
+    table = Table(title=f"“{escape(_line(query))}”", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for name, side in (
+        ("rank", "right"),
+        ("in the index", "left"),
+        ("moved", "right"),
+        ("raw encoder", "left"),
+    ):
+        table.add_column(name, justify="right" if side == "right" else "left", overflow="ellipsis")
+    for place in range(max(len(chosen), len(raw))):
+        own = chosen[place] if place < len(chosen) else None
+        other = raw[place] if place < len(raw) else None
+        table.add_row(str(place + 1), _cell(own), _moved(own, raw_ranks, len(raw)) if own else "", _cell(other))
+    out.print(table)
+
+
+def _cell(hit: Hit | None) -> str:
+    return f"[cyan]{hit.score:.3f}[/] {escape(_line(hit.title or hit.id)[:60])}" if hit else ""
+
+
+def _moved(hit: Hit, raw_ranks: dict[str, int], shown: int) -> str:
+    if hit.id not in raw_ranks:
+        return f"[green]new ([/]>{shown}[green])[/]"
+    step = raw_ranks[hit.id] - hit.rank
+    return f"[green]▲ {step}[/]" if step > 0 else f"[red]▼ {-step}[/]" if step else "="
+
+
+def show_document(document: Document) -> None:
+    out.print(Text(_line(document.title) or document.id, style="bold"), Text(document.id, style="dim"))
+    for key, value in document.metadata.items():
+        out.print(Text(f"{_line(str(key))}: {_line(str(value))}", style="dim"))
+    for line in document.text.splitlines():
+        out.print(Text(_line(line)), soft_wrap=True)
+
+
+# ---- reports ---------------------------------------------------------------------------------------------
+
+
+def show_ingest(report: IngestReport) -> None:
+    parts = [plural(report.new, "new document")]
+    for count, what in (
+        (report.changed, "changed"),
+        (report.unchanged, "unchanged"),
+        (report.pruned, "pruned"),
+        (report.skipped, "skipped"),
+    ):
+        if count:
+            parts.append(f"{count:,} {what}")
+    out.print(f"{', '.join(parts)}; {plural(report.texts_embedded, 'text')} embedded, {report.texts_reused:,} reused.")
+    if report.duplicate_ids:
+        times = "once" if report.duplicate_ids == 1 else f"{report.duplicate_ids:,} times"
+        out.print(f"An id came again with another text {times}; the later one was taken.")
+    for item in report.skipped_list[:SKIPPED_SHOWN]:
+        err.print(f"skipped {item.where}: {item.reason}", style="yellow", markup=False)
+    if report.skipped > SKIPPED_SHOWN:
+        err.print(f"… and {report.skipped - SKIPPED_SHOWN:,} more.", style="yellow")
+
+
+def show_info(info: dict[str, Any]) -> None:
+    encoder, transform, index = info["encoder"], info["transform"], info["index"]
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    table.add_row("collection", escape(info["folder"]))
+    shared = info["passages"] - (info["vectors"] - index["no_longer_used"])
+    table.add_row(
+        "documents",
+        f"{info['documents']:,} in {plural(info['passages'], 'passage')}"
+        + (f", {shared:,} of which share a vector with another" if shared > 0 else ""),
+    )
+    table.add_row(
+        "encoder",
+        f"{escape(encoder['name'])}, {encoder['dimension']} dimensions, {encoder['pooling']} pooling, "
+        f"at most {encoder['max_length']} tokens, weights {encoder['weights'][:12]}",
+    )
+    table.add_row("transform", escape(describe_transform(transform)))
+    for note in transform.get("notes", []):
+        table.add_row("", f"[yellow]{escape(note)}[/]")
+    table.add_row(
+        "index",
+        f"{escape(index['type'])} ({escape(str(index['factory']))}), generation {index['generation']}, "
+        f"{plural(index['vectors'], 'vector')}"
+        if index["generation"]
+        else "none yet: run the same `retriever index` command again to finish it",
+    )
+    table.add_row("", f"{index['not_yet_in_it']:,} newer, {index['no_longer_used']:,} no longer used")
+    table.add_row("on disk", size(sum(info["bytes"].values())))
+    if info["quarantined"]:
+        table.add_row("quarantine", f"[yellow]{plural(info['quarantined'], 'row')}[/]")
+    table.add_row("made by", f"{info['made_by']}, {info['created']}")
+    out.print(table)
+
+
+def describe_transform(transform: dict[str, Any]) -> str:
+    """A transform in a line: family, what it was fitted on, and the flow's training if it is one."""
+    if "family" not in transform:
+        return f"{transform['spec']} (not fitted yet)"
+    line = f"{transform['family']}, fitted on {transform['fitted_on']:,} vectors"
+    if transform["family"] == "flow":
+        line += (
+            f", {transform['parameters']:,} parameters, best at step {transform['best_step']} of "
+            f"{transform['steps']}, held-out bits per dimension {transform['held_out_bits_at_start']:.3f} → "
+            f"{transform['held_out_bits_at_best']:.3f}"
+        )
+    if transform["dimension_out"] != transform["dimension_in"]:
+        line += f", {transform['dimension_in']} → {transform['dimension_out']} dimensions"
+    return f"{line}, fingerprint {transform['fingerprint'][:12]}"
+
+
+def show_verify(report: VerifyReport) -> None:
+    looked = (
+        f"{plural(report.documents, 'document')}, {plural(report.vectors, 'vector')}, {plural(report.files, 'file')}"
+    )
+    for problem in report.problems[:50]:
+        out.print(f"[red]✗[/] {escape(problem)}", soft_wrap=True)
+    if len(report.problems) > 50:
+        out.print(f"… and {len(report.problems) - 50:,} more.")
+    for line in report.repaired:
+        out.print(f"[green]✓[/] {escape(line)}", soft_wrap=True)
+    out.print(f"{looked}: " + ("all as stored." if report.clean else plural(len(report.problems), "problem") + "."))

@@ -1,0 +1,187 @@
+"""Text to sentence vectors with a Hugging Face BERT.
+
+Texts are tokenised in large windows and sorted by their number of tokens, so that a batch is all of nearly one
+length and padding costs nothing. torch is imported when the first text is encoded, not before.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.errors import EncoderUnavailable, Mismatch, Misuse, RetrieverError
+from retriever.models import EMBEDDED, EncoderIdentity, ModelFiles
+
+DEVICES = ("auto", "cpu", "cuda")
+BATCH_SIZE = 32
+
+
+class Encoder:
+    """A BERT by name or folder. `identity` says who it is without loading it."""
+
+    def __init__(
+        self,
+        name: str = EMBEDDED,
+        *,
+        pooling: str | None = None,
+        max_length: int | None = None,
+        batch_size: int = BATCH_SIZE,
+        device: str = "auto",
+    ) -> None:
+        if device not in DEVICES:
+            raise Misuse(f"unknown device {device!r}; known: {', '.join(DEVICES)}.")
+        if batch_size < 1:
+            raise Misuse(f"--batch-size must be at least 1, not {batch_size}.")
+        self.files = ModelFiles(name)
+        self.identity: EncoderIdentity = self.files.identity(pooling, max_length)
+        self.batch_size = batch_size
+        self._device = device
+
+    @cached_property
+    def device(self) -> str:
+        """Where it runs: "cuda" where asked for or found, else "cpu"."""
+        if self._device == "cpu":
+            return "cpu"
+        import torch
+
+        found = torch.cuda.is_available()
+        if self._device == "cuda" and not found:
+            raise Misuse("--device cuda: torch finds no CUDA GPU on this machine; take --device cpu or auto.")
+        return "cuda" if found else "cpu"
+
+    @cached_property
+    def _model(self) -> Any:
+        import torch
+        from transformers import AutoModel
+        from transformers.utils import logging
+
+        logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        try:
+            # The hidden states of every layer are only worth their memory to the poolings that read them.
+            model = AutoModel.from_pretrained(
+                self.files.folder, use_safetensors=True, trust_remote_code=False, dtype=torch.float32
+            )
+        except Exception as error:  # transformers raises many classes for a folder it cannot load
+            raise EncoderUnavailable(
+                f"transformers cannot load {self.files.folder}: {type(error).__name__}: {error}"
+            ) from error
+        return model.to(self.device).eval()
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        """The model's own fast tokenizer, without truncation or padding."""
+        from tokenizers import Tokenizer
+
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+        path = self.files.folder / "tokenizer.json"
+        try:
+            if path.is_file():
+                tokenizer = Tokenizer.from_file(str(path))
+            else:
+                from transformers import AutoTokenizer
+
+                tokenizer = AutoTokenizer.from_pretrained(self.files.folder).backend_tokenizer
+        except Exception as error:  # both libraries raise bare Exception for a bad file
+            raise EncoderUnavailable(f"the tokenizer in {self.files.folder} cannot be loaded: {error}") from error
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        return tokenizer
+
+    @cached_property
+    def _pad_id(self) -> int:
+        return int(self.files.config.get("pad_token_id") or 0)
+
+    @property
+    def token_budget(self) -> int:
+        """How many tokens of text fit into one input beside the special ones."""
+        return self.identity.max_length - int(self._tokenizer.num_special_tokens_to_add(is_pair=False))
+
+    def count_tokens(self, texts: list[str]) -> list[int]:
+        """The number of tokens of each text, special ones not counted."""
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [len(encoding) for encoding in encodings]
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One float32 row a text, in the order given."""
+        rows = np.empty((len(texts), self.identity.dimension), np.float32)
+        for positions, vectors in self.encode_batches(texts):
+            rows[positions] = vectors
+        return rows
+
+    def encode_batches(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """The same batch by batch, in no order that matters: (positions in `texts`, their vectors)."""
+        tokenizer = self._tokenizer
+        tokenizer.enable_truncation(self.identity.max_length)
+        encodings = tokenizer.encode_batch_fast(list(texts))
+        tokenizer.no_truncation()
+        tokens = [encoding.ids for encoding in encodings]
+        del encodings
+        order = np.argsort([len(ids) for ids in tokens], kind="stable")
+        starts = np.arange(0, len(order), self.batch_size)
+        # Long and short batches mixed, so that the rate seen so far foretells the time left.
+        for start in np.random.default_rng(0).permutation(starts):
+            positions = order[start : start + self.batch_size]
+            yield positions, self._encode_tokens([tokens[p] for p in positions])
+
+    def _encode_tokens(self, tokens: list[list[int]]) -> NDArray[np.float32]:
+        import torch
+
+        longest = max(len(ids) for ids in tokens)
+        ids = np.full((len(tokens), longest), self._pad_id, np.int64)
+        mask = np.zeros((len(tokens), longest), np.int64)
+        for row, own in enumerate(tokens):
+            ids[row, : len(own)] = own
+            mask[row, : len(own)] = 1
+        input_ids, attention_mask = torch.from_numpy(ids), torch.from_numpy(mask)
+        all_layers = self.identity.pooling in ("first-last", "last2")
+        try:
+            with torch.inference_mode():
+                output = self._model(
+                    input_ids=input_ids.to(self.device),
+                    attention_mask=attention_mask.to(self.device),
+                    output_hidden_states=all_layers,
+                )
+                hidden = _layers(output, self.identity.pooling)
+                pooled = _pool(hidden, attention_mask.to(self.device), self.identity.pooling)
+                if self.identity.normalize:
+                    pooled = torch.nn.functional.normalize(pooled, dim=1)
+                vectors: NDArray[np.float32] = pooled.float().cpu().numpy()
+        except torch.OutOfMemoryError as error:
+            raise RetrieverError(
+                f"the GPU has too little memory for batches of {self.batch_size}; give a smaller --batch-size."
+            ) from error
+        if not np.isfinite(vectors).all():
+            raise RetrieverError(f"the encoder {self.identity.name} gave vectors that are not finite.")
+        return vectors
+
+
+def _layers(output: Any, pooling: str) -> Any:
+    """The token vectors to pool. `hidden_states[0]` is the embedding layer, so [1] is the first block."""
+    if pooling == "first-last":
+        return (output.hidden_states[1] + output.hidden_states[-1]) / 2
+    if pooling == "last2":
+        return (output.hidden_states[-2] + output.hidden_states[-1]) / 2
+    return output.last_hidden_state
+
+
+def _pool(hidden: Any, mask: Any, pooling: str) -> Any:
+    """One vector a text from its token vectors; padding never counts."""
+    if pooling == "cls":
+        return hidden[:, 0]
+    weights = mask.unsqueeze(-1).to(hidden.dtype)
+    if pooling == "max":
+        return hidden.masked_fill(weights == 0, float("-inf")).amax(dim=1)
+    return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-9)
+
+
+def check_same(stored: EncoderIdentity, given: EncoderIdentity, where: object) -> None:
+    """Refuse an encoder that is not the one a collection was made with."""
+    if difference := stored.difference(given):
+        raise Mismatch(
+            f"{where} was made with the encoder {stored.name}, this one is {given.name} "
+            f"({difference}). Use the same encoder and settings, or index into another folder."
+        )

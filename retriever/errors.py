@@ -1,0 +1,27 @@
+"""The errors of text, encoders and transforms, beside those of the collection."""
+
+from indexes.errors import Damaged, Locked, Mismatch, Misuse, NotACollection, RetrieverError
+
+__all__ = [
+    "BadSource",
+    "Damaged",
+    "EncoderUnavailable",
+    "FitFailed",
+    "Locked",
+    "Mismatch",
+    "Misuse",
+    "NotACollection",
+    "RetrieverError",
+]
+
+
+class BadSource(RetrieverError):
+    """A file or line of a corpus cannot be read as documents."""
+
+
+class EncoderUnavailable(RetrieverError):
+    """The encoder cannot be found, downloaded or loaded."""
+
+
+class FitFailed(RetrieverError):
+    """A transform could not be fitted to the vectors it was given."""

@@ -1,0 +1,180 @@
+"""The ingestion pipeline: documents in, raw vectors and rows in SQLite out.
+
+    read ─▶ leave out what is stored unchanged ─▶ split into passages ─▶ embed texts never met ─▶ store
+
+Vectors are stored batch by batch as they come from the encoder, documents once all their passages have one.
+A run that is killed has lost at most the batch in the encoder: the next run finds the documents by their
+content hash and the vectors by the hash of their text, and goes on.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Literal
+
+import numpy as np
+
+from indexes.documents import VECTOR_TYPE, DocumentRow, DocumentStore
+from retriever.corpus import Document, Skipped
+from retriever.encoder import Encoder
+from retriever.errors import BadSource, Misuse, RetrieverError
+from retriever.passages import encoded_text, fit_title, split
+from retriever.progress import Progress, silent
+
+OnError = Literal["skip", "stop"]
+
+READ_TOGETHER = 512
+# Texts are sorted by length within a window this large; memory is bounded by it, not by the corpus.
+WINDOW_TEXTS = 4096
+WINDOW_CHARACTERS = 4_000_000
+SKIPPED_KEPT = 1000
+
+
+@dataclass
+class IngestReport:
+    """What a run did, in documents unless the name says otherwise."""
+
+    read: int = 0
+    new: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    duplicate_ids: int = 0
+    pruned: int = 0
+    passages: int = 0
+    texts_embedded: int = 0
+    texts_reused: int = 0
+    skipped: int = 0
+    skipped_list: list[Skipped] = field(default_factory=list)
+
+
+class Ingestion:
+    """One run over a source."""
+
+    def __init__(
+        self,
+        store: DocumentStore,
+        encoder: Encoder,
+        *,
+        on_error: OnError = "skip",
+        progress: Progress = silent,
+    ) -> None:
+        if on_error not in ("skip", "stop"):
+            raise Misuse(f"unknown --on-error {on_error!r}; known: skip, stop.")
+        self.store = store
+        self.encoder = encoder
+        self.on_error = on_error
+        self.progress = progress
+        self.report = IngestReport()
+        self._window: dict[str, DocumentRow] = {}
+        self._texts: dict[bytes, str] = {}
+        self._characters = 0
+        self._source: Iterable[Document | Skipped] = ()
+        self._all_read = False
+
+    def run(self, source: Iterable[Document | Skipped], *, prune: bool = False) -> IngestReport:
+        """Bring the store up to date with the source; `prune` deletes what the source no longer has."""
+        self._source = source
+        self.store.start_run()
+        items = iter(source)
+        while batch := list(islice(items, READ_TOGETHER)):
+            self._all_read = len(batch) < READ_TOGETHER
+            try:
+                self._take(list(self._documents(batch)))
+            except BadSource:
+                self._flush()
+                raise
+            if len(self._texts) >= WINDOW_TEXTS or self._characters >= WINDOW_CHARACTERS:
+                self._flush()
+        self._flush()
+        if prune:
+            self.report.pruned = self.store.delete_not_met()
+        return self.report
+
+    def _documents(self, batch: list[Document | Skipped]) -> Iterator[Document]:
+        for item in batch:
+            if isinstance(item, Document):
+                self.report.read += 1
+                yield item
+                continue
+            if self.on_error == "stop":
+                self._take([d for d in batch[: batch.index(item)] if isinstance(d, Document)])
+                raise BadSource(
+                    f"{item.where}: {item.reason}. What came before it is stored; mend the line and run the same "
+                    "command again, or give --on-error skip."
+                )
+            self.report.skipped += 1
+            if len(self.report.skipped_list) < SKIPPED_KEPT:
+                self.report.skipped_list.append(item)
+
+    def _take(self, documents: list[Document]) -> None:
+        """Put the documents that are new or changed into the window."""
+        ids = list({document.id: None for document in documents})
+        hashes = self.store.content_hashes(ids)
+        hashes |= {i: self._window[i].content_hash for i in ids if i in self._window}
+        met = self.store.met_before(ids)
+        for document in documents:
+            content_hash = document.content_hash()
+            stored = hashes.get(document.id)
+            if stored == content_hash:
+                if document.id not in met:
+                    self.report.unchanged += 1
+            else:
+                if document.id in met:
+                    self.report.duplicate_ids += 1
+                elif stored is None:
+                    self.report.new += 1
+                else:
+                    self.report.changed += 1
+                self._add_to_window(document, content_hash)
+                hashes[document.id] = content_hash
+            met.add(document.id)
+
+    def _add_to_window(self, document: Document, content_hash: bytes) -> None:
+        budget, count_tokens = self.encoder.token_budget, self.encoder.count_tokens
+        title = fit_title(document.title, budget, count_tokens)
+        passages = []
+        for passage in split(document.text, title, budget, count_tokens):
+            text = encoded_text(title, document.text[passage.start : passage.end])
+            text_hash = hashlib.sha256(text.encode("utf-8")).digest()
+            self._texts[text_hash] = text
+            passages.append((passage.start, passage.end, text_hash))
+        self._characters += len(document.text)
+        self._window[document.id] = DocumentRow(
+            document.id,
+            document.title,
+            document.text,
+            document.metadata,
+            content_hash,
+            document.source,
+            passages,
+        )
+
+    def _flush(self) -> None:
+        """Embed the window's texts that have no vector yet, then store its documents."""
+        known = self.store.vectors_of_texts(list(self._texts))
+        missing = {h: text for h, text in self._texts.items() if h not in known}
+        self.report.texts_reused += len(known)
+        self._embed(list(missing), list(missing.values()))
+        self.store.put_documents(self._window.values())
+        self.report.passages += sum(len(row.passages) for row in self._window.values())
+        self._window, self._texts, self._characters = {}, {}, 0
+
+    def _embed(self, hashes: list[bytes], texts: list[str]) -> None:
+        if not texts:
+            return
+        done_before = self.report.texts_embedded
+        # What is read so far against all there is tells how many texts are to come.
+        fraction = 1.0 if self._all_read else getattr(self._source, "fraction_read", None)
+        total = int((done_before + len(texts)) / fraction) if fraction else None
+        self.progress("embedding", done_before, total)
+        for positions, vectors in self.encoder.encode_batches(texts):
+            with np.errstate(over="ignore"):
+                halves = vectors.astype(VECTOR_TYPE)
+            if not np.isfinite(halves).all():
+                raise RetrieverError(
+                    f"the encoder {self.encoder.identity.name} gives vectors too large to be stored as float16."
+                )
+            self.store.add_vectors([hashes[p] for p in positions], halves)
+            self.report.texts_embedded += len(positions)
+            self.progress("embedding", self.report.texts_embedded, total)

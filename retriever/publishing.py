@@ -1,0 +1,163 @@
+"""From stored raw vectors to a published index: fit the transform where one is due, map, build, switch."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.collection import Collection
+from indexes.generation import Generation
+from indexes.vectors import factory_string
+from retriever.errors import Mismatch, Misuse
+from retriever.progress import Progress, silent
+from retriever.transforms import Transform, fit, load, parse
+
+DEFAULT_TRANSFORM = "flow"
+DEFAULT_INDEX_TYPE = "flat"
+SEED = 0
+# Enough to estimate a covariance of a thousand dimensions and to train the flow, and small in memory.
+FIT_SAMPLE = 32_768
+# A transform fitted on less than half of what is there now is fitted again.
+REFIT_GROWTH = 2
+# A search scans what is newer than the generation exactly; past this many it is worth a new one.
+BACKLOG_ROWS = 1000
+BACKLOG_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a publication needs to know: the transform wanted and the kind of FAISS index."""
+
+    transform: str
+    index_type: str
+
+    def __post_init__(self) -> None:
+        if not self.index_type.strip():
+            raise Misuse("--index-type is empty; take flat, sq8, hnsw or a FAISS factory string.")
+        object.__setattr__(self, "transform", str(parse(self.transform)))
+
+
+def load_transform(generation: Generation) -> Transform:
+    """The transform of a generation, refused if it is not the one the index was built with."""
+    transform = load(generation.folder)
+    expected = generation.manifest["transform"]["fingerprint"]
+    if transform.fingerprint != expected:
+        raise Mismatch(
+            f"{generation.folder} was built with the transform {expected[:12]}, "
+            f"the one beside it is {transform.fingerprint[:12]}; run: retriever verify --repair"
+        )
+    return transform
+
+
+def due(collection: Collection, plan: Plan) -> bool:
+    """Whether the published generation is missing, not what is planned, or far behind the table."""
+    generation = collection.generation()
+    if generation is None:
+        return collection.store.count("passages") > 0
+    if not _as_planned(generation, plan):
+        return True
+    newer, unused = collection.backlog()
+    return newer + unused > max(BACKLOG_ROWS, BACKLOG_SHARE * generation.count)
+
+
+def publish(
+    collection: Collection,
+    plan: Plan,
+    *,
+    refit: bool = False,
+    compact: bool = False,
+    device: str = "cpu",
+    progress: Progress = silent,
+) -> Transform:
+    """Publish a new generation; the transform is fitted again only where it has to be."""
+    transform = None if refit else _kept_transform(collection, plan)
+    if transform is None:
+        sample = _sample(collection)
+        transform = fit(
+            plan.transform,
+            sample,
+            seed=SEED,
+            device=device,
+            progress=lambda done, total: progress("fitting the transform", done, total),
+        )
+        del sample
+    _publish(collection, plan, transform, transform.save, compact, progress)
+    return transform
+
+
+def republish(collection: Collection, plan: Plan, *, progress: Progress = silent) -> Transform:
+    """Build the generation again with the very transform it had, from the copy that SQLite keeps."""
+    files = collection.kept_files()
+
+    def write_files(folder: Path) -> list[str]:
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+        return list(files)
+
+    with TemporaryDirectory() as folder:
+        write_files(Path(folder))
+        transform = load(Path(folder))
+    _publish(collection, plan, transform, write_files, False, progress)
+    return transform
+
+
+def _publish(
+    collection: Collection,
+    plan: Plan,
+    transform: Transform,
+    write_transform: Callable[[Path], list[str]],
+    compact: bool,
+    progress: Progress,
+) -> None:
+    collection.publish(
+        transform.apply,
+        transform.dimension_out,
+        factory_string(plan.index_type),
+        write_transform,
+        {
+            "made_by": made_by(),
+            "encoder": collection.store.setting("encoder"),
+            "transform": transform.describe(),
+            "index_type": plan.index_type,
+        },
+        compact=compact,
+        progress=lambda done, total: progress("building the index", done, total),
+    )
+    collection.store.set_settings({"transform": plan.transform, "index_type": plan.index_type})
+
+
+def made_by() -> str:
+    try:
+        return f"flow-retriever {version('flow-retriever')}"
+    except PackageNotFoundError:
+        return "flow-retriever (not installed)"
+
+
+def _as_planned(generation: Generation, plan: Plan) -> bool:
+    manifest = generation.manifest
+    return bool(manifest["transform"]["spec"] == plan.transform and manifest["index_type"] == plan.index_type)
+
+
+def _kept_transform(collection: Collection, plan: Plan) -> Transform | None:
+    generation = collection.generation()
+    if generation is None or generation.manifest["transform"]["spec"] != plan.transform:
+        return None
+    transform = load_transform(generation)
+    grown = collection.store.count_used_after(0) >= REFIT_GROWTH * max(transform.fitted_on, 1)
+    return None if grown and transform.fitted_on < FIT_SAMPLE else transform
+
+
+def _sample(collection: Collection) -> NDArray[np.float32]:
+    """Raw vectors in use: all of them or, past FIT_SAMPLE, a seeded random choice."""
+    rows = collection.store.db.conn.execute(
+        "SELECT id FROM vectors WHERE id NOT IN (SELECT vector FROM unused) ORDER BY id"
+    )
+    numbers = np.fromiter((row[0] for row in rows), np.int64)
+    if len(numbers) > FIT_SAMPLE:
+        rng = np.random.default_rng(SEED)
+        numbers = np.sort(rng.choice(numbers, FIT_SAMPLE, replace=False))
+    return collection.store.vectors(numbers.tolist(), collection.dimension)

@@ -1,0 +1,353 @@
+"""The public API: build or open a collection, add, delete, search, and look after it."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from indexes import verify as verification
+from indexes.collection import Collection
+from indexes.verify import Report as VerifyReport
+from retriever import publishing
+from retriever.corpus import Corpus, Document, Skipped
+from retriever.encoder import BATCH_SIZE, Encoder, check_same
+from retriever.errors import Damaged, Misuse
+from retriever.export import Format, export
+from retriever.ingest import Ingestion, IngestReport, OnError
+from retriever.models import EMBEDDED, EncoderIdentity
+from retriever.progress import Progress, silent
+from retriever.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
+from retriever.search import Hit, Searcher, Space
+from retriever.transforms import parse
+
+Documents = Iterable[Document | Skipped | str | dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class EncoderOptions:
+    """How to find and run the encoder; None takes what the collection or the model says."""
+
+    name: str | None = None
+    pooling: str | None = None
+    max_length: int | None = None
+    batch_size: int = BATCH_SIZE
+    device: str = "auto"
+
+
+class Retriever:
+    """A collection of documents that can be searched by meaning.
+
+    >>> with Retriever.build([{"id": "1", "text": "Cats purr."}], "indexes/pets") as pets:
+    ...     pets.search("feline noises")[0].id
+    '1'
+    """
+
+    def __init__(self, collection: Collection, options: EncoderOptions, progress: Progress = silent) -> None:
+        self.collection = collection
+        self.progress = progress
+        self.report = IngestReport()
+        """What the last `build` or `add` did."""
+        self._options = options
+        self._encoder: Encoder | None = None
+        self._searcher = Searcher(collection, self.encoder)
+
+    # ---- opening and building ----------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        index: str | Path,
+        *,
+        encoder: str | None = None,
+        device: str = "auto",
+        progress: Progress = silent,
+    ) -> Self:
+        """Open an existing collection. `encoder` says where its encoder lies now, if it has moved."""
+        return cls(Collection.open(Path(index)), EncoderOptions(encoder, device=device), progress)
+
+    @classmethod
+    def build(
+        cls,
+        documents: Documents,
+        index: str | Path,
+        *,
+        encoder: str | None = None,
+        pooling: str | None = None,
+        max_length: int | None = None,
+        transform: str | None = None,
+        index_type: str | None = None,
+        batch_size: int = BATCH_SIZE,
+        device: str = "auto",
+        on_error: OnError = "skip",
+        prune: bool = False,
+        progress: Progress = silent,
+    ) -> Self:
+        """Bring the collection in the folder `index` up to date with the documents, making it if need be.
+
+        Only new and changed documents are embedded; an interrupted build goes on where it was. Options left
+        None keep what the collection has; a new one takes the embedded encoder with its own pooling and
+        length, the flow, and an exact index. `prune` deletes what `documents` no longer has.
+        """
+        options = EncoderOptions(encoder, pooling, max_length, batch_size, device)
+        folder = Path(index)
+        wanted = None if transform is None else str(parse(transform))
+        if Collection.is_there(folder) and _is_started(folder):
+            retriever = cls(Collection.open(folder), options, progress)
+            source = _as_documents(documents)
+        else:
+            identity = _encoder_from(options, None).identity
+            source = _with_a_document(_as_documents(documents))
+            settings = {
+                "encoder": identity.to_json(),
+                "transform": wanted or DEFAULT_TRANSFORM,
+                "index_type": index_type or DEFAULT_INDEX_TYPE,
+                "made_by": publishing.made_by(),
+                "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            }
+            retriever = cls(Collection.create(folder, settings), options, progress)
+        try:
+            with retriever.collection.writing():
+                retriever._update(source, Plan(*retriever._choices(wanted, index_type)), on_error, prune, True)
+        except BaseException:
+            retriever.close()
+            raise
+        return retriever
+
+    def add(self, documents: Documents, *, on_error: OnError = "skip") -> IngestReport:
+        """Add documents, or replace those with the same id; a search finds them at once."""
+        with self.collection.writing():
+            self._update(_as_documents(documents), Plan(*self._choices(None, None)), on_error, False, False)
+        return self.report
+
+    def delete(self, ids: Sequence[str]) -> list[str]:
+        """Delete documents by id; returns the ids that were there."""
+        with self.collection.writing():
+            deleted = self.collection.store.delete_documents(ids)
+            plan = Plan(*self._choices(None, None))
+            if self.collection.store.count("passages") and publishing.due(self.collection, plan):
+                publishing.publish(self.collection, plan, compact=True, progress=self.progress)
+        return deleted
+
+    def rebuild(self, *, transform: str | None = None, index_type: str | None = None) -> None:
+        """Fit the transform and build the index again from the stored raw vectors; nothing is embedded."""
+        with self.collection.writing():
+            if not self.collection.store.count("passages"):
+                raise Misuse(f"{self.collection.folder} has no documents to rebuild an index from.")
+            plan = Plan(*self._choices(transform, index_type))
+            device = self.encoder().device if self._options.device != "auto" else "cpu"
+            publishing.publish(self.collection, plan, refit=True, compact=True, device=device, progress=self.progress)
+
+    def _choices(self, transform: str | None, index_type: str | None) -> tuple[str, str]:
+        store = self.collection.store
+        return transform or store.setting("transform"), index_type or store.setting("index_type")
+
+    def _update(
+        self, documents: Iterable[Document | Skipped], plan: Plan, on_error: OnError, prune: bool, whole: bool
+    ) -> None:
+        """Ingest, then publish if that is due; a whole run over a source always leaves nothing unpublished."""
+        encoder = self.encoder()
+        ingestion = Ingestion(self.collection.store, encoder, on_error=on_error, progress=self.progress)
+        self.report = ingestion.report
+        ingestion.run(documents, prune=prune)
+        newer, unused = self.collection.backlog()
+        if publishing.due(self.collection, plan) or (whole and newer):
+            compact = unused > publishing.BACKLOG_SHARE * self.collection.store.count("vectors")
+            publishing.publish(self.collection, plan, compact=compact, device=encoder.device, progress=self.progress)
+
+    # ---- searching ---------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        min_score: float | None = None,
+        space: Space = "index",
+        highlight: bool = False,
+    ) -> list[Hit]:
+        """The k documents nearest to the query, best first.
+
+        `space="raw"` compares in the encoder's own space instead of the index's; `highlight` marks in each
+        hit the sentence nearest to the query.
+        """
+        return self.search_many([query], k, min_score=min_score, space=space, highlight=highlight)[0]
+
+    def search_many(
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        *,
+        min_score: float | None = None,
+        space: Space = "index",
+        highlight: bool = False,
+    ) -> list[list[Hit]]:
+        """The same for many queries, encoded together."""
+        return self._searcher.search(queries, k, min_score=min_score, space=space, highlight=highlight)
+
+    def similar(self, id_: str, k: int = 10) -> list[Hit]:
+        """The k documents nearest to a stored one, itself left out."""
+        return self._searcher.similar(id_, k)
+
+    def document(self, id_: str) -> Document:
+        """A stored document, whole."""
+        store = self.collection.store
+        number = store.document_number(id_)
+        if number is None:
+            raise Misuse(f"there is no document {id_!r} in {self.collection.folder}.")
+        fields = store.documents([number])[number]
+        return Document(fields["id"], fields["text"], fields["title"], fields["metadata"])
+
+    def __len__(self) -> int:
+        return self.collection.store.count("documents")
+
+    # ---- looking after it --------------------------------------------------------------------------------
+
+    def info(self) -> dict[str, Any]:
+        """What the collection holds and what made it."""
+        collection, store = self.collection, self.collection.store
+        generation = collection.generation()
+        newer, unused = collection.backlog()
+        return {
+            "folder": str(collection.folder),
+            "documents": store.count("documents"),
+            "passages": store.count("passages"),
+            "vectors": store.count("vectors"),
+            "dimension": collection.dimension,
+            "encoder": store.setting("encoder"),
+            "transform": generation.manifest["transform"] if generation else {"spec": store.setting("transform")},
+            "index": {
+                "type": store.setting("index_type"),
+                "factory": generation.manifest["factory"] if generation else None,
+                "generation": generation.number if generation else None,
+                "vectors": generation.count if generation else 0,
+                "not_yet_in_it": newer,
+                "no_longer_used": unused,
+                "created": generation.manifest["created"] if generation else None,
+                "made_by": generation.manifest["made_by"] if generation else None,
+            },
+            "quarantined": store.count("quarantine"),
+            "bytes": {
+                path.relative_to(collection.folder).as_posix(): path.stat().st_size
+                for path in sorted(collection.folder.rglob("*"))
+                if path.is_file()
+            },
+            "created": store.setting("created"),
+            "made_by": store.setting("made_by"),
+        }
+
+    def export(self, target: str | Path, format: Format = "parquet") -> list[Path]:
+        """Write every passage with its document, raw vector and transformed vector to files."""
+        transform = self._searcher.transform()
+        return export(self.collection, Path(target), format, transform.apply, transform.dimension_out, self.progress)
+
+    def verify(self, *, repair: bool = False) -> VerifyReport:
+        """Check every hash and every row; `repair` makes what is derived again and puts damage aside."""
+        collection = self.collection
+        if not repair:
+            return verification.check(collection, lambda done, total: self.progress("verifying", done, total))
+        with collection.writing():
+            report = verification.check(collection, lambda done, total: self.progress("verifying", done, total))
+            if report.database_broken:
+                raise Damaged(
+                    f"{report.problems[0]}. The database itself is damaged and nothing was changed; restore it "
+                    "from a backup, or index the source again into a new folder."
+                )
+            if not report.clean:
+                self._repair(report)
+        return report
+
+    def _repair(self, report: VerifyReport) -> None:
+        verification.quarantine(self.collection, report)
+        if not (report.generation_broken or report.bad_vectors) or not self.collection.store.count("passages"):
+            return
+        plan = Plan(*self._choices(None, None))
+        if self.collection.kept_files():
+            publishing.republish(self.collection, plan, progress=self.progress)
+        else:
+            publishing.publish(self.collection, plan, refit=True, progress=self.progress)
+        report.repaired.append("made the index again from the stored vectors")
+
+    def encoder(self) -> Encoder:
+        """The collection's encoder, refused if it is not the one that made the vectors."""
+        if self._encoder is None:
+            stored = EncoderIdentity.from_json(self.collection.store.setting("encoder"))
+            encoder = _encoder_from(self._options, stored)
+            check_same(stored, encoder.identity, self.collection.folder)
+            self._encoder = encoder
+        return self._encoder
+
+    def close(self) -> None:
+        self.collection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _encoder_from(options: EncoderOptions, stored: EncoderIdentity | None) -> Encoder:
+    return Encoder(
+        options.name or (stored.name if stored else EMBEDDED),
+        pooling=options.pooling or (stored.pooling if stored else None),
+        max_length=options.max_length or (stored.max_length if stored else None),
+        batch_size=options.batch_size,
+        device=options.device,
+    )
+
+
+def _is_started(folder: Path) -> bool:
+    """Whether a collection got as far as knowing its encoder; a run killed before that is begun again."""
+    with Collection.open(folder) as collection:
+        return collection.store.setting("encoder") is not None
+
+
+def _as_documents(documents: Documents) -> Iterable[Document | Skipped]:
+    """Documents from whatever the caller has; a plain text gets an id from its content."""
+    return documents if isinstance(documents, Corpus) else map(_as_document, documents)
+
+
+def _as_document(given: Document | Skipped | str | dict[str, Any]) -> Document | Skipped:
+    if isinstance(given, Document | Skipped):
+        return given
+    if isinstance(given, str):
+        return _as_document({"text": given})
+    text = given.get("text")
+    if not isinstance(text, str) or not text.strip():
+        return Skipped(str(given.get("id", given)), "has no text")
+    own_id = str(given.get("id") or hashlib.sha256(text.encode("utf-8")).hexdigest()[:16])
+    return Document(own_id, text, str(given.get("title") or ""), dict(given.get("metadata") or {}))
+
+
+def _with_a_document(source: Iterable[Document | Skipped]) -> Iterable[Document | Skipped]:
+    """The same source, refused when there is no document in it, before a folder is made for it."""
+    items: Iterator[Document | Skipped] = iter(source)
+    before: list[Document | Skipped] = []
+    for item in items:
+        before.append(item)
+        if isinstance(item, Document):
+            return _Peeked(source, chain(before, items))
+    bad = [item for item in before if isinstance(item, Skipped)]
+    reasons = "".join(f"\n  {item.where}: {item.reason}" for item in bad[:5])
+    raise Misuse(f"there is no document in the source, so nothing was indexed.{reasons}")
+
+
+class _Peeked:
+    """A source whose first items were looked at; it still tells how much of it has been read."""
+
+    def __init__(self, source: Iterable[Document | Skipped], items: Iterable[Document | Skipped]) -> None:
+        self._source = source
+        self._items = items
+
+    def __iter__(self) -> Iterator[Document | Skipped]:
+        return iter(self._items)
+
+    @property
+    def fraction_read(self) -> float | None:
+        return getattr(self._source, "fraction_read", None)

@@ -1,0 +1,164 @@
+"""The protocol of every transform, and how one is stored and identified.
+
+A transform is a frozen `State` (what was asked, what came of it, and its tensors) and the arithmetic on it.
+The arithmetic is numpy only: answering a query must never need torch.
+
+`apply` works in float32; likelihoods and inverses are computed in float64, from the same parameters.
+"""
+
+import hashlib
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.errors import Mismatch
+
+__all__ = ["JSON_FILE", "TENSOR_FILE", "Array", "Json", "State", "Transform"]
+
+Array = NDArray[Any]
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+JSON_FILE = "transform.json"
+TENSOR_FILE = "transform.safetensors"
+CHUNK = 8192
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything a fitted transform is: written by `save`, read by `load`, covered by the fingerprint."""
+
+    spec: str
+    dimension_in: int
+    dimension_out: int
+    fitted_on: int
+    seed: int
+    notes: tuple[str, ...] = ()
+    config: Mapping[str, Json] = field(default_factory=dict)
+    tensors: Mapping[str, Array] = field(default_factory=dict)
+
+    def header(self, family: str) -> dict[str, Json]:
+        """The part that is written as JSON."""
+        return {
+            "format": 1,
+            "family": family,
+            "spec": self.spec,
+            "dimension_in": self.dimension_in,
+            "dimension_out": self.dimension_out,
+            "fitted_on": self.fitted_on,
+            "seed": self.seed,
+            "notes": list(self.notes),
+            "config": dict(self.config),
+        }
+
+
+class Transform(ABC):
+    """A fitted map from raw vectors to isotropic ones, with its density."""
+
+    family: ClassVar[str]
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.spec = state.spec
+        self.notes = state.notes
+        self.fitted_on = state.fitted_on
+        self.dimension_in = state.dimension_in
+        self.dimension_out = state.dimension_out
+        self.fingerprint = _fingerprint(state.header(self.family), state.tensors)
+
+    @abstractmethod
+    def _forward(self, vectors: Array) -> Array:
+        """Map rows in the precision they come in."""
+
+    @abstractmethod
+    def _backward(self, z: Array) -> Array:
+        """Undo `_forward`, in the precision that comes in."""
+
+    @abstractmethod
+    def _constant_log_det(self) -> float:
+        """log |det dz/du| in nats. Every family here has the same one for all vectors."""
+
+    def apply(self, vectors: Array) -> NDArray[np.float32]:
+        """Raw vectors (n, dimension_in) to isotropic ones (n, dimension_out)."""
+        return self._by_chunks(self._forward, vectors, self.dimension_in, self.dimension_out, np.float32)
+
+    def inverse(self, z: Array) -> NDArray[np.float32]:
+        """Isotropic vectors back to raw ones.
+
+        Where the dimension was reduced, this is the least-squares reconstruction: of all vectors that map to
+        z, the one nearest to the mean of the fit.
+        """
+        return self._by_chunks(self._backward, z, self.dimension_out, self.dimension_in, np.float64)
+
+    def log_det(self, vectors: Array) -> NDArray[np.float64]:
+        """log |det dz/du| of every row, in nats; for a reduced dimension, within the kept subspace."""
+        rows = _rows(vectors, self.dimension_in)
+        return np.full(len(rows), self._constant_log_det(), dtype=np.float64)
+
+    def log_likelihood(self, vectors: Array) -> NDArray[np.float64]:
+        """log N(z; 0, I) + log |det dz/du| of every row, in nats.
+
+        For a reduced dimension this is the density of the projection onto the kept subspace: comparable
+        between transforms that keep the same number of dimensions, and only between those.
+        """
+        rows = _rows(vectors, self.dimension_in)
+        out = np.empty(len(rows), dtype=np.float64)
+        constant = self._constant_log_det() - 0.5 * self.dimension_out * math.log(2 * math.pi)
+        for start in range(0, len(rows), CHUNK):
+            z = self._forward(rows[start : start + CHUNK].astype(np.float64))
+            out[start : start + CHUNK] = constant - 0.5 * np.einsum("ij,ij->i", z, z)
+        return out
+
+    def save(self, folder: Path) -> list[str]:
+        """Write the transform into a folder; equal transforms give equal bytes. Returns the file names."""
+        from safetensors.numpy import save as tensor_bytes
+
+        tensors = {name: np.ascontiguousarray(value) for name, value in sorted(self.state.tensors.items())}
+        header = self.state.header(self.family) | {"fingerprint": self.fingerprint}
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / TENSOR_FILE).write_bytes(tensor_bytes(tensors))
+        text = json.dumps(header, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        (folder / JSON_FILE).write_text(text + "\n", encoding="utf-8")
+        return [JSON_FILE, TENSOR_FILE]
+
+    def describe(self) -> dict[str, Json]:
+        """What people want to know about the transform, for `info`."""
+        header = self.state.header(self.family)
+        config = header.pop("config")
+        header.pop("format")
+        assert isinstance(config, dict)
+        return header | config | {"fingerprint": self.fingerprint}
+
+    def _by_chunks(
+        self, step: Any, rows: Array, width_in: int, width_out: int, precision: type[np.floating[Any]]
+    ) -> NDArray[np.float32]:
+        rows = _rows(rows, width_in)
+        if len(rows) <= CHUNK:
+            return np.asarray(step(rows.astype(precision)), dtype=np.float32)
+        out = np.empty((len(rows), width_out), dtype=np.float32)
+        for start in range(0, len(rows), CHUNK):
+            out[start : start + CHUNK] = step(rows[start : start + CHUNK].astype(precision))
+        return out
+
+
+def _rows(vectors: Array, width: int) -> Array:
+    rows = np.asarray(vectors)
+    if rows.ndim != 2 or rows.shape[1] != width:
+        raise Mismatch(f"the transform takes rows of {width} numbers, got an array of shape {rows.shape}")
+    return rows
+
+
+def _fingerprint(header: Mapping[str, Json], tensors: Mapping[str, Array]) -> str:
+    digest = hashlib.sha256()
+    digest.update(json.dumps(header, sort_keys=True, ensure_ascii=False, allow_nan=False).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"\n{name} {tensor.dtype.str} {tensor.shape}\n".encode())
+        digest.update(np.ascontiguousarray(tensor).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,256 @@
+"""Training BERT-flow by maximum likelihood, in torch, with early stopping on vectors it has not seen.
+
+The optimiser is that of the published code: Adam without bias correction, weight decay 0.01 on every
+parameter (decoupled), constant rate 1e-3, gradients clipped to norm 1, 64 sentences a batch, shuffled each
+epoch. What is added: a held-out part decides when to stop and which parameters are kept.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from retriever.transforms.base import Array
+from retriever.transforms.glow import LOG_SCALE_FACTOR, Glow
+from retriever.transforms.moments import NEGLIGIBLE
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Training", "forward", "train"]
+
+BATCH = 64
+LEARNING_RATE = 1e-3
+WEIGHT_DECAY = 0.01
+BETAS = (0.9, 0.999)
+ADAM_EPSILON = 1e-6
+CLIP = 1.0
+WEIGHT_DEVIATION = 0.05
+ACTNORM_EPSILON = 1e-6
+BERT_DEVIATION = 0.3
+
+HELD_OUT_PART = 0.1
+HELD_OUT_MOST = 2000
+EVALUATE_EVERY = 20
+PATIENCE = 8
+
+
+@dataclass
+class Training:
+    """What came of a training run. `failure` says why the parameters must not be used."""
+
+    trained_on: int
+    held_out: int
+    constant_dimensions: int
+    parameters: dict[str, Array] = field(default_factory=dict)
+    steps: int = 0
+    best_step: int = 0
+    curve: list[tuple[int, float]] = field(default_factory=list)
+    failure: str | None = None
+
+
+def forward(
+    glow: Glow, parameters: Mapping[str, "torch.Tensor"], x: "torch.Tensor"
+) -> tuple["torch.Tensor", "torch.Tensor"]:
+    """z and log |det dz/du| (one number for all rows), differentiable; the twin of `glow.Numbers.forward`."""
+    import torch
+
+    left: list[torch.Tensor] = []
+    log_det = x.new_zeros(())
+    for level in range(glow.levels):
+        for step in range(glow.depth):
+            p = _Named(parameters, f"level{level}.step{step}")
+            log_scale = LOG_SCALE_FACTOR * p["actnorm.log_scale"]
+            log_det = log_det + log_scale.sum()
+            x = ((x + p["actnorm.bias"]) * log_scale.exp()).flip(1)
+            x1, x2 = x.chunk(2, dim=1)
+            hidden = torch.relu(p.scaled("first", x1))
+            hidden = torch.relu(p.scaled("second", hidden))
+            x = torch.cat([x1, x2 + p.scaled("last", hidden)], dim=1)
+        if level < glow.levels - 1:
+            x, gone = x.chunk(2, dim=1)
+            left.append(gone)
+    return torch.cat([*left, x], dim=1), log_det
+
+
+class _Named:
+    """The parameters of one step."""
+
+    def __init__(self, parameters: Mapping[str, "torch.Tensor"], step: str) -> None:
+        self.parameters, self.step = parameters, step
+
+    def __getitem__(self, name: str) -> "torch.Tensor":
+        return self.parameters[f"{self.step}.{name}"]
+
+    def scaled(self, layer: str, x: "torch.Tensor") -> "torch.Tensor":
+        """(x W + b) exp(3 s): a linear map with its actnorm, or the last one with its own bias and scale."""
+        import torch
+
+        linear = torch.addmm(self[f"{layer}.bias"], x, self[f"{layer}.weight"])
+        return linear * torch.exp(LOG_SCALE_FACTOR * self[f"{layer}.log_scale"])
+
+
+def initialise(glow: Glow, batch: Array, rng: np.random.Generator) -> dict[str, Array]:
+    """The first parameters: hidden weights from N(0, 0.05), the last linear zero, actnorms from the first
+    batch.
+
+    An actnorm starts so that the batch leaves it with mean 0 and variance 1 in every channel. A channel that
+    is constant in this one batch, though not in all vectors, starts with the typical scale of its layer.
+    """
+    out = {name: np.zeros(shape) for name, shape in glow.shapes().items()}
+
+    def normalise(x: Array, name: str) -> Array:
+        mean = x.mean(axis=0)
+        deviation = np.sqrt(((x - mean) ** 2).mean(axis=0)) + ACTNORM_EPSILON
+        typical = np.sqrt((deviation**2).mean())
+        deviation = np.where(deviation < NEGLIGIBLE * typical, typical, deviation)
+        out[f"{name}.bias"] = -mean
+        out[f"{name}.log_scale"] = -np.log(deviation) / LOG_SCALE_FACTOR
+        return np.asarray((x - mean) / deviation)
+
+    x = batch.astype(np.float64)
+    for level in range(glow.levels):
+        for step in range(glow.depth):
+            name = f"level{level}.step{step}"
+            x = normalise(x, f"{name}.actnorm")[:, ::-1]
+            hidden = x[:, : x.shape[1] // 2]
+            for layer in ("first", "second"):
+                weight = rng.normal(0, WEIGHT_DEVIATION, out[f"{name}.{layer}.weight"].shape)
+                out[f"{name}.{layer}.weight"] = weight
+                hidden = np.maximum(normalise(hidden @ weight, f"{name}.{layer}"), 0)
+        x = x[:, : x.shape[1] // 2]
+    return {name: value.astype(np.float32) for name, value in out.items()}
+
+
+def fill_constant_dimensions(vectors: Array, rng: np.random.Generator) -> tuple[Array, int]:
+    """Noise of the typical size in every dimension that is constant, and how many these are; mostly none.
+
+    This is what makes the published flow give NaN on all-MiniLM-L6-v2: three of its 384 dimensions are dead,
+    with standard deviations of 2e-33, 3e-33 and 5e-9 beside 0.05. Each actnorm scales such a channel by up to
+    1 / 1e-6, one after the other, 1e32 in all; the gradient overflows in the first step, and clipping turns
+    inf into NaN. A gentler start would not help: a constant has no density, so its scale grows for as long as
+    training lasts. With noise in its place the flow learns to treat the dimension as one that says nothing,
+    at the scale of the others.
+    """
+    deviation = vectors.std(axis=0, dtype=np.float64)
+    typical = float(np.sqrt((deviation**2).mean()))
+    constant = np.flatnonzero(deviation < NEGLIGIBLE * typical)
+    if not len(constant):
+        return vectors, 0
+    filled = vectors.copy()
+    filled[:, constant] += rng.normal(0, typical, (len(vectors), len(constant))).astype(np.float32)
+    return filled, len(constant)
+
+
+def train(
+    glow: Glow,
+    vectors: Array,
+    *,
+    steps: int,
+    seed: int,
+    device: str = "cpu",
+    progress: Callable[[int, int], None] | None = None,
+) -> Training:
+    """Fit the flow to distinct vectors in at most `steps` batches. All chance comes from `seed`."""
+    import torch
+
+    # The matrices are so small that a second thread costs more than it brings (two threads on two busy cores
+    # took three times as long as one), and one thread gives the same bytes whatever the setting.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _train(glow, vectors, steps, seed, device, progress)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _train(
+    glow: Glow,
+    vectors: Array,
+    steps: int,
+    seed: int,
+    device: str,
+    progress: Callable[[int, int], None] | None,
+) -> Training:
+    import torch
+
+    rng = np.random.default_rng(seed)
+    rows, constant = fill_constant_dimensions(vectors[rng.permutation(len(vectors))], rng)
+    unit = _unit(rows)
+    rows = rows * np.float32(unit)
+    held = min(HELD_OUT_MOST, max(1, round(HELD_OUT_PART * len(rows))))
+    held_out, seen = torch.from_numpy(rows[:held]).to(device), torch.from_numpy(rows[held:]).to(device)
+    first = initialise(glow, rows[held : held + BATCH], rng)
+    sizes = [value.size for value in first.values()]
+    theta = torch.from_numpy(np.concatenate([value.ravel() for value in first.values()])).to(device).requires_grad_()
+
+    def named(flat: torch.Tensor) -> dict[str, torch.Tensor]:
+        parts = zip(first.items(), torch.split(flat, sizes), strict=True)
+        return {name: part.view(like.shape) for (name, like), part in parts}
+
+    def bits(x: torch.Tensor) -> torch.Tensor:
+        """Negative log-likelihood in bits per dimension, the published loss."""
+        z, log_det = forward(glow, named(theta), x)
+        nats = log_det - 0.5 * (z * z).sum(dim=1).mean() - 0.5 * glow.dimension * math.log(2 * math.pi)
+        return -nats / (math.log(2) * glow.dimension)
+
+    def measure() -> float:
+        with torch.no_grad():
+            return float(bits(held_out)) - math.log2(unit)
+
+    result = Training(len(seen), held, constant, curve=[(0, measure())])
+    best, kept = result.curve[0][1], theta.detach().clone()
+    mean, square = torch.zeros_like(theta), torch.zeros_like(theta)
+    for batch in _batches(len(seen), rng):
+        loss = bits(seen[batch])
+        (gradient,) = torch.autograd.grad(loss, theta)
+        norm = float(gradient.norm())
+        if not (math.isfinite(norm) and math.isfinite(best)):
+            result.failure = f"the flow's likelihood stopped being a finite number at step {result.steps}"
+            return result
+        with torch.no_grad():
+            gradient *= min(1.0, CLIP / max(norm, 1e-12))
+            mean.mul_(BETAS[0]).add_(gradient, alpha=1 - BETAS[0])
+            square.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
+            theta -= LEARNING_RATE * (mean / (square.sqrt() + ADAM_EPSILON) + WEIGHT_DECAY * theta)
+        result.steps += 1
+        if result.steps % EVALUATE_EVERY and result.steps < steps:
+            continue
+        now = measure()
+        result.curve.append((result.steps, now))
+        if now < best:
+            best, kept, result.best_step = now, theta.detach().clone(), result.steps
+        if progress:
+            progress(result.steps, steps)
+        if result.steps >= steps or result.steps - result.best_step >= PATIENCE * EVALUATE_EVERY:
+            break
+    if progress:
+        progress(steps, steps)
+    if not result.best_step:
+        result.failure = f"the flow never became likelier than its start in {result.steps} steps"
+    result.parameters = {name: part.cpu().numpy().copy() for name, part in named(kept).items()}
+    result.parameters["level0.step0.actnorm.bias"] /= np.float32(unit)
+    result.parameters["level0.step0.actnorm.log_scale"] += np.float32(math.log(unit) / LOG_SCALE_FACTOR)
+    return result
+
+
+def _unit(rows: Array) -> float:
+    """The power of two that brings the vectors to the size of BERT's, for which the learning rate was chosen.
+
+    The first actnorm's bias is in the vectors' own unit and moves by 1e-3 a step: a two-hundredth of BERT's
+    standard deviation, but twice that of vectors of norm 0.01, where training would only shake. BERT's own
+    vectors get 1, and the flow as published; for others the first actnorm takes the factor up afterwards.
+    """
+    typical = float(np.sqrt(rows.var(axis=0, dtype=np.float64).mean()))
+    return 2.0 ** round(math.log2(BERT_DEVIATION / typical))
+
+
+def _batches(n: int, rng: np.random.Generator) -> Iterator[Array]:
+    """Batches of rows without end, shuffled anew each epoch; the actnorms started from the first one."""
+    order = np.arange(n)
+    while True:
+        for start in range(0, max(1, n - BATCH + 1), BATCH):
+            yield order[start : start + BATCH]
+        order = rng.permutation(n)
