@@ -7,13 +7,14 @@ import errno
 import sqlite3
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from retriever.errors import RetrieverError
+from retriever.errors import FitWarning, RetrieverError
 
 if TYPE_CHECKING:
     from retriever.retriever import Retriever
@@ -139,6 +140,7 @@ def main() -> None:
     retriever index notes/ --index indexes/notes    makes a collection
     retriever search --index indexes/notes          answers questions about it
     """
+    warnings.simplefilter("ignore", FitWarning)  # the commands print the transform's own notes
 
 
 @main.command()

@@ -104,8 +104,8 @@ def _check_vectors(
     width = encoder["dimension"] * VECTOR_TYPE.itemsize if encoder else 0
     for number, blob, expected in collection.store.db.conn.execute("SELECT id, vector, checksum FROM vectors"):
         report.vectors += 1
-        if len(blob) != width:
-            report.bad_vectors[number] = f"vector {number} has {len(blob)} bytes, expected {width}"
+        if not isinstance(blob, bytes) or len(blob) != width:
+            report.bad_vectors[number] = f"vector {number} is not {width} bytes"
         elif checksum(blob) != expected:
             report.bad_vectors[number] = f"vector {number} does not match its checksum"
         elif not np.isfinite(np.frombuffer(blob, VECTOR_TYPE)).all():

@@ -7,6 +7,7 @@ __all__ = [
     "Damaged",
     "EncoderUnavailable",
     "FitFailed",
+    "FitWarning",
     "Locked",
     "Mismatch",
     "Misuse",
@@ -21,6 +22,10 @@ class BadSource(RetrieverError):
 
 class EncoderUnavailable(RetrieverError):
     """The encoder cannot be found, downloaded or loaded."""
+
+
+class FitWarning(RuntimeWarning):
+    """A transform other than the one asked for was fitted; its notes say why."""
 
 
 class FitFailed(RetrieverError):

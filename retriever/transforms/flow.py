@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
+from retriever.errors import FitWarning
 from retriever.transforms.base import Array, Json, State, Transform
 from retriever.transforms.glow import LOG_SCALE_FACTOR, Glow, Numbers
 from retriever.transforms.spec import Option, Spec
@@ -149,5 +150,5 @@ def _distinct(vectors: Array) -> Array:
 
 def _whitened(vectors: Array, spec: str, seed: int, reason: str) -> Transform:
     note = f"{reason}; whitening is used instead"
-    warnings.warn(note, RuntimeWarning, stacklevel=4)
+    warnings.warn(note, FitWarning, stacklevel=4)
     return fit_whiten(vectors, Spec("whiten"), spec, seed, notes=(note,))

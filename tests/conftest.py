@@ -1,0 +1,55 @@
+"""What tests share: a tiny real BERT, some text, the command line, and the benchmark data where it is."""
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from samples import PETS, Run, make_bert, write_jsonl
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(make_bert(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+@pytest.fixture(scope="session")
+def other_bert(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Another BERT of the same shape."""
+    return str(make_bert(tmp_path_factory.mktemp("models") / "other", seed=1))
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    return write_jsonl(tmp_path / "pets.jsonl", PETS)
+
+
+@pytest.fixture
+def run() -> Run:
+    """Run the `retriever` command in this process; any exception that is not for people fails the test."""
+    from cli import main
+
+    def invoke(*args: object, code: int = 0, input: str | None = None) -> Result:
+        result = CliRunner().invoke(main, [str(arg) for arg in args], input=input)
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == code, f"exit code {result.exit_code}:\n{result.output}"
+        return result
+
+    return invoke
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    folder = Path(os.environ.get("RETRIEVER_DATA") or Path(__file__).parents[2] / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip("no benchmark data: set RETRIEVER_DATA to a folder that holds wiki/, sts/, ...")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def wiki_sentences(shared_data: Path) -> list[str]:
+    import gzip
+
+    with gzip.open(shared_data / "wiki" / "wiki_sentences_00.txt.gz", "rt", encoding="utf-8") as file:
+        return [line.rstrip("\n") for line in file]

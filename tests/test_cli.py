@@ -1,0 +1,284 @@
+"""The command line as a user meets it: the whole path, and what bad input gets."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from samples import PETS, Run, write_jsonl
+
+import cli
+
+
+@pytest.fixture
+def collection(run: Run, pets: Path, tmp_path: Path, tiny_bert: str) -> Path:
+    run("index", pets, "--index", tmp_path / "c", "--encoder", tiny_bert, "--transform", "center")
+    return tmp_path / "c"
+
+
+def test_every_command_has_help_and_is_in_the_readme(run: Run) -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    for name, command in cli.main.commands.items():
+        assert command.help, name
+        assert f"retriever {name}" in readme, name
+        assert "Usage:" in run(name, "--help").output
+        for option in command.params:
+            assert getattr(option, "help", "argument"), f"{name} {option.name}"
+
+
+@pytest.mark.parametrize("args", [["--help"], ["index", "--help"], ["search", "--help"], ["--version"]])
+def test_help_is_instant(args: list[str]) -> None:
+    code = (
+        "import sys, cli\n"
+        "try: cli.main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'transformers', 'faiss', 'numpy', 'sqlite_utils', 'rich'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code, *args], check=True, capture_output=True)
+
+
+def test_opening_a_collection_needs_no_torch(collection: Path) -> None:
+    code = (
+        "import sys\n"
+        "from retriever import Retriever\n"
+        "Retriever.open(sys.argv[1]).info()\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(collection)], check=True)
+
+
+def test_from_a_file_to_hits(run: Run, collection: Path) -> None:
+    lines = run("search", "Cats purr when they are content", "--index", collection, "--json", "-k", 3).output
+    hits = [json.loads(line) for line in lines.splitlines()]
+    assert [hit["rank"] for hit in hits] == [1, 2, 3]
+    assert hits[0]["score"] >= hits[1]["score"] >= hits[2]["score"]
+    assert {"id", "title", "passage", "metadata", "highlight", "query"} <= hits[0].keys()
+    assert "metadata" not in hits[0]["metadata"]
+
+    shown = run("search", "swim in a bowl", "--index", collection).output
+    assert all(pet["id"] in shown for pet in PETS)
+    assert "Goldfish swim round and round in a bowl." in shown
+
+
+def test_add_delete_info_rebuild(run: Run, collection: Path, tmp_path: Path) -> None:
+    more = write_jsonl(tmp_path / "more.jsonl", [{"id": "whale", "text": "Whales sing in the deep sea."}])
+    assert "1 new document" in run("add", more, "--index", collection).output
+    found = run("search", "Whales sing in the deep sea.", "--index", collection, "--json", "-k", 1).output
+    assert json.loads(found)["id"] == "whale"
+    assert "Deleted 1 document; 5 left" in run("delete", "whale", "--index", collection).output
+    assert "whale" not in run("search", "Whales sing", "--index", collection, "--json", "-k", 6).stdout
+    assert "not there: whale" in run("delete", "whale", "--index", collection, code=1).output
+
+    run("rebuild", "--transform", "whiten:dimension=4", "--index-type", "hnsw", "--index", collection)
+    info = json.loads(run("info", "--index", collection, "--json").output)
+    assert (info["transform"]["family"], info["transform"]["dimension_out"]) == ("whiten", 4)
+    assert (info["index"]["factory"], info["index"]["vectors"]) == ("HNSW32", 5)
+    assert info["index"]["not_yet_in_it"] == info["index"]["no_longer_used"] == 0
+    assert "whiten" in run("info", "--index", collection).output
+
+
+def test_updates_embed_only_what_is_new(run: Run, collection: Path, pets: Path) -> None:
+    assert "5 unchanged; 0 texts embedded" in run("index", pets, "--index", collection).output
+    records = [dict(pet) for pet in PETS[1:]]
+    records[0]["text"] = "Dogs wag their tails."
+    records.append({"id": "kitten", "title": "Cats", "text": PETS[0]["text"]})
+    write_jsonl(pets, records)
+    output = run("index", pets, "--index", collection).output
+    assert "1 new document, 1 changed, 3 unchanged; 1 text embedded, 1 reused" in output
+    assert json.loads(run("info", "--index", collection, "--json").output)["documents"] == 6
+    assert "1 pruned" in run("index", pets, "--index", collection, "--prune").output
+    assert json.loads(run("info", "--index", collection, "--json").output)["documents"] == 5
+
+
+def test_stdin(run: Run, tmp_path: Path, tiny_bert: str) -> None:
+    text = "".join(json.dumps(pet) + "\n" for pet in PETS)
+    run("index", "-", "--index", tmp_path / "c", "--encoder", tiny_bert, "--transform", "none", input=text)
+    assert json.loads(run("info", "--index", tmp_path / "c", "--json").output)["documents"] == 5
+
+
+def test_query_files_and_trec_runs(run: Run, collection: Path, tmp_path: Path) -> None:
+    queries = write_jsonl(tmp_path / "q.jsonl", [{"_id": "q1", "text": "cats"}, {"_id": "q2", "text": "dogs"}])
+    run("search", "--queries", queries, "--trec", tmp_path / "run.txt", "-k", 2, "--index", collection)
+    rows = [line.split() for line in (tmp_path / "run.txt").read_text().splitlines()]
+    assert [(row[0], row[1], row[3], row[5]) for row in rows] == [
+        (q, "Q0", r, "retriever") for q in ("q1", "q2") for r in ("1", "2")
+    ]
+    plain = tmp_path / "q.txt"
+    plain.write_text("cats\ndogs\n")
+    lines = run("search", "--queries", plain, "--json", "-k", 1, "--index", collection).output.splitlines()
+    assert [json.loads(line)["query_id"] for line in lines] == ["1", "2"]
+    assert [json.loads(line)["id"] for line in lines] == [rows[0][2], rows[2][2]]
+
+
+def test_min_score_and_more_than_there_are(run: Run, collection: Path) -> None:
+    assert "only 5 documents" in run("search", "cats", "--index", collection, "-k", 100).output
+    assert "Nothing found" in run("search", "cats", "--index", collection, "--min-score", 1.1).output
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (["search", "   "], 2, "the query is empty"),
+        (["search", "cats", "-k", "0"], 2, "at least 1"),
+        (["search", "cats", "--trec", "x"], 2, "goes with --queries"),
+        (["search", "cats", "--encoder", "/no/such/model"], 1, "no model folder '/no/such/model'"),
+        (["index", "/no/such/file.jsonl"], 2, "/no/such/file.jsonl"),
+        (["rebuild", "--transform", "magic"], 2, "magic"),
+        (["rebuild", "--transform", "whiten:colour=red"], 2, "colour"),
+        (["rebuild", "--index-type", "Nonsense42"], 2, "Nonsense42"),
+        (["export", "/dev/null"], 2, "already there"),
+    ],
+)
+def test_misuse(run: Run, collection: Path, args: list[str], code: int, message: str) -> None:
+    result = run(*args, "--index", collection, code=code)
+    assert message in result.output
+    assert "Traceback" not in result.output
+    assert "all as stored" in run("verify", "--index", collection).output
+
+
+@pytest.mark.parametrize("command", [["search", "x"], ["info"], ["verify"], ["delete", "x"], ["rebuild"]])
+def test_a_folder_that_is_no_collection(run: Run, tmp_path: Path, command: list[str]) -> None:
+    assert "does not exist" in run(*command, "--index", tmp_path / "nowhere", code=2).output
+    assert "is no collection" in run(*command, "--index", tmp_path, code=2).output
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_folder_with_other_files_is_left_alone(run: Run, tmp_path: Path, pets: Path, tiny_bert: str) -> None:
+    output = run("index", pets, "--index", tmp_path, "--encoder", tiny_bert, code=2).output
+    assert "holds other files" in output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pets.jsonl"]
+
+
+def test_an_empty_corpus_makes_no_folder(run: Run, tmp_path: Path, tiny_bert: str) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text('\n{"id": "a", "text": " "}\n')
+    output = run("index", empty, "--index", tmp_path / "c", "--encoder", tiny_bert, code=2).output
+    assert "no document in the source" in output and "empty.jsonl:2" in output
+    assert not (tmp_path / "c").exists()
+
+
+def test_bad_lines_are_skipped_and_listed(run: Run, tmp_path: Path, tiny_bert: str) -> None:
+    source = tmp_path / "mixed.jsonl"
+    source.write_bytes(
+        b'{"id": "a", "text": "First."}\n{"id": "b", "text": \n{"id": "c", "text": "caf\xe9"}\n'
+        b'{"id": "d", "text": ""}\n{"id": "e", "text": "Second."}\n{"id": "a", "text": "Another first."}\n'
+    )
+    output = run("index", source, "--index", tmp_path / "c", "--encoder", tiny_bert).output
+    assert "2 new documents, 3 skipped" in output
+    for line in ("mixed.jsonl:2", "mixed.jsonl:3", "mixed.jsonl:4"):
+        assert line in output
+    assert "the later one was taken" in output
+    assert "Another first." in run("search", "x", "--index", tmp_path / "c").output
+
+
+def test_stop_keeps_what_came_before(run: Run, tmp_path: Path, tiny_bert: str) -> None:
+    source = tmp_path / "mixed.jsonl"
+    source.write_text('{"id": "a", "text": "First."}\n{broken\n{"id": "e", "text": "Second."}\n')
+    where = ("--index", tmp_path / "c", "--encoder", tiny_bert)
+    assert "mixed.jsonl:2" in run("index", source, *where, "--on-error", "stop", code=1).output
+    source.write_text(source.read_text().replace("{broken", '{"id": "b", "text": "Mended."}'))
+    output = run("index", source, *where, "--on-error", "stop").output
+    assert "2 new documents, 1 unchanged" in output
+
+
+def test_a_wrong_encoder_is_refused_by_name(run: Run, collection: Path, tiny_bert: str, other_bert: str) -> None:
+    for args in (
+        ["search", "cats"],
+        ["add", collection.parent / "pets.jsonl"],
+        ["index", collection.parent / "pets.jsonl"],
+    ):
+        output = run(*args, "--index", collection, "--encoder", other_bert, code=1).output
+        assert tiny_bert in output and other_bert in output and "weights" in output
+    output = run("index", collection.parent / "pets.jsonl", "--index", collection, "--pooling", "cls", code=1).output
+    assert "pooling first-last against cls" in output
+
+
+def test_an_encoder_that_moved_is_welcome(run: Run, collection: Path, tiny_bert: str, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(tiny_bert, tmp_path / "moved")
+    before = run("search", "cats", "--index", collection, "--json").output
+    assert run("search", "cats", "--index", collection, "--json", "--encoder", tmp_path / "moved").output == before
+
+
+def test_a_newer_collection_is_refused(run: Run, collection: Path) -> None:
+    from sqlite_utils import Database
+
+    db = Database(collection / "documents.sqlite")
+    db["_sqlite_migrations"].insert({"migration_set": "retriever", "name": "m999_future", "applied_at": ""})
+    db.close()
+    assert "newer version" in run("search", "x", "--index", collection, code=2).output
+
+
+def test_a_database_that_is_none(run: Run, collection: Path) -> None:
+    for extra in collection.glob("documents.sqlite-*"):
+        extra.unlink()
+    (collection / "documents.sqlite").write_bytes(b"not a database at all" * 1000)
+    output = run("search", "x", "--index", collection, code=1).output
+    assert "not a readable SQLite database" in output
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="a small disk can only be mounted by root")
+def test_a_full_disk_loses_nothing(run: Run, tmp_path: Path, tiny_bert: str) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"a tmpfs cannot be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        records = [{"id": str(i), "text": f"Sentence number {i} about things. " * 3} for i in range(3000)]
+        source = write_jsonl(tmp_path / "many.jsonl", records)
+        where = ("--index", disk / "c", "--encoder", tiny_bert, "--transform", "none")
+        output = run("index", source, *where, code=1).output
+        assert "the disk is full" in output and "Traceback" not in output
+        subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
+        output = run("index", source, *where).output
+        assert json.loads(run("info", "--index", disk / "c", "--json").output)["documents"] == 3000
+        assert "all as stored" in run("verify", "--index", disk / "c").output
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_two_writers(run: Run, collection: Path, pets: Path) -> None:
+    from indexes.collection import Collection
+
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from pathlib import Path; from indexes.collection import Collection\n"
+            "with Collection.open(Path(sys.argv[1])).writing(): print('held', flush=True); sys.stdin.read()",
+            str(collection),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holder.stdout and holder.stdout.readline() == b"held\n"
+        output = run("index", pets, "--index", collection, "--prune", code=1).output
+        assert f"process {holder.pid}" in output
+        assert "cat" in run("search", "cats", "--index", collection).output, "readers are not in the way"
+    finally:
+        holder.kill()
+        holder.wait()
+    with Collection.open(collection).writing():
+        pass
+
+
+def test_interactive(run: Run, collection: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    lines = [
+        ":more", ":k 2", "Goldfish swim", ":more", ":show 1", ":similar 1", ":similar 99", ":compare Goldfish swim",
+        ":k zero", ":nonsense", ":help", "", ":quit",
+    ]  # fmt: skip
+    output = run("search", "--index", collection, input="\n".join(lines) + "\n").output
+    assert "There is no query yet" in output
+    assert "2 hits from now on" in output
+    assert "Give the number of a hit, from 1 to 2" in output
+    assert "raw encoder" in output and "moved" in output
+    assert "takes a number of hits" in output
+    assert "There is no command :nonsense" in output
+    assert "Ctrl-D" in output
