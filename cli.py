@@ -49,7 +49,9 @@ class Cli(click.Group):
             place = f"{error.filename}: " if error.filename else ""
             raise Failure(f"{place}{error.strerror or error}", 1) from error
         except KeyboardInterrupt:
-            click.echo("\nInterrupted. What was stored stays; the same command goes on from there.", err=True)
+            resumes = ctx.invoked_subcommand in ("index", "add", "demo")
+            after = " What was stored stays; the same command goes on from there." if resumes else ""
+            click.echo(f"\nInterrupted.{after}", err=True)
             raise SystemExit(INTERRUPTED) from None
 
 
@@ -134,7 +136,7 @@ index_type_option = click.option(
 @click.group(cls=Cli, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="flow-retriever", prog_name="retriever")
 def main() -> None:
-    r"""Search your own text by meaning, with any BERT and no labels.
+    """Search your own text by meaning, with any BERT and no labels.
 
     \b
     retriever index notes/ --index indexes/notes    makes a collection
@@ -334,7 +336,7 @@ def _answer_file(
                     display.out.print(f"\n{query.id}: {query.text}", style="bold", markup=False)
                     display.show_hits(hits)
     if trec:
-        display.err.print(f"{display.plural(answered, 'query')} answered, run written to {trec}.")
+        display.err.print(f"{answered:,} {'query' if answered == 1 else 'queries'} answered, run written to {trec}.")
 
 
 def _echo_json(value: Any) -> None:

@@ -279,30 +279,41 @@ class Collection:
 
     def _search_space(self, space: "_Space", queries: NDArray[np.float32], k: int) -> list[list[Match]]:
         total = sum(len(index) for index, _ in space.parts)
-        matches = []
-        for query in unit_rows(space.apply(queries)):
-            wanted = min(2 * k, total)
-            found = self._by_document(self._nearest_vectors(space, query, wanted))
-            while len(found) < k and wanted < total:  # several passages of the same documents: look further
-                wanted = min(4 * wanted, total)
-                found = self._by_document(self._nearest_vectors(space, query, wanted))
-            matches.append(found[:k])
+        mapped = unit_rows(space.apply(queries))
+        matches: list[list[Match]] = [[] for _ in mapped]
+        open_queries, wanted = list(range(len(mapped))), min(2 * k, total)
+        while open_queries:
+            for place, scored in zip(
+                open_queries, self._nearest_vectors(space, mapped[open_queries], wanted), strict=True
+            ):
+                matches[place] = self._by_document(scored)[:k]
+            if wanted >= total:
+                break
+            # Several passages of the same documents came first: look further.
+            open_queries = [place for place in open_queries if len(matches[place]) < k]
+            wanted = min(4 * wanted, total)
         return matches
 
-    def _nearest_vectors(self, space: "_Space", query: NDArray[np.float32], k: int) -> list[tuple[int, float]]:
-        """(vector number, cosine) of the k nearest, scored in float64 so that the order does not depend on
-        how FAISS batches its sums."""
-        scored: list[tuple[int, float]] = []
+    def _nearest_vectors(
+        self, space: "_Space", queries: NDArray[np.float32], k: int
+    ) -> list[list[tuple[int, float]]]:
+        """(vector number, cosine) of the k nearest to each query, scored in float64 so that the order does not
+        depend on how FAISS batches its sums."""
+        scored: list[list[tuple[int, float]]] = [[] for _ in queries]
         for index, excluded in space.parts:
-            numbers = index.search(query[None, :], k, excluded)
-            if index.exact:
-                vectors = index.vectors(numbers)
-            else:  # the codes are lossy: score from what is stored
-                vectors = unit_rows(space.apply(self.store.vectors(numbers.tolist(), self.dimension)))
-            scores = vectors.astype(np.float64) @ query.astype(np.float64)
-            scored += zip(numbers.tolist(), scores.tolist(), strict=True)
-        scored.sort(key=lambda pair: (-pair[1], pair[0]))
-        return scored[:k]
+            for own, query, numbers in zip(scored, queries, index.search(queries, k, excluded), strict=True):
+                if not len(numbers):
+                    continue
+                if index.exact:
+                    vectors = index.vectors(numbers)
+                else:  # the codes are lossy: score from what is stored
+                    vectors = unit_rows(space.apply(self.store.vectors(numbers.tolist(), self.dimension)))
+                scores = vectors.astype(np.float64) @ query.astype(np.float64)
+                own += zip(numbers.tolist(), scores.tolist(), strict=True)
+        for own in scored:
+            own.sort(key=lambda pair: (-pair[1], pair[0]))
+            del own[k:]
+        return scored
 
     def _by_document(self, scored: list[tuple[int, float]]) -> list[Match]:
         passages = self.store.passages_of_vectors([number for number, _ in scored])

@@ -46,16 +46,21 @@ def unit_rows(vectors: NDArray[np.floating[Any]]) -> Matrix:
     return np.ascontiguousarray(vectors / np.where(norms > 0, norms, 1), dtype=np.float32)
 
 
-def build(factory: str, dimension: int, count: int, blocks: Iterator[tuple[Numbers, Matrix]]) -> "VectorIndex":
-    """An index over `count` unit vectors that arrive in blocks."""
+def empty_index(factory: str, dimension: int) -> Any:
+    """A FAISS index with nothing in it; refuses a factory string that FAISS does not know."""
     faiss = import_faiss()
     try:
-        index = faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
+        return faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:
         raise Misuse(
             f"FAISS knows no index type {factory!r} for {dimension} dimensions. "
             f"Take one of {', '.join(INDEX_TYPES)} or a FAISS factory string such as 'IVF256,Flat'."
         ) from error
+
+
+def build(factory: str, dimension: int, count: int, blocks: Iterator[tuple[Numbers, Matrix]]) -> "VectorIndex":
+    """An index over `count` unit vectors that arrive in blocks."""
+    index = empty_index(factory, dimension)
     numbers: list[Numbers] = []
     if index.is_trained:
         _reserve(index, count)
@@ -101,14 +106,14 @@ class VectorIndex:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def search(self, query: Matrix, k: int, excluded: Numbers) -> Numbers:
-        """The numbers of the (at least) k nearest to one query, without the excluded ones."""
+    def search(self, queries: Matrix, k: int, excluded: Numbers) -> list[Numbers]:
+        """For each query the numbers of the (at least) k nearest, without the excluded ones."""
         wanted = min(k + SPARE + len(excluded), len(self))
         if wanted == 0:
-            return np.zeros(0, np.int64)
-        positions = self.index.search(query, wanted)[1][0]
-        numbers: Numbers = self.numbers[positions[positions >= 0]]
-        return numbers[~np.isin(numbers, excluded)] if len(excluded) else numbers
+            return [np.zeros(0, np.int64)] * len(queries)
+        positions = self.index.search(queries, wanted)[1]
+        found = [self.numbers[row[row >= 0]] for row in positions]
+        return [numbers[~np.isin(numbers, excluded)] for numbers in found] if len(excluded) else found
 
     def vectors(self, numbers: Numbers) -> Matrix:
         """The vectors as the index holds them (whole only in an exact index)."""

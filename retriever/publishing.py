@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from indexes.collection import Collection
 from indexes.generation import Generation
-from indexes.vectors import factory_string
+from indexes.vectors import empty_index, factory_string
 from retriever.errors import Mismatch, Misuse
 from retriever.progress import Progress, silent
 from retriever.transforms import Transform, fit, load, parse
@@ -40,6 +40,13 @@ class Plan:
             raise Misuse("--index-type is empty; take flat, sq8, hnsw or a FAISS factory string.")
         object.__setattr__(self, "transform", str(parse(self.transform)))
 
+    def check(self, dimension: int) -> None:
+        """Refuse, before anything is embedded, what vectors of this dimension could not be made into."""
+        kept = int(parse(self.transform).options.get("dimension", dimension))
+        if kept > dimension:
+            raise Misuse(f"--transform {self.transform}: the encoder's vectors have only {dimension} dimensions.")
+        empty_index(factory_string(self.index_type), kept)
+
 
 def load_transform(generation: Generation) -> Transform:
     """The transform of a generation, refused if it is not the one the index was built with."""
@@ -58,7 +65,7 @@ def due(collection: Collection, plan: Plan) -> bool:
     generation = collection.generation()
     if generation is None:
         return collection.store.count("passages") > 0
-    if not _as_planned(generation, plan):
+    if not _as_planned(generation, plan) or _outgrown(collection, generation):
         return True
     newer, unused = collection.backlog()
     return newer + unused > max(BACKLOG_ROWS, BACKLOG_SHARE * generation.count)
@@ -146,9 +153,13 @@ def _kept_transform(collection: Collection, plan: Plan) -> Transform | None:
     generation = collection.generation()
     if generation is None or generation.manifest["transform"]["spec"] != plan.transform:
         return None
-    transform = load_transform(generation)
-    grown = collection.store.count_used_after(0) >= REFIT_GROWTH * max(transform.fitted_on, 1)
-    return None if grown and transform.fitted_on < FIT_SAMPLE else transform
+    return None if _outgrown(collection, generation) else load_transform(generation)
+
+
+def _outgrown(collection: Collection, generation: Generation) -> bool:
+    """Whether the transform was fitted on so few that fitting it again is worth it."""
+    fitted_on = int(generation.manifest["transform"]["fitted_on"])
+    return fitted_on < FIT_SAMPLE and collection.store.count_used_after(0) >= REFIT_GROWTH * fitted_on
 
 
 def _sample(collection: Collection) -> NDArray[np.float32]:

@@ -100,6 +100,7 @@ class Retriever:
             source = _as_documents(documents)
         else:
             identity = _encoder_from(options, None).identity
+            Plan(wanted or DEFAULT_TRANSFORM, index_type or DEFAULT_INDEX_TYPE).check(identity.dimension)
             source = _with_a_document(_as_documents(documents))
             settings = {
                 "encoder": identity.to_json(),
@@ -111,7 +112,9 @@ class Retriever:
             retriever = cls(Collection.create(folder, settings), options, progress)
         try:
             with retriever.collection.writing():
-                retriever._update(source, Plan(*retriever._choices(wanted, index_type)), on_error, prune, True)
+                plan = Plan(*retriever._choices(wanted, index_type))
+                plan.check(retriever.collection.dimension)
+                retriever._update(source, plan, on_error, prune, whole=True)
         except BaseException:
             retriever.close()
             raise
@@ -120,7 +123,7 @@ class Retriever:
     def add(self, documents: Documents, *, on_error: OnError = "skip") -> IngestReport:
         """Add documents, or replace those with the same id; a search finds them at once."""
         with self.collection.writing():
-            self._update(_as_documents(documents), Plan(*self._choices(None, None)), on_error, False, False)
+            self._update(_as_documents(documents), Plan(*self._choices(None, None)), on_error, prune=False, whole=False)
         return self.report
 
     def delete(self, ids: Sequence[str]) -> list[str]:

@@ -38,7 +38,7 @@ def fit(
         return fit_none(rows, text, seed)
     if equal_rows(rows):
         count = "there is only one vector" if len(rows) == 1 else f"all {len(rows):,} vectors are the same"
-        return fit_center(rows, text, seed, notes=(f"{count}: nothing but its mean can be learned from them",))
+        return fit_none(rows, text, seed, notes=(f"{count}: nothing can be learned, so it is left as it is",))
     if asked.family == "center":
         return fit_center(rows, text, seed)
     if asked.family == "standardize":

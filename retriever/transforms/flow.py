@@ -13,6 +13,7 @@ import numpy as np
 from retriever.errors import FitWarning
 from retriever.transforms.base import Array, Json, State, Transform
 from retriever.transforms.glow import LOG_SCALE_FACTOR, Glow, Numbers
+from retriever.transforms.none import fit_none
 from retriever.transforms.spec import Option, Spec
 from retriever.transforms.whiten import fit_whiten
 
@@ -22,6 +23,8 @@ __all__ = ["BertFlow", "fit_flow"]
 DEFAULT_STEPS = 600
 # On 100 and 200 MiniLM vectors held-out likelihood fell from the first step; on 400 and more it rose.
 FEWEST_VECTORS = 200
+# Fewer tell nothing of the space that queries fall into: whitened by them, every query is far from everything.
+FEWEST_TO_WHITEN = 50
 # A Gaussian row has |z| near sqrt(d); far beyond this factor of it, cosine means nothing any more.
 EXPLODED = 100.0
 
@@ -149,6 +152,9 @@ def _distinct(vectors: Array) -> Array:
 
 
 def _whitened(vectors: Array, spec: str, seed: int, reason: str) -> Transform:
-    note = f"{reason}; whitening is used instead"
+    enough = len(vectors) >= FEWEST_TO_WHITEN
+    note = f"{reason}; {'whitening is used' if enough else 'the vectors are left as they are'} instead"
     warnings.warn(note, FitWarning, stacklevel=4)
+    if not enough:
+        return fit_none(vectors, spec, seed, notes=(note,))
     return fit_whiten(vectors, Spec("whiten"), spec, seed, notes=(note,))

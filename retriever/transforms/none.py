@@ -12,7 +12,7 @@ class Identity(Affine):
     family = "none"
 
 
-def fit_none(vectors: Array, spec: str, seed: int) -> Transform:
+def fit_none(vectors: Array, spec: str, seed: int, notes: tuple[str, ...] = ()) -> Transform:
     """Nothing is learned but the dimension."""
     n, d = vectors.shape
-    return Identity(State(spec=spec, dimension_in=d, dimension_out=d, fitted_on=n, seed=seed))
+    return Identity(State(spec=spec, dimension_in=d, dimension_out=d, fitted_on=n, seed=seed, notes=notes))

@@ -1,0 +1,1 @@
+"""One file a question; every figure the README shows can be made again from here."""
