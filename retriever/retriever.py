@@ -1,10 +1,9 @@
 """The public API: build or open a collection, add, delete, search, and look after it."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -94,14 +93,14 @@ class Retriever:
         """
         options = EncoderOptions(encoder, pooling, max_length, batch_size, device)
         folder = Path(index)
+        source = _Source(documents)
         wanted = None if transform is None else str(parse(transform))
         if Collection.is_there(folder) and _is_started(folder):
             retriever = cls(Collection.open(folder), options, progress)
-            source = _as_documents(documents)
         else:
             identity = _encoder_from(options, None).identity
             Plan(wanted or DEFAULT_TRANSFORM, index_type or DEFAULT_INDEX_TYPE).check(identity.dimension)
-            source = _with_a_document(_as_documents(documents))
+            source.refuse_if_empty()
             settings = {
                 "encoder": identity.to_json(),
                 "transform": wanted or DEFAULT_TRANSFORM,
@@ -123,7 +122,7 @@ class Retriever:
     def add(self, documents: Documents, *, on_error: OnError = "skip") -> IngestReport:
         """Add documents, or replace those with the same id; a search finds them at once."""
         with self.collection.writing():
-            self._update(_as_documents(documents), Plan(*self._choices(None, None)), on_error, prune=False, whole=False)
+            self._update(_Source(documents), Plan(*self._choices(None, None)), on_error, prune=False, whole=False)
         return self.report
 
     def delete(self, ids: Sequence[str]) -> list[str]:
@@ -311,12 +310,42 @@ def _is_started(folder: Path) -> bool:
         return collection.store.setting("encoder") is not None
 
 
-def _as_documents(documents: Documents) -> Iterable[Document | Skipped]:
-    """Documents from whatever the caller has; a plain text gets an id from its content."""
-    return documents if isinstance(documents, Corpus) else map(_as_document, documents)
+class _Source:
+    """Documents from whatever the caller has, and how much of it has been read, where that can be known."""
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+        self._items = iter(documents)
+        self._taken = 0
+        self._ahead: list[Document | Skipped] = []
+
+    def __iter__(self) -> Iterator[Document | Skipped]:
+        yield from self._ahead
+        yield from self._rest()
+
+    def _rest(self) -> Iterator[Document | Skipped]:
+        for given in self._items:
+            self._taken += 1
+            yield _as_document(given)
+
+    @property
+    def fraction_read(self) -> float | None:
+        if isinstance(self._documents, Corpus):
+            return self._documents.fraction_read
+        return self._taken / len(self._documents) if isinstance(self._documents, Sized) else None
+
+    def refuse_if_empty(self) -> None:
+        """Look ahead to the first document, so that no folder is made for a source that has none."""
+        for item in self._rest():
+            self._ahead.append(item)
+            if isinstance(item, Document):
+                return
+        reasons = "".join(f"\n  {item.where}: {item.reason}" for item in self._ahead[:5] if isinstance(item, Skipped))
+        raise Misuse(f"there is no document in the source, so nothing was indexed.{reasons}")
 
 
 def _as_document(given: Document | Skipped | str | dict[str, Any]) -> Document | Skipped:
+    """A document from a plain text or a dict; without an id of its own it goes by the hash of its text."""
     if isinstance(given, Document | Skipped):
         return given
     if isinstance(given, str):
@@ -324,33 +353,6 @@ def _as_document(given: Document | Skipped | str | dict[str, Any]) -> Document |
     text = given.get("text")
     if not isinstance(text, str) or not text.strip():
         return Skipped(str(given.get("id", given)), "has no text")
-    own_id = str(given.get("id") or hashlib.sha256(text.encode("utf-8")).hexdigest()[:16])
+    given_id = given.get("id")
+    own_id = hashlib.sha256(text.encode("utf-8")).hexdigest()[:16] if given_id is None else str(given_id)
     return Document(own_id, text, str(given.get("title") or ""), dict(given.get("metadata") or {}))
-
-
-def _with_a_document(source: Iterable[Document | Skipped]) -> Iterable[Document | Skipped]:
-    """The same source, refused when there is no document in it, before a folder is made for it."""
-    items: Iterator[Document | Skipped] = iter(source)
-    before: list[Document | Skipped] = []
-    for item in items:
-        before.append(item)
-        if isinstance(item, Document):
-            return _Peeked(source, chain(before, items))
-    bad = [item for item in before if isinstance(item, Skipped)]
-    reasons = "".join(f"\n  {item.where}: {item.reason}" for item in bad[:5])
-    raise Misuse(f"there is no document in the source, so nothing was indexed.{reasons}")
-
-
-class _Peeked:
-    """A source whose first items were looked at; it still tells how much of it has been read."""
-
-    def __init__(self, source: Iterable[Document | Skipped], items: Iterable[Document | Skipped]) -> None:
-        self._source = source
-        self._items = items
-
-    def __iter__(self) -> Iterator[Document | Skipped]:
-        return iter(self._items)
-
-    @property
-    def fraction_read(self) -> float | None:
-        return getattr(self._source, "fraction_read", None)
