@@ -1,7 +1,7 @@
 """How fast is ingestion, and how much memory does it take?
 
-    python -m benchmarks.ingestion speed SENTENCES.txt[.gz] --count 20000
-    python -m benchmarks.ingestion memory SENTENCES.txt[.gz] --count 10000 --count 100000
+    python -m benchmarks.ingestion speed SENTENCES.txt[.gz]... --count 20000
+    python -m benchmarks.ingestion memory SENTENCES.txt[.gz]... --count 10000 --count 100000
 
 speed: the same sentences through sentence-transformers' `encode` alone and through the whole of `index` (reading,
 embedding, storing, flow, FAISS), taking turns in one process on one machine, then `index` again over the unchanged
@@ -13,7 +13,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,11 +29,14 @@ PEAK = (
 )
 
 
-def read_sentences(path: Path, count: int) -> list[str]:
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-        found = [line.rstrip("\n") for _, line in zip(range(count), file, strict=False)]
+def read_sentences(paths: Sequence[Path], count: int) -> list[str]:
+    """The first `count` lines of the files, one after another."""
+    found: list[str] = []
+    for path in paths:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+            found += [line.rstrip("\n") for _, line in zip(range(count - len(found)), file, strict=False)]
     if len(found) < count:
-        raise click.BadParameter(f"{path} has only {len(found):,} lines, not {count:,}.")
+        raise click.UsageError(f"the files have only {len(found):,} lines, not {count:,}.")
     return found
 
 
@@ -58,10 +61,10 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("sentences", type=click.Path(path_type=Path, exists=True))
+@click.argument("sentences", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
 @click.option("--count", default=20_000, show_default=True)
 @click.option("--parts", default=4, show_default=True, help="The two take turns over this many equal parts.")
-def speed(sentences: Path, count: int, parts: int) -> None:
+def speed(sentences: tuple[Path, ...], count: int, parts: int) -> None:
     """Ingestion, storing and indexing included, against sentence-transformers' `encode`."""
     from sentence_transformers import SentenceTransformer
 
@@ -103,9 +106,9 @@ def speed(sentences: Path, count: int, parts: int) -> None:
 
 
 @main.command()
-@click.argument("sentences", type=click.Path(path_type=Path, exists=True))
+@click.argument("sentences", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
 @click.option("--count", "counts", default=(10_000, 100_000), show_default=True, multiple=True)
-def memory(sentences: Path, counts: tuple[int, ...]) -> None:
+def memory(sentences: tuple[Path, ...], counts: tuple[int, ...]) -> None:
     """Peak memory of indexing, one fresh process a count."""
     first = None
     for count in counts:
