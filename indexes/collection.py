@@ -12,7 +12,6 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -24,9 +23,10 @@ from numpy.typing import NDArray
 
 from indexes import generation as generations
 from indexes import vectors as vector_indexes
-from indexes.documents import DocumentStore, PassageRow
+from indexes.documents import DocumentStore
 from indexes.errors import Damaged, Locked, Misuse, NotACollection
 from indexes.generation import Generation
+from indexes.space import Apply, Match, Space
 from indexes.vectors import VectorIndex, unit_rows
 
 FORMAT = 1
@@ -36,15 +36,6 @@ LOCK = "writer.lock"
 OWN_NAMES = {LOCK, GENERATIONS, "quarantine", DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"}
 NOTHING = np.zeros(0, np.int64)
 
-Apply = Callable[[NDArray[np.float32]], NDArray[np.float32]]
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """A document found, by its best passage."""
-
-    passage: PassageRow
-    score: float
 
 
 class Collection:
@@ -55,8 +46,8 @@ class Collection:
         self.store = store
         self._lock = lock
         self._loaded: tuple[Generation, VectorIndex] | None = None
-        self._space: _Space | None = None
-        self._raw_space: _Space | None = None
+        self._space: Space | None = None
+        self._raw_space: Space | None = None
 
     # ---- opening -----------------------------------------------------------------------------------------
 
@@ -161,7 +152,7 @@ class Collection:
         generations.sync(self.folder)
         with store.db.atomic():
             if compact:
-                store.db.conn.execute("DELETE FROM vectors WHERE id IN (SELECT vector FROM unused)")
+                store.drop_unused_vectors()
             store.db.conn.execute("DELETE FROM generations")
             store.db.conn.execute(
                 "INSERT INTO generations (number, folder, manifest_sha256, published_at) VALUES (?, ?, ?, ?)",
@@ -249,7 +240,7 @@ class Collection:
                 raise
             with self.store.db.atomic():  # one snapshot for everything a search reads
                 if not self._superseded(generation):
-                    return self._search_space(self._current_space(generation, apply), queries, k)
+                    return self._current_space(generation, apply).nearest_documents(queries, k)
 
     def search_raw(self, queries: NDArray[np.float32], k: int) -> list[list[Match]]:
         """The same in the encoder's own space, by an exact scan of the stored vectors."""
@@ -260,10 +251,10 @@ class Collection:
                 raw = ((numbers, unit_rows(vectors)) for numbers, vectors in blocks)
                 count = self.store.count_used_after(0)
                 index = vector_indexes.build("Flat", self.dimension, count, raw)
-                self._raw_space = _Space(version, ((index, NOTHING),), lambda vectors: vectors)
-            return self._search_space(self._raw_space, queries, k)
+                self._raw_space = Space(self.store, self.dimension, version, ((index, NOTHING),), lambda vectors: vectors)
+            return self._raw_space.nearest_documents(queries, k)
 
-    def _current_space(self, generation: Generation, apply: Apply) -> "_Space":
+    def _current_space(self, generation: Generation, apply: Apply) -> Space:
         assert self._loaded is not None
         version = self.store.data_version
         if self._space is None or self._space.version != version:
@@ -274,63 +265,8 @@ class Collection:
             if newer:
                 rows = sum(len(numbers) for numbers, _ in newer)
                 parts.append((vector_indexes.build("Flat", newer[0][1].shape[1], rows, iter(newer)), NOTHING))
-            self._space = _Space(version, tuple(parts), apply)
+            self._space = Space(self.store, self.dimension, version, tuple(parts), apply)
         return self._space
-
-    def _search_space(self, space: "_Space", queries: NDArray[np.float32], k: int) -> list[list[Match]]:
-        total = sum(len(index) for index, _ in space.parts)
-        mapped = unit_rows(space.apply(queries))
-        matches: list[list[Match]] = [[] for _ in mapped]
-        open_queries, wanted = list(range(len(mapped))), min(2 * k, total)
-        while open_queries:
-            for place, scored in zip(
-                open_queries, self._nearest_vectors(space, mapped[open_queries], wanted), strict=True
-            ):
-                matches[place] = self._by_document(scored)[:k]
-            if wanted >= total:
-                break
-            # Several passages of the same documents came first: look further.
-            open_queries = [place for place in open_queries if len(matches[place]) < k]
-            wanted = min(4 * wanted, total)
-        return matches
-
-    def _nearest_vectors(
-        self, space: "_Space", queries: NDArray[np.float32], k: int
-    ) -> list[list[tuple[int, float]]]:
-        """(vector number, cosine) of the k nearest to each query, scored in float64 so that the order does not
-        depend on how FAISS batches its sums."""
-        scored: list[list[tuple[int, float]]] = [[] for _ in queries]
-        for index, excluded in space.parts:
-            for own, query, numbers in zip(scored, queries, index.search(queries, k, excluded), strict=True):
-                if not len(numbers):
-                    continue
-                if index.exact:
-                    vectors = index.vectors(numbers)
-                else:  # the codes are lossy: score from what is stored
-                    vectors = unit_rows(space.apply(self.store.vectors(numbers.tolist(), self.dimension)))
-                scores = vectors.astype(np.float64) @ query.astype(np.float64)
-                own += zip(numbers.tolist(), scores.tolist(), strict=True)
-        for own in scored:
-            own.sort(key=lambda pair: (-pair[1], pair[0]))
-            del own[k:]
-        return scored
-
-    def _by_document(self, scored: list[tuple[int, float]]) -> list[Match]:
-        passages = self.store.passages_of_vectors([number for number, _ in scored])
-        best: dict[int, Match] = {}
-        for number, score in scored:
-            for passage in passages.get(number, []):
-                best.setdefault(passage.document, Match(passage, score))
-        return sorted(best.values(), key=lambda match: (-match.score, match.passage.document))
-
-
-@dataclass(frozen=True, slots=True)
-class _Space:
-    """What a search goes through: indexes, each with the numbers to leave out, as of one state of the table."""
-
-    version: tuple[int, int]
-    parts: tuple[tuple[VectorIndex, NDArray[np.int64]], ...]
-    apply: Apply
 
 
 @contextlib.contextmanager

@@ -254,7 +254,7 @@ class DocumentStore:
         return there
 
     def drop_unused_vectors(self) -> int:
-        """Forget the vectors that nothing points to; only a rebuild of the index may follow."""
+        """Forget the vectors that nothing points to; only together with an index that does not hold them."""
         with self.db.atomic():
             return int(
                 self.db.conn.execute("DELETE FROM vectors WHERE id IN (SELECT vector FROM unused)").rowcount

@@ -1,7 +1,6 @@
 """The public API: build or open a collection, add, delete, search, and look after it."""
 
-import hashlib
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +11,7 @@ from indexes import verify as verification
 from indexes.collection import Collection
 from indexes.verify import Report as VerifyReport
 from retriever import publishing
-from retriever.corpus import Corpus, Document, Skipped
+from retriever.corpus import Document
 from retriever.encoder import BATCH_SIZE, Encoder, check_same
 from retriever.errors import Damaged, Misuse
 from retriever.export import Format, export
@@ -21,9 +20,8 @@ from retriever.models import EMBEDDED, EncoderIdentity
 from retriever.progress import Progress, silent
 from retriever.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
 from retriever.search import Hit, Searcher, Space
+from retriever.source import Documents, Source
 from retriever.transforms import parse
-
-Documents = Iterable[Document | Skipped | str | dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ class Retriever:
         """
         options = EncoderOptions(encoder, pooling, max_length, batch_size, device)
         folder = Path(index)
-        source = _Source(documents)
+        source = Source(documents)
         wanted = None if transform is None else str(parse(transform))
         if Collection.is_there(folder) and _is_started(folder):
             retriever = cls(Collection.open(folder), options, progress)
@@ -122,7 +120,7 @@ class Retriever:
     def add(self, documents: Documents, *, on_error: OnError = "skip") -> IngestReport:
         """Add documents, or replace those with the same id; a search finds them at once."""
         with self.collection.writing():
-            self._update(_Source(documents), Plan(*self._choices(None, None)), on_error, prune=False, whole=False)
+            self._update(Source(documents), Plan(*self._choices(None, None)), on_error, prune=False, whole=False)
         return self.report
 
     def delete(self, ids: Sequence[str]) -> list[str]:
@@ -147,9 +145,7 @@ class Retriever:
         store = self.collection.store
         return transform or store.setting("transform"), index_type or store.setting("index_type")
 
-    def _update(
-        self, documents: Iterable[Document | Skipped], plan: Plan, on_error: OnError, prune: bool, whole: bool
-    ) -> None:
+    def _update(self, documents: Source, plan: Plan, on_error: OnError, prune: bool, whole: bool) -> None:
         """Ingest, then publish if that is due; a whole run over a source always leaves nothing unpublished."""
         encoder = self.encoder()
         ingestion = Ingestion(self.collection.store, encoder, on_error=on_error, progress=self.progress)
@@ -308,51 +304,3 @@ def _is_started(folder: Path) -> bool:
     """Whether a collection got as far as knowing its encoder; a run killed before that is begun again."""
     with Collection.open(folder) as collection:
         return collection.store.setting("encoder") is not None
-
-
-class _Source:
-    """Documents from whatever the caller has, and how much of it has been read, where that can be known."""
-
-    def __init__(self, documents: Documents) -> None:
-        self._documents = documents
-        self._items = iter(documents)
-        self._taken = 0
-        self._ahead: list[Document | Skipped] = []
-
-    def __iter__(self) -> Iterator[Document | Skipped]:
-        yield from self._ahead
-        yield from self._rest()
-
-    def _rest(self) -> Iterator[Document | Skipped]:
-        for given in self._items:
-            self._taken += 1
-            yield _as_document(given)
-
-    @property
-    def fraction_read(self) -> float | None:
-        if isinstance(self._documents, Corpus):
-            return self._documents.fraction_read
-        return self._taken / len(self._documents) if isinstance(self._documents, Sized) else None
-
-    def refuse_if_empty(self) -> None:
-        """Look ahead to the first document, so that no folder is made for a source that has none."""
-        for item in self._rest():
-            self._ahead.append(item)
-            if isinstance(item, Document):
-                return
-        reasons = "".join(f"\n  {item.where}: {item.reason}" for item in self._ahead[:5] if isinstance(item, Skipped))
-        raise Misuse(f"there is no document in the source, so nothing was indexed.{reasons}")
-
-
-def _as_document(given: Document | Skipped | str | dict[str, Any]) -> Document | Skipped:
-    """A document from a plain text or a dict; without an id of its own it goes by the hash of its text."""
-    if isinstance(given, Document | Skipped):
-        return given
-    if isinstance(given, str):
-        return _as_document({"text": given})
-    text = given.get("text")
-    if not isinstance(text, str) or not text.strip():
-        return Skipped(str(given.get("id", given)), "has no text")
-    given_id = given.get("id")
-    own_id = hashlib.sha256(text.encode("utf-8")).hexdigest()[:16] if given_id is None else str(given_id)
-    return Document(own_id, text, str(given.get("title") or ""), dict(given.get("metadata") or {}))

@@ -7,8 +7,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.collection import Collection, Match
+from indexes.collection import Collection
 from indexes.generation import Generation
+from indexes.space import Match
 from indexes.vectors import unit_rows
 from retriever.encoder import Encoder
 from retriever.errors import Misuse
