@@ -118,13 +118,15 @@ class Collection:
         factory: str,
         write_transform: Callable[[Path], list[str]],
         facts: dict[str, Any],
+        settings: dict[str, Any],
         *,
         compact: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> Generation:
         """Build a generation from the stored raw vectors and switch to it; readers see the old or the new one.
 
-        `compact` leaves the unused vectors out and forgets them in the same transaction.
+        `facts` go into the manifest, `settings` into the table together with the switch. `compact` leaves the
+        unused vectors out and forgets them in the same transaction.
         """
         store = self.store
         last = store.last_vector()
@@ -162,6 +164,7 @@ class Collection:
                 "INSERT INTO generation_files VALUES (?, ?, ?)",
                 [(previous + 1, extra_name, (final / extra_name).read_bytes()) for extra_name in extra],
             )
+            store.set_settings(settings)
         self._space = None
         self._remove_superseded(name)
         published = self.generation()

@@ -131,10 +131,10 @@ def _publish(
             "transform": transform.describe(),
             "index_type": plan.index_type,
         },
+        {"transform": plan.transform, "index_type": plan.index_type},
         compact=compact,
         progress=lambda done, total: progress("building the index", done, total),
     )
-    collection.store.set_settings({"transform": plan.transform, "index_type": plan.index_type})
 
 
 def made_by() -> str:

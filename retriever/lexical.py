@@ -1,0 +1,47 @@
+"""BM25 over a handful of texts held in memory: what words alone say about which texts belong together.
+
+Robertson and Zaragoza (2009), with the usual k1 = 0.9 and b = 0.4. A score is the sum over the query's words of
+idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)), idf = log(1 + (N - n + 0.5) / (n + 0.5)).
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+K1, B = 0.9, 0.4
+_WORD = re.compile(r"\w+")
+
+
+def words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())
+
+
+class Bm25:
+    """Scores any query against a fixed list of texts."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        counts = [Counter(words(text)) for text in texts]
+        self.vocabulary = {word: number for number, word in enumerate(dict.fromkeys(w for c in counts for w in c))}
+        lengths = np.array([sum(count.values()) for count in counts], np.float64)
+        rows = np.repeat(np.arange(len(texts)), [len(count) for count in counts])
+        columns = np.array([self.vocabulary[word] for count in counts for word in count], np.int64)
+        frequencies = np.array([n for count in counts for n in count.values()], np.float64)
+        holding = np.bincount(columns, minlength=len(self.vocabulary))
+        idf = np.log(1 + (len(texts) - holding + 0.5) / (holding + 0.5))
+        norm = K1 * (1 - B + B * lengths / max(lengths.mean(), 1e-9))
+        weights = idf[columns] * frequencies * (K1 + 1) / (frequencies + norm[rows])
+        shape = (len(texts), len(self.vocabulary))
+        self._weights = sparse.csr_matrix((weights, (rows, columns)), shape=shape)
+
+    def scores(self, queries: Sequence[str]) -> NDArray[np.float64]:
+        """One row a query, one column a text."""
+        found = [[self.vocabulary[w] for w in words(query) if w in self.vocabulary] for query in queries]
+        rows = np.repeat(np.arange(len(queries)), [len(own) for own in found])
+        columns = np.array([word for own in found for word in own], np.int64)
+        shape = (len(queries), len(self.vocabulary))
+        asked = sparse.csr_matrix((np.ones(len(columns)), (rows, columns)), shape=shape)
+        return np.asarray((asked @ self._weights.T).toarray())
