@@ -123,8 +123,8 @@ batch_size_option = click.option("--batch-size", type=int, default=32, show_defa
 transform_option = click.option(
     "--transform",
     metavar="SPEC",
-    help="none, center, standardize, whiten or flow; options follow a colon, as in whiten:dimension=256,gamma=0.5."
-    "  [default: the collection's, else flow]",
+    help="auto (chosen by the text itself), none, center, standardize, whiten or flow; options follow a colon, as in "
+    "whiten:dimension=256,gamma=0.5.  [default: the collection's, else auto]",
 )
 index_type_option = click.option(
     "--index-type",
@@ -196,6 +196,8 @@ def _show_built(retriever: "Retriever", index: Path, seconds: float) -> None:
 
     display.show_ingest(retriever.report)
     info = retriever.info()
+    if info["choice"] and retriever.report.texts_embedded:
+        display.show_choice(info["choice"])
     display.out.print(f"transform  {display.describe_transform(info['transform'])}", markup=False, soft_wrap=True)
     for note in info["transform"].get("notes", []):
         display.err.print(f"Warning: {note}", style="yellow", markup=False, soft_wrap=True)

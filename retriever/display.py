@@ -233,6 +233,28 @@ def show_info(info: dict[str, Any]) -> None:
         table.add_row("quarantine", f"[yellow]{plural(info['quarantined'], 'row')}[/]")
     table.add_row("made by", f"{info['made_by']}, {info['created']}")
     out.print(table)
+    if info["choice"]:
+        show_choice(info["choice"])
+
+
+def show_choice(choice: dict[str, Any]) -> None:
+    """What `auto` chose, from what, and why; the candidates by their agreement with the words of the text."""
+    out.print(f"chosen     {choice['chosen']}: {choice['reason']}", markup=False, soft_wrap=True)
+    if not choice["candidates"]:
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=True)
+    table.add_column("candidate")
+    table.add_column("agreement", justify="right")
+    table.add_column("gain over none, 95 %", justify="right")
+    for candidate in sorted(choice["candidates"], key=lambda c: -c["agreement"]):
+        style = "bold" if candidate["spec"] == choice["chosen"] else ""
+        gain = "" if candidate["spec"] == "none" else "{gain:+.3f} [{low:+.3f}, {high:+.3f}]".format(**candidate)
+        table.add_row(Text(candidate["spec"]), f"{candidate['agreement']:.3f}", Text(gain), style=style)
+    out.print(table)
+    out.print(
+        f"{choice['queries']:,} sentences as queries over {plural(choice['passages'], 'passage')}, "
+        f"{duration(choice['seconds'])}; none has a margin of {choice['margin']:.0%}."
+    )
 
 
 def describe_transform(transform: dict[str, Any]) -> str:

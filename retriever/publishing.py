@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +13,15 @@ from numpy.typing import NDArray
 from indexes.collection import Collection
 from indexes.generation import Generation
 from indexes.vectors import empty_index, factory_string
+from retriever.choosing import POOL, Evidence, choose
+from retriever.encoder import Encoder
 from retriever.errors import Mismatch, Misuse
+from retriever.passages import encoded_text
 from retriever.progress import Progress, silent
 from retriever.transforms import Transform, fit, load, parse
 
-DEFAULT_TRANSFORM = "flow"
+AUTO = "auto"
+DEFAULT_TRANSFORM = AUTO
 DEFAULT_INDEX_TYPE = "flat"
 SEED = 0
 # Enough to estimate a covariance of a thousand dimensions and to train the flow, and small in memory.
@@ -38,11 +43,13 @@ class Plan:
     def __post_init__(self) -> None:
         if not self.index_type.strip():
             raise Misuse("--index-type is empty; take flat, sq8, hnsw or a FAISS factory string.")
-        object.__setattr__(self, "transform", str(parse(self.transform)))
+        if self.transform != AUTO:
+            object.__setattr__(self, "transform", str(parse(self.transform)))
 
     def check(self, dimension: int) -> None:
         """Refuse, before anything is embedded, what vectors of this dimension could not be made into."""
-        kept = int(parse(self.transform).options.get("dimension", dimension))
+        options = {} if self.transform == AUTO else parse(self.transform).options
+        kept = int(options.get("dimension", dimension))
         if kept > dimension:
             raise Misuse(f"--transform {self.transform}: the encoder's vectors have only {dimension} dimensions.")
         empty_index(factory_string(self.index_type), kept)
@@ -77,22 +84,34 @@ def publish(
     *,
     refit: bool = False,
     compact: bool = False,
-    device: str = "cpu",
+    encoder: Callable[[], Encoder],
     progress: Progress = silent,
 ) -> Transform:
-    """Publish a new generation; the transform is fitted again only where it has to be."""
-    transform = None if refit else _kept_transform(collection, plan)
+    """Publish a new generation; the transform is chosen and fitted again only where it has to be.
+
+    `encoder` is asked for only when a transform is to be chosen, for the sentences that serve as queries.
+    """
+    transform, choice = (None if refit else _kept_transform(collection, plan)), collection.store.setting("choice")
     if transform is None:
         sample = _sample(collection)
+        spec, choice = plan.transform, None
+        if spec == AUTO:
+            chosen = choose(
+                _evidence(collection),
+                lambda texts: encoder().encode(texts),
+                sample,
+                seed=SEED,
+                progress=lambda done, total: progress("choosing a transform", done, total),
+            )
+            spec, choice = chosen.chosen, chosen.to_json()
         transform = fit(
-            plan.transform,
+            spec,
             sample,
             seed=SEED,
-            device=device,
             progress=lambda done, total: progress("fitting the transform", done, total),
         )
         del sample
-    _publish(collection, plan, transform, transform.save, compact, progress)
+    _publish(collection, plan, transform, transform.save, choice, compact, progress)
     return transform
 
 
@@ -108,7 +127,7 @@ def republish(collection: Collection, plan: Plan, *, progress: Progress = silent
     with TemporaryDirectory() as folder:
         write_files(Path(folder))
         transform = load(Path(folder))
-    _publish(collection, plan, transform, write_files, False, progress)
+    _publish(collection, plan, transform, write_files, collection.store.setting("choice"), False, progress)
     return transform
 
 
@@ -117,6 +136,7 @@ def _publish(
     plan: Plan,
     transform: Transform,
     write_transform: Callable[[Path], list[str]],
+    choice: dict[str, Any] | None,
     compact: bool,
     progress: Progress,
 ) -> None:
@@ -128,10 +148,11 @@ def _publish(
         {
             "made_by": made_by(),
             "encoder": collection.store.setting("encoder"),
+            "asked": plan.transform,
             "transform": transform.describe(),
             "index_type": plan.index_type,
         },
-        {"transform": plan.transform, "index_type": plan.index_type},
+        {"transform": plan.transform, "index_type": plan.index_type, "choice": choice},
         compact=compact,
         progress=lambda done, total: progress("building the index", done, total),
     )
@@ -146,12 +167,12 @@ def made_by() -> str:
 
 def _as_planned(generation: Generation, plan: Plan) -> bool:
     manifest = generation.manifest
-    return bool(manifest["transform"]["spec"] == plan.transform and manifest["index_type"] == plan.index_type)
+    return bool(manifest["asked"] == plan.transform and manifest["index_type"] == plan.index_type)
 
 
 def _kept_transform(collection: Collection, plan: Plan) -> Transform | None:
     generation = collection.generation()
-    if generation is None or generation.manifest["transform"]["spec"] != plan.transform:
+    if generation is None or generation.manifest["asked"] != plan.transform:
         return None
     return None if _outgrown(collection, generation) else load_transform(generation)
 
@@ -172,3 +193,18 @@ def _sample(collection: Collection) -> NDArray[np.float32]:
         rng = np.random.default_rng(SEED)
         numbers = np.sort(rng.choice(numbers, FIT_SAMPLE, replace=False))
     return collection.store.vectors(numbers.tolist(), collection.dimension)
+
+
+def _evidence(collection: Collection) -> Evidence:
+    """Some passages with their texts, documents and raw vectors: a seeded random choice."""
+    store = collection.store
+    count = store.count("passages")
+    wanted = set(np.random.default_rng(SEED).permutation(count)[:POOL].tolist())
+    rows = store.db.conn.execute('SELECT document, start, "end", vector FROM passages ORDER BY document, position')
+    chosen = [row for number, row in enumerate(rows) if number in wanted]
+    documents = store.documents(list({row[0] for row in chosen}))
+    return Evidence(
+        [encoded_text(documents[d]["title"], documents[d]["text"][start:end]) for d, start, end, _ in chosen],
+        np.array([row[0] for row in chosen], np.int64),
+        store.vectors([row[3] for row in chosen], collection.dimension),
+    )

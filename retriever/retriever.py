@@ -21,7 +21,6 @@ from retriever.progress import Progress, silent
 from retriever.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
 from retriever.search import Hit, Searcher, Space
 from retriever.source import Documents, Source
-from retriever.transforms import parse
 
 
 @dataclass(frozen=True)
@@ -87,29 +86,30 @@ class Retriever:
 
         Only new and changed documents are embedded; an interrupted build goes on where it was. Options left
         None keep what the collection has; a new one takes the embedded encoder with its own pooling and
-        length, the flow, and an exact index. `prune` deletes what `documents` no longer has.
+        length, the transform that suits the text best (`auto`), and an exact index. `prune` deletes what
+        `documents` no longer has.
         """
         options = EncoderOptions(encoder, pooling, max_length, batch_size, device)
         folder = Path(index)
         source = Source(documents)
-        wanted = None if transform is None else str(parse(transform))
         if Collection.is_there(folder) and _is_started(folder):
             retriever = cls(Collection.open(folder), options, progress)
         else:
             identity = _encoder_from(options, None).identity
-            Plan(wanted or DEFAULT_TRANSFORM, index_type or DEFAULT_INDEX_TYPE).check(identity.dimension)
+            plan = Plan(transform or DEFAULT_TRANSFORM, index_type or DEFAULT_INDEX_TYPE)
+            plan.check(identity.dimension)
             source.refuse_if_empty()
             settings = {
                 "encoder": identity.to_json(),
-                "transform": wanted or DEFAULT_TRANSFORM,
-                "index_type": index_type or DEFAULT_INDEX_TYPE,
+                "transform": plan.transform,
+                "index_type": plan.index_type,
                 "made_by": publishing.made_by(),
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
             }
             retriever = cls(Collection.create(folder, settings), options, progress)
         try:
             with retriever.collection.writing():
-                plan = Plan(*retriever._choices(wanted, index_type))
+                plan = Plan(*retriever._choices(transform, index_type))
                 plan.check(retriever.collection.dimension)
                 retriever._update(source, plan, on_error, prune, whole=True)
         except BaseException:
@@ -129,7 +129,7 @@ class Retriever:
             deleted = self.collection.store.delete_documents(ids)
             plan = Plan(*self._choices(None, None))
             if self.collection.store.count("passages") and publishing.due(self.collection, plan):
-                publishing.publish(self.collection, plan, compact=True, progress=self.progress)
+                self._publish(plan, compact=True)
         return deleted
 
     def rebuild(self, *, transform: str | None = None, index_type: str | None = None) -> None:
@@ -138,8 +138,13 @@ class Retriever:
             if not self.collection.store.count("passages"):
                 raise Misuse(f"{self.collection.folder} has no documents to rebuild an index from.")
             plan = Plan(*self._choices(transform, index_type))
-            device = self.encoder().device if self._options.device != "auto" else "cpu"
-            publishing.publish(self.collection, plan, refit=True, compact=True, device=device, progress=self.progress)
+            plan.check(self.collection.dimension)
+            self._publish(plan, refit=True, compact=True)
+
+    def _publish(self, plan: Plan, *, refit: bool = False, compact: bool = False) -> None:
+        publishing.publish(
+            self.collection, plan, refit=refit, compact=compact, encoder=self.encoder, progress=self.progress
+        )
 
     def _choices(self, transform: str | None, index_type: str | None) -> tuple[str, str]:
         store = self.collection.store
@@ -154,7 +159,7 @@ class Retriever:
         newer, unused = self.collection.backlog()
         if publishing.due(self.collection, plan) or (whole and newer):
             compact = unused > publishing.BACKLOG_SHARE * self.collection.store.count("vectors")
-            publishing.publish(self.collection, plan, compact=compact, device=encoder.device, progress=self.progress)
+            self._publish(plan, compact=compact)
 
     # ---- searching ---------------------------------------------------------------------------------------
 
@@ -217,6 +222,7 @@ class Retriever:
             "dimension": collection.dimension,
             "encoder": store.setting("encoder"),
             "transform": generation.manifest["transform"] if generation else {"spec": store.setting("transform")},
+            "choice": store.setting("choice"),
             "index": {
                 "type": store.setting("index_type"),
                 "factory": generation.manifest["factory"] if generation else None,
@@ -266,7 +272,7 @@ class Retriever:
         if self.collection.kept_files():
             publishing.republish(self.collection, plan, progress=self.progress)
         else:
-            publishing.publish(self.collection, plan, refit=True, progress=self.progress)
+            self._publish(plan, refit=True)
         report.repaired.append("made the index again from the stored vectors")
 
     def encoder(self) -> Encoder:

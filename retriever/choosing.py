@@ -1,0 +1,186 @@
+"""Which transform suits this corpus and this encoder, decided without labels, "none" among the candidates.
+
+The evidence comes from the text itself. A sentence is cut out of a passage and used as a query; BM25 ranks the
+passages of all *other* documents for it; a transform is good when the encoder's ranking through it agrees (nDCG@10
+with BM25's scores as gains). Words alone are a poor judge of one ranking, but a fair one of many: which transform
+agrees most with them is, on encoders never tuned for similarity, the one that retrieves best. Looking for the document
+that the sentence came from would mislead: it rewards telling texts apart, not knowing which belong together.
+
+Doing nothing has a margin: a candidate must beat "none" by MARGIN of its score, and by more than chance.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.errors import FitWarning
+from retriever.lexical import Bm25
+from retriever.passages import sentences
+from retriever.transforms import Transform, fit, parse
+
+# Tried in this order; the first of equals is taken, so the gentler stand first.
+CANDIDATES = (
+    "none",
+    "center",
+    "standardize",
+    "whiten:gamma=0.25",
+    "whiten:gamma=0.5",
+    "whiten:gamma=0.75",
+    "whiten:soft=1.0",
+    "whiten:soft=0.3",
+    "whiten:soft=0.1",
+    "whiten:dimension=256",
+    "whiten:dimension=128",
+    "whiten",
+    "flow",
+)
+MARGIN = 0.1
+QUERIES = 400
+POOL = 4000
+FEWEST_QUERIES = 30
+SHORTEST, LONGEST = 4, 40  # words of a sentence that may serve as a query
+DEPTH = 10
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Texts of passages, the document each belongs to, and their raw vectors."""
+
+    texts: Sequence[str]
+    documents: NDArray[np.int64]
+    vectors: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """How well a transform agrees with BM25, and how much better than "none" it is, with 95 % intervals."""
+
+    spec: str
+    agreement: float
+    gain: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen, from what, on which evidence."""
+
+    chosen: str
+    reason: str
+    candidates: tuple[Candidate, ...]
+    queries: int
+    passages: int
+    margin: float
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def choose(
+    evidence: Evidence,
+    encode: Callable[[Sequence[str]], NDArray[np.float32]],
+    sample: NDArray[np.float32],
+    *,
+    seed: int = 0,
+    candidates: Sequence[str] = CANDIDATES,
+    progress: Callable[[int, int], None] | None = None,
+) -> Choice:
+    """Fit every candidate to the sample of raw vectors and compare them on the evidence.
+
+    `encode` gives the raw vectors of the sentences that are cut out as queries.
+    """
+    began = time.perf_counter()
+    queries, origins = _queries(evidence, seed)
+    gains = Bm25(evidence.texts).scores(queries) if queries else np.zeros((0, len(evidence.texts)))
+    own = evidence.documents[None, :] == evidence.documents[origins][:, None]
+    gains[own] = 0
+    answered = (gains > 0).sum(axis=1) >= DEPTH
+    if answered.sum() < FEWEST_QUERIES:
+        reason = f"only {answered.sum()} sentences could serve as queries, {FEWEST_QUERIES} are needed to judge"
+        seconds = time.perf_counter() - began
+        return Choice("none", reason, (), int(answered.sum()), len(evidence.texts), MARGIN, seconds)
+    gains, own = gains[answered], own[answered]
+    asked = encode([query for query, kept in zip(queries, answered, strict=True) if kept])
+
+    usable = [spec for spec in candidates if _fits(spec, evidence.vectors.shape[1])]
+    agreement: dict[str, NDArray[np.float64]] = {}
+    for number, spec in enumerate(usable):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)
+            transform = fit(spec, sample, seed=seed)
+        if transform.family == parse(spec).family:  # else it fell back to another that is tried by itself
+            agreement[spec] = _agreement(transform, asked, evidence.vectors, gains, own)
+        if progress:
+            progress(number + 1, len(usable))
+    found = tuple(_compared(spec, scores, agreement["none"]) for spec, scores in agreement.items())
+    chosen, reason = _decide(found)
+    return Choice(chosen, reason, found, len(asked), len(evidence.texts), MARGIN, round(time.perf_counter() - began, 2))
+
+
+def _fits(spec: str, dimension: int) -> bool:
+    """Whether a reduced dimension is a reduction at all."""
+    _, _, kept = spec.partition("dimension=")
+    return not kept or int(kept) < dimension
+
+
+def _queries(evidence: Evidence, seed: int) -> tuple[list[str], NDArray[np.int64]]:
+    """A sentence from each of up to QUERIES passages, and the passage it was cut from."""
+    rng = np.random.default_rng(seed)
+    queries, origins = [], []
+    for number in rng.permutation(len(evidence.texts)):
+        text = evidence.texts[number]
+        spans = [(a, b) for a, b in sentences(text) if SHORTEST <= len(text[a:b].split()) <= LONGEST]
+        if spans:
+            a, b = spans[rng.integers(len(spans))]
+            queries.append(text[a:b])
+            origins.append(number)
+        if len(queries) == QUERIES:
+            break
+    return queries, np.array(origins, np.int64)
+
+
+def _agreement(
+    transform: Transform,
+    queries: NDArray[np.float32],
+    vectors: NDArray[np.float32],
+    gains: NDArray[np.float64],
+    own: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """nDCG@10 of the encoder's ranking of the other documents, with BM25's scores as gains; one a query."""
+    a, b = (transform.apply(rows) for rows in (queries, vectors))
+    a, b = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12) for rows in (a, b))
+    cosines = a @ b.T
+    cosines[own] = -np.inf
+    best = np.argpartition(-cosines, DEPTH, axis=1)[:, :DEPTH]
+    order = np.take_along_axis(best, np.argsort(-np.take_along_axis(cosines, best, 1), axis=1, kind="stable"), 1)
+    discounts = 1 / np.log2(np.arange(DEPTH) + 2)
+    ideal = -np.sort(-gains, axis=1)[:, :DEPTH] @ discounts
+    return np.asarray((np.take_along_axis(gains, order, 1) @ discounts) / ideal)
+
+
+def _compared(spec: str, scores: NDArray[np.float64], none: NDArray[np.float64]) -> Candidate:
+    difference = scores - none
+    error = 1.96 * difference.std(ddof=1) / np.sqrt(len(difference))
+    gain = float(difference.mean())
+    return Candidate(spec, float(scores.mean()), gain, gain - float(error), gain + float(error))
+
+
+def _decide(found: tuple[Candidate, ...]) -> tuple[str, str]:
+    none = found[0]
+    best = max(found, key=lambda candidate: candidate.agreement)
+    if best.spec == none.spec:
+        return "none", "no candidate agrees better with the words of the text than doing nothing"
+    share = best.gain / max(none.agreement, 1e-9)
+    if share < MARGIN or best.low <= 0:
+        return "none", (
+            f"the best candidate, {best.spec}, is better than doing nothing by {share:.0%}, "
+            f"which is within the margin of {MARGIN:.0%} or within chance"
+        )
+    return best.spec, f"{best.spec} agrees better with the words of the text than doing nothing by {share:.0%}"
