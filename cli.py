@@ -3,7 +3,11 @@
 Heavy imports stand inside the commands: `retriever --help` imports click and nothing else.
 """
 
+import contextlib
 import errno
+import math
+import os
+import shlex
 import sqlite3
 import sys
 import time
@@ -13,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from retriever.errors import FitWarning, RetrieverError
 
@@ -20,18 +25,31 @@ if TYPE_CHECKING:
     from retriever.retriever import Retriever
 
 INTERRUPTED = 130
+WRITING = ("index", "add", "demo", "rebuild")
+"""The commands that write a collection, and lose nothing of it when they are stopped."""
 
 
 class Failure(click.ClickException):
     """An error for people, with the exit code it asks for."""
 
     def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
+        from retriever.terminal import lines
+
+        super().__init__(lines(message))
         self.exit_code = exit_code  # type: ignore[misc]
 
 
 class Cli(click.Group):
     """Turns every foreseen error into a message and an exit code: 2 for misuse, 1 for failure."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:  # of what click writes itself, such as the help
+            _drop_output()
+            with contextlib.suppress(OSError):
+                click.echo(f"Error: {_os_message(error, None)}", err=True)
+            raise SystemExit(1) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -39,15 +57,13 @@ class Cli(click.Group):
         except RetrieverError as error:
             raise Failure(str(error), error.exit_code) from error
         except sqlite3.DatabaseError as error:
-            raise Failure(_database_message(error), 1) from error
+            raise Failure(_database_message(error, ctx.invoked_subcommand), 1) from error
         except BrokenPipeError:
-            sys.stderr.close()  # the reader of our output left; that is no error of ours
+            _drop_output()  # the reader of our output left; that is no error of ours
             raise SystemExit(1) from None
         except OSError as error:
-            if error.errno == errno.ENOSPC:
-                raise Failure(_disk_full(error.filename), 1) from error
-            place = f"{error.filename}: " if error.filename else ""
-            raise Failure(f"{place}{error.strerror or error}", 1) from error
+            command = None if _drop_output() else ctx.invoked_subcommand
+            raise Failure(_os_message(error, command), 1) from error
         except KeyboardInterrupt:
             resumes = ctx.invoked_subcommand in ("index", "add", "demo")
             after = " What was stored stays; the same command goes on from there." if resumes else ""
@@ -55,20 +71,43 @@ class Cli(click.Group):
             raise SystemExit(INTERRUPTED) from None
 
 
-def _database_message(error: sqlite3.DatabaseError) -> str:
+def _drop_output() -> bool:
+    """Forget output that could not be written, if it was that; Python would try again at its end, and fail."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        return True
+    return False
+
+
+def _database_message(error: sqlite3.DatabaseError, command: str | None) -> str:
     text = str(error)
     if "full" in text:
-        return _disk_full(None)
+        return _disk_full(None, command)
     if "malformed" in text or "not a database" in text:
         return f"the collection's database is damaged ({text}); look with: retriever verify --index DIR"
     return f"SQLite: {text}"
 
 
-def _disk_full(path: str | None) -> str:
-    return (
-        f"the disk is full{f' ({path})' if path else ''}. What was stored stays; make room and run the same command "
-        "again, it goes on from there."
-    )
+def _os_message(error: OSError, command: str | None) -> str:
+    if error.errno == errno.ENOSPC:
+        return _disk_full(error.filename, command)
+    return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}"
+
+
+def _disk_full(path: str | None, command: str | None) -> str:
+    what = f"the disk is full{f' ({path})' if path else ''}"
+    if command in WRITING:
+        return f"{what}. What was stored stays; make room and run the same command again, it goes on from there."
+    return f"{what}, so the output could not be written. Make room and run the same command again."
+
+
+def _not_empty(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.strip():
+        raise click.BadParameter("is empty; give a model folder or a Hugging Face name.")
+    return value
 
 
 def index_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,7 +123,10 @@ def index_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def encoder_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
-        "--encoder", metavar="NAME|DIR", help="Where the collection's encoder lies now, if it has moved."
+        "--encoder",
+        metavar="NAME|DIR",
+        callback=_not_empty,
+        help="Where the collection's encoder lies now, if it has moved.",
     )(command)
 
 
@@ -151,6 +193,7 @@ def main() -> None:
 @click.option(
     "--encoder",
     metavar="NAME|DIR",
+    callback=_not_empty,
     help="Hugging Face name or folder of a BERT.  [default: the collection's, else all-MiniLM-L6-v2]",
 )
 @click.option(
@@ -158,7 +201,7 @@ def main() -> None:
     type=click.Choice(["mean", "cls", "first-last", "last2", "max"]),
     help="How token vectors become one.  [default: the model's own, else first-last]",
 )
-@click.option("--max-length", type=int, help="Tokens a passage may have.  [default: the model's own]")
+@click.option("--max-length", type=int, help="Tokens a passage may have.  [default: the model's own, at most 512]")
 @transform_option
 @index_type_option
 @batch_size_option
@@ -198,15 +241,21 @@ def _show_built(retriever: "Retriever", index: Path, seconds: float) -> None:
     info = retriever.info()
     if info["choice"] and retriever.report.texts_embedded:
         display.show_choice(info["choice"])
-    display.out.print(f"transform  {display.describe_transform(info['transform'])}", markup=False, soft_wrap=True)
+    display.out.print(f"transform  {display.describe_transform(info['transform'])}", soft_wrap=True)
     for note in info["transform"].get("notes", []):
-        display.err.print(f"Warning: {note}", style="yellow", markup=False, soft_wrap=True)
+        display.err.print(f"Warning: {note}", style="yellow", soft_wrap=True)
     display.out.print(
         f"{display.plural(info['documents'], 'document')} in {display.plural(info['passages'], 'passage')}, "
         f"{display.size(sum(info['bytes'].values()))}, {display.duration(seconds)}. "
-        f"Search them: retriever search --index {index}",
+        f"Search them: {_search_command(index)}",
         soft_wrap=True,
     )
+
+
+def _search_command(index: Path) -> str:
+    from retriever.terminal import one_line
+
+    return f"retriever search --index {one_line(shlex.quote(str(index)))}"
 
 
 @main.command()
@@ -264,10 +313,10 @@ def delete(ids: tuple[str, ...], index: Path) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a hit and line.")
 @click.option(
     "--queries",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="Answer every query of a .jsonl, .csv, .tsv or .txt file.",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True, allow_dash=True),
+    help="Answer every query of a .jsonl, .csv, .tsv or .txt file, or of standard input (-).",
 )
-@click.option("--trec", type=click.Path(path_type=Path), help="With --queries: write a TREC run file.")
+@click.option("--trec", type=click.Path(path_type=Path, dir_okay=False), help="With --queries: write a TREC run file.")
 @encoder_option
 @device_option
 def search(
@@ -288,8 +337,12 @@ def search(
         raise click.UsageError("give a query or --queries, not both.")
     if trec is not None and queries is None:
         raise click.UsageError("--trec goes with --queries.")
+    if as_json and query is None and queries is None:
+        raise click.UsageError("--json goes with a query or --queries; the prompt has no JSON.")
     if k < 1:
         raise click.BadParameter(f"must be at least 1, not {k}.", param_hint="-k")
+    if min_score is not None and math.isnan(min_score):
+        raise click.BadParameter("must be a number, not nan.", param_hint="--min-score")
     with Retriever.open(index, encoder=encoder, device=device) as retriever:
         if queries is not None:
             _answer_file(retriever, queries, trec, k, min_score, as_json)
@@ -310,7 +363,8 @@ def _answer_one(retriever: "Retriever", query: str, k: int, min_score: float | N
             _echo_json({"query": query, **hit.to_json()})
     else:
         display.show_hits(hits)
-    if k > len(retriever):
+    k_given = click.get_current_context().get_parameter_source("k") is ParameterSource.COMMANDLINE
+    if k_given and k > len(retriever):
         display.err.print(f"The collection has only {display.plural(len(retriever), 'document')}.")
 
 
@@ -320,11 +374,12 @@ def _answer_file(
     from contextlib import ExitStack
 
     from retriever import display
-    from retriever.queries import in_batches, read_queries, write_run
+    from retriever.queries import in_batches, read_queries, run_file, write_run
+    from retriever.terminal import one_line
 
     answered = 0
     with ExitStack() as stack:
-        run = stack.enter_context(trec.open("w", encoding="utf-8")) if trec else None
+        run = stack.enter_context(run_file(trec)) if trec else None
         for batch in in_batches(read_queries(queries)):
             results = retriever.search_many([query.text for query in batch], k, min_score=min_score)
             for query, hits in zip(batch, results, strict=True):
@@ -335,10 +390,11 @@ def _answer_file(
                     for hit in hits:
                         _echo_json({"query_id": query.id, "query": query.text, **hit.to_json()})
                 elif not run:
-                    display.out.print(f"\n{query.id}: {query.text}", style="bold", markup=False)
+                    display.out.print(f"\n{one_line(query.id)}: {one_line(query.text)}", style="bold", soft_wrap=True)
                     display.show_hits(hits)
     if trec:
-        display.err.print(f"{answered:,} {'query' if answered == 1 else 'queries'} answered, run written to {trec}.")
+        many = "query" if answered == 1 else "queries"
+        display.err.print(f"{answered:,} {many} answered, run written to {one_line(str(trec))}.", soft_wrap=True)
 
 
 def _echo_json(value: Any) -> None:
@@ -398,11 +454,12 @@ def export(target: Path, index: Path, format_: Any) -> None:
     """Write documents and vectors, raw and transformed, to TARGET."""
     from retriever import display
     from retriever.retriever import Retriever
+    from retriever.terminal import one_line
 
     with display.progress_bar() as progress, Retriever.open(index, progress=progress) as retriever:
         files = retriever.export(target, format_)
     for file in files:
-        display.out.print(f"{file}  {display.size(file.stat().st_size)}", markup=False)
+        display.out.print(f"{one_line(str(file))}  {display.size(file.stat().st_size)}", soft_wrap=True)
 
 
 @main.command()
@@ -417,7 +474,9 @@ def verify(index: Path, repair: bool) -> None:
         report = retriever.verify(repair=repair)
     display.show_verify(report)
     if not report.clean and not repair:
-        raise Failure(f"put it right with: retriever verify --repair --index {index}", 1)
+        raise Failure(f"put it right with: retriever verify --repair --index {shlex.quote(str(index))}", 1)
+    if report.left:
+        raise Failure(f"{display.plural(len(report.left), 'problem')} could not be repaired.", 1)
 
 
 @main.command()
@@ -446,7 +505,7 @@ def demo(index: Path, device: str) -> None:
         for question, hits in zip(QUESTIONS, retriever.search_many(QUESTIONS, 3, highlight=True), strict=True):
             display.out.print(f"\n{question}", style="bold green")
             display.show_hits(hits)
-    display.out.print(f"\nGo on with: retriever search --index {index}", style="bold")
+    display.out.print(f"\nGo on with: {_search_command(index)}", style="bold", soft_wrap=True)
 
 
 if __name__ == "__main__":

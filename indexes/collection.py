@@ -11,11 +11,13 @@ A search sees the generation, plus an exact scan of the vectors that are newer, 
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -35,6 +37,16 @@ GENERATIONS = "generations"
 LOCK = "writer.lock"
 OWN_NAMES = {LOCK, GENERATIONS, "quarantine", DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"}
 NOTHING = np.zeros(0, np.int64)
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Raw vectors to look for, one row a query, and the numbers of vectors to pass over."""
+
+    vectors: NDArray[np.float32]
+    without: Sequence[int] = ()
 
 
 
@@ -73,13 +85,35 @@ class Collection:
         lock = FileLock(folder / LOCK)
         with _held(lock, folder):
             collection = cls(folder, DocumentStore(folder / DATABASE, create=True), lock)
-            collection.store.set_settings({"format": FORMAT, **settings})
+            if collection.is_empty():  # else another process made it meanwhile, and its settings hold
+                collection.store.set_settings(settings)
+            generations.sync(folder.parent)
         return collection
 
     @staticmethod
     def is_there(folder: Path) -> bool:
         """Whether the folder holds a collection, whole or of a run that was killed while making it."""
         return (folder / DATABASE).is_file()
+
+    @classmethod
+    def is_begun(cls, folder: Path) -> bool:
+        """Whether the folder holds a collection with anything in it; one without may still be made anew."""
+        if not cls.is_there(folder):
+            return False
+        try:
+            with cls.open(folder) as collection:
+                return not collection.is_empty()
+        except NotACollection:
+            with contextlib.closing(sqlite3.connect(folder / DATABASE)) as connection:
+                if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                    raise
+            return False
+
+    def is_empty(self) -> bool:
+        """Whether nothing was ever stored here."""
+        return self.store.setting("encoder") is None or not (
+            self.store.last_vector() or self.store.count("documents") or self.published()
+        )
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
@@ -104,12 +138,35 @@ class Collection:
 
     # ---- generations -------------------------------------------------------------------------------------
 
-    def generation(self) -> Generation | None:
-        """The published generation, or None before the first."""
+    def published(self) -> tuple[int, str, str] | None:
+        """Number, folder and manifest hash of the published generation."""
         row = self.store.db.conn.execute(
             "SELECT number, folder, manifest_sha256 FROM generations ORDER BY number DESC LIMIT 1"
         ).fetchone()
-        return None if row is None else generations.read(row[0], self.folder / GENERATIONS / row[1], row[2])
+        return None if row is None else (int(row[0]), str(row[1]), str(row[2]))
+
+    def generation(self) -> Generation | None:
+        """The published generation, or None before the first."""
+        return self.with_generation(lambda generation: generation)
+
+    def _read(self, row: tuple[int, str, str], fresh: bool) -> Generation:
+        """The generation of a row; its manifest was checked once, and is read again only when asked to."""
+        if not fresh and self._loaded and self._loaded[0].number == row[0]:
+            return self._loaded[0]
+        return generations.read(row[0], self.folder / GENERATIONS / row[1], row[2])
+
+    def with_generation(self, use: Callable[[Generation | None], Result], *, fresh: bool = False) -> Result:
+        """What `use` makes of the published generation and its files.
+
+        A publication in the middle may remove the files it reads: then it is called again with the newer one.
+        """
+        while True:
+            row = self.published()
+            try:
+                return use(self._read(row, fresh) if row else None)
+            except Damaged:
+                if self.published() == row:
+                    raise
 
     def publish(
         self,
@@ -140,13 +197,21 @@ class Collection:
                 if progress:
                     progress(done, count)
 
-        index = vector_indexes.build(factory, dimension_out, count, blocks())
-        previous = store.db.conn.execute("SELECT coalesce(max(number), 0) FROM generations").fetchone()[0]
+        index, note = vector_indexes.build(factory, dimension_out, count, blocks)
+        before = self.published()
+        previous = store.db.conn.execute(
+            "SELECT max(coalesce((SELECT max(number) FROM generations), 0),"
+            " coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'generations'), 0))"
+        ).fetchone()[0]
         name = f"{previous + 1:06d}"
         root = self.folder / GENERATIONS
         aside, final = root / f"{name}.writing", root / name
-        facts = {"format": FORMAT, "factory": factory, "last_sequence": last, **facts}
-        sha256, extra = generations.write(aside, index, write_transform, facts)
+        facts = {"format": FORMAT, "factory": factory, "index_note": note, "last_sequence": last, **facts}
+        try:
+            sha256, extra = generations.write(aside, index, write_transform, facts)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)  # a full disk gets its space back
+            raise
         if final.exists():  # left by a process that was killed between the rename and the switch
             shutil.rmtree(final)
         aside.rename(final)
@@ -156,6 +221,7 @@ class Collection:
             if compact:
                 store.drop_unused_vectors()
             store.db.conn.execute("DELETE FROM generations")
+            store.db.conn.execute("DELETE FROM generation_files")
             store.db.conn.execute(
                 "INSERT INTO generations (number, folder, manifest_sha256, published_at) VALUES (?, ?, ?, ?)",
                 [previous + 1, name, sha256, datetime.now(UTC).isoformat(timespec="seconds")],
@@ -166,17 +232,22 @@ class Collection:
             )
             store.set_settings(settings)
         self._space = None
-        self._remove_superseded(name)
-        published = self.generation()
-        if published is None:
-            raise Damaged(f"{self.folder} lost its generation {name} while publishing it.")
-        return published
+        self._remove_all_but(name, before[1] if before else name)
+        return generations.read(previous + 1, final, sha256)
 
-    def _remove_superseded(self, current: str) -> None:
-        # A reader that holds an old generation has its files open or in memory, and goes on using them.
+    def _remove_all_but(self, *names: str) -> None:
+        # The one before stays until the next publication, for readers that are just loading it. Who holds an
+        # older one has it in memory.
         for path in (self.folder / GENERATIONS).iterdir():
-            if path.name != current:
+            if path.name not in names:
                 shutil.rmtree(path, ignore_errors=True)
+
+    def forget_generation(self) -> None:
+        """Publish nothing: for a collection that has no passage left to search."""
+        with self.store.db.atomic():
+            self.store.db.conn.execute("DELETE FROM generations")
+            self.store.db.conn.execute("DELETE FROM generation_files")
+        self._loaded = self._space = None
 
     def kept_files(self) -> dict[str, bytes]:
         """The transform's files as SQLite keeps them, for making a damaged generation again."""
@@ -184,15 +255,14 @@ class Collection:
         return {name: data for name, data in rows}
 
     def backlog(self) -> tuple[int, int]:
-        """How many vectors are newer than the generation, and how many of its own are no longer in use."""
+        """How many vectors are newer than the generation, and how many there are that nothing uses."""
         generation = self.generation()
         last = generation.last_vector if generation else 0
-        return self.store.count_used_after(last), len(self.store.unused_vectors(last))
+        return self.store.count_used_after(last), self.store.count("unused")
 
     # ---- searching ---------------------------------------------------------------------------------------
 
-    def generation_or_raise(self) -> Generation:
-        generation = self.generation()
+    def _searchable(self, generation: Generation | None) -> Generation:
         if generation is None:
             raise NotACollection(
                 f"{self.folder} has {self.store.count('documents'):,} documents but no index yet: "
@@ -200,60 +270,47 @@ class Collection:
             )
         return generation
 
-    def _superseded(self, generation: Generation) -> bool:
-        """Whether a newer generation was published, and this one's files perhaps removed, meanwhile."""
-        return self.generation_or_raise().number != generation.number
+    def load(self, prepare: Callable[[Generation], Result]) -> tuple[Generation, Result]:
+        """The published generation, its index loaded and checked, and what `prepare` makes of its files."""
+        return self.with_generation(lambda generation: self._load(self._searchable(generation), prepare))
 
-    def load(self) -> Generation:
-        """The published generation, loaded and checked; a newer one when one was published meanwhile."""
-        while True:
-            generation = self.generation_or_raise()
-            if self._loaded and self._loaded[0].number == generation.number:
-                return generation
-            try:
-                index = generations.load_index(generation)
-            except Damaged:
-                if self._superseded(generation):
-                    continue
-                raise
+    def _load(self, generation: Generation, prepare: Callable[[Generation], Result]) -> tuple[Generation, Result]:
+        if self._loaded is None or self._loaded[0].number != generation.number:
+            index = generations.load_index(generation)
+            repair = f"run: retriever verify --repair --index {self.folder}"
             in_table = self.store.count_vectors(generation.last_vector)
-            if len(index) != in_table and not self._superseded(generation):
+            if len(index) != in_table:
                 raise Damaged(
-                    f"{generation.folder}: index holds {len(index):,} vectors, table {in_table:,} rows; "
-                    f"run: retriever verify --repair --index {self.folder}"
+                    f"{generation.folder}: index holds {len(index):,} vectors, table {in_table:,} rows; {repair}"
                 )
+            if generation.manifest["encoder"] != self.store.setting("encoder"):
+                raise Damaged(f"{generation.folder} was built for another encoder than the table's; {repair}")
             self._loaded, self._space = (generation, index), None
-            return generation
+        return generation, prepare(generation)
 
     def search(
-        self, queries: NDArray[np.float32], k: int, transform_of: Callable[[Generation], Apply]
+        self, ask: Callable[[], Question], k: int, transform_of: Callable[[Generation], Apply]
     ) -> list[list[Match]]:
-        """The k documents nearest to each query (raw vectors), by cosine in the space of the transform.
+        """The k documents nearest to each query, by cosine in the space of the transform.
 
-        The order is exact; documents that tie on the score come by arrival. `transform_of` gives the
-        transform that belongs to a generation.
+        `ask` gives the queries; it is called in the snapshot that the whole search sees, so it may read the table.
+        `transform_of` gives the transform that belongs to a generation.
         """
         while True:
-            generation = self.load()
-            try:
-                apply = transform_of(generation)
-            except Damaged:
-                if self._superseded(generation):
-                    continue
-                raise
-            with self.store.db.atomic():  # one snapshot for everything a search reads
-                if not self._superseded(generation):
-                    return self._current_space(generation, apply).nearest_documents(queries, k)
+            generation, apply = self.load(transform_of)
+            with self.store.db.atomic():
+                published = self.published()
+                if published and published[0] == generation.number:
+                    question = ask()
+                    space = self._current_space(generation, apply)
+                    return space.nearest_documents(question.vectors, k, question.without)
 
     def search_raw(self, queries: NDArray[np.float32], k: int) -> list[list[Match]]:
         """The same in the encoder's own space, by an exact scan of the stored vectors."""
         with self.store.db.atomic():
             version = self.store.data_version
             if self._raw_space is None or self._raw_space.version != version:
-                blocks = self.store.each_vector(self.dimension, used_only=True)
-                raw = ((numbers, unit_rows(vectors)) for numbers, vectors in blocks)
-                count = self.store.count_used_after(0)
-                index = vector_indexes.build("Flat", self.dimension, count, raw)
+                index = self._newer_than(0, lambda vectors: vectors)
                 self._raw_space = Space(self.store, self.dimension, version, ((index, NOTHING),), lambda vectors: vectors)
             return self._raw_space.nearest_documents(queries, k)
 
@@ -261,15 +318,21 @@ class Collection:
         assert self._loaded is not None
         version = self.store.data_version
         if self._space is None or self._space.version != version:
-            excluded = self.store.unused_vectors(generation.last_vector)
-            parts = [(self._loaded[1], excluded)]
-            blocks = self.store.each_vector(self.dimension, after=generation.last_vector, used_only=True)
-            newer = [(numbers, unit_rows(apply(raw))) for numbers, raw in blocks]
-            if newer:
-                rows = sum(len(numbers) for numbers, _ in newer)
-                parts.append((vector_indexes.build("Flat", newer[0][1].shape[1], rows, iter(newer)), NOTHING))
+            parts = [(self._loaded[1], self.store.unused_vectors(generation.last_vector))]
+            newer = self._newer_than(generation.last_vector, apply)
+            if len(newer):
+                parts.append((newer, NOTHING))
             self._space = Space(self.store, self.dimension, version, tuple(parts), apply)
         return self._space
+
+    def _newer_than(self, last: int, apply: Apply) -> VectorIndex:
+        """An exact index in memory over the used vectors that are newer than `last`."""
+        blocks = [
+            (numbers, unit_rows(apply(raw)))
+            for numbers, raw in self.store.each_vector(self.dimension, after=last, used_only=True)
+        ]
+        width = blocks[0][1].shape[1] if blocks else 1
+        return vector_indexes.build("Flat", width, sum(len(numbers) for numbers, _ in blocks), lambda: iter(blocks))[0]
 
 
 @contextlib.contextmanager

@@ -1,7 +1,9 @@
-"""What a document says, as the one hash that tells whether it changed or was damaged."""
+"""What a document says and what is stored of it, as hashes that tell whether it changed or was damaged."""
 
 import hashlib
 import json
+import zlib
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -11,9 +13,24 @@ def metadata_text(metadata: dict[str, Any]) -> str:
 
 
 def content_hash(title: str, text: str, metadata: str) -> bytes:
-    """SHA-256 over what a document says; each part is framed by its length, so no two splits collide."""
+    """SHA-256 over what a document says."""
+    return _framed(part.encode("utf-8") for part in (title, text, metadata))
+
+
+def document_seal(id_: str, content: bytes, source: str, passages: Iterable[tuple[int, int, bytes]]) -> bytes:
+    """SHA-256 over a document's row and its passages: (start, end, hash of the text that was embedded) each."""
+    places = [b"%d %d " % (start, end) + text_hash for start, end, text_hash in passages]
+    return _framed([id_.encode("utf-8"), content, source.encode("utf-8", "surrogateescape"), *places])
+
+
+def vector_checksum(text_hash: bytes, vector: bytes) -> int:
+    """CRC-32 over a stored vector and the hash of the text it belongs to."""
+    return zlib.crc32(vector, zlib.crc32(text_hash))
+
+
+def _framed(parts: Iterable[bytes]) -> bytes:
+    """Each part is framed by its length, so that no two splits of the same bytes collide."""
     digest = hashlib.sha256()
-    for part in (title, text, metadata):
-        data = part.encode("utf-8")
-        digest.update(len(data).to_bytes(8, "little") + data)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
     return digest.digest()

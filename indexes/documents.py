@@ -5,8 +5,8 @@ transaction, and with WAL and full sync what it wrote is on disk when it returns
 """
 
 import json
+import os
 import sqlite3
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlite_utils import Database
 
-from indexes.content import metadata_text
+from indexes.content import document_seal, metadata_text, vector_checksum
 from indexes.errors import Damaged, NotACollection
 from indexes.schema import migrations
 
@@ -49,10 +49,6 @@ class PassageRow:
     vector: int
 
 
-def checksum(blob: bytes) -> int:
-    return zlib.crc32(blob)
-
-
 class DocumentStore:
     """The tables of one collection. Writers hold the collection's lock; any number of readers may be open."""
 
@@ -61,13 +57,14 @@ class DocumentStore:
         if not create and not path.is_file():
             raise NotACollection(f"{path.parent} holds no collection (no {path.name} in it).")
         try:
-            connection = sqlite3.connect(path, timeout=60)
+            connection = _connect(path)
             self.db = Database(connection)
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA foreign_keys=ON")
             self._check_version(create)
-        except sqlite3.DatabaseError as error:
+            if not _read_only(path):
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("PRAGMA synchronous=FULL")
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             if isinstance(error, sqlite3.OperationalError) and not _is_malformed(error):
                 raise
             raise Damaged(f"{path} is not a readable SQLite database: {error}.") from error
@@ -82,7 +79,10 @@ class DocumentStore:
             )
         if not applied and not create:
             raise NotACollection(f"{self.path.parent} holds no collection: {self.path.name} has no such tables.")
+        if not applied and self.db.table_names():
+            raise NotACollection(f"{self.path} is another program's database.")
         if known - applied:
+            self.db.conn.execute("PRAGMA journal_mode=WAL")
             migrations.apply(self.db)
 
     def close(self) -> None:
@@ -98,7 +98,10 @@ class DocumentStore:
 
     def setting(self, key: str) -> Any:
         row = self.db.conn.execute("SELECT value FROM settings WHERE key = ?", [key]).fetchone()
-        return None if row is None else json.loads(row[0])
+        try:
+            return None if row is None else json.loads(row[0])
+        except ValueError as error:
+            raise Damaged(f"{self.path}: the setting {key!r} is damaged; run: retriever verify --repair") from error
 
     def set_settings(self, values: dict[str, Any]) -> None:
         with self.db.atomic():
@@ -126,8 +129,8 @@ class DocumentStore:
         """Every live passage that each vector stands for, in the order of the documents' arrival."""
         found: dict[int, list[PassageRow]] = {}
         for row in self._select_in(
-            'SELECT document, position, start, "end", vector FROM passages WHERE vector IN ({})'
-            " ORDER BY document, position",
+            'SELECT document, position, start, "end", vector FROM passages'
+            " JOIN documents ON number = document WHERE vector IN ({}) ORDER BY document, position",
             vectors,
         ):
             found.setdefault(row[4], []).append(PassageRow(*row))
@@ -155,20 +158,12 @@ class DocumentStore:
         return [PassageRow(*row) for row in rows]
 
     def each_document(self) -> Iterator[dict[str, Any]]:
-        """Every document with its passages, in the order of arrival, without holding them all."""
-        rows = self.db.conn.execute(
-            "SELECT number, id, title, text, metadata, content_hash, source FROM documents ORDER BY number"
-        )
-        for number, id_, title, text, metadata, content_hash, source in rows:
-            yield {
-                "number": number,
-                "id": id_,
-                "title": title,
-                "text": text,
-                "metadata": metadata,
-                "content_hash": content_hash,
-                "source": source,
-            }
+        """Every document's row, in the order of arrival, without holding them all."""
+        names = ("number", "id", "title", "text", "metadata", "content_hash", "source", "seal")
+        for row in self.db.conn.execute(
+            "SELECT number, id, title, text, metadata, content_hash, source, seal FROM documents ORDER BY number"
+        ):
+            yield dict(zip(names, row, strict=True))
 
     # ---- vectors -----------------------------------------------------------------------------------------
 
@@ -215,7 +210,7 @@ class DocumentStore:
         with self.db.atomic():
             self.db.conn.executemany(
                 "INSERT OR IGNORE INTO vectors (text_hash, vector, checksum) VALUES (?, ?, ?)",
-                [(h, blob, checksum(blob)) for h, blob in zip(hashes, blobs, strict=True)],
+                [(h, blob, vector_checksum(h, blob)) for h, blob in zip(hashes, blobs, strict=True)],
             )
 
     def put_documents(self, documents: Iterable[DocumentRow]) -> None:
@@ -224,10 +219,10 @@ class DocumentStore:
             for document in documents:
                 vectors = self.vectors_of_texts([text_hash for _, _, text_hash in document.passages])
                 row = self.db.conn.execute(
-                    "INSERT INTO documents (id, title, text, metadata, content_hash, source)"
-                    " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET title = excluded.title,"
-                    " text = excluded.text, metadata = excluded.metadata,"
-                    " content_hash = excluded.content_hash, source = excluded.source RETURNING number",
+                    "INSERT INTO documents (id, title, text, metadata, content_hash, source, seal)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET title = excluded.title,"
+                    " text = excluded.text, metadata = excluded.metadata, content_hash = excluded.content_hash,"
+                    " source = excluded.source, seal = excluded.seal RETURNING number",
                     [
                         document.id,
                         document.title,
@@ -235,6 +230,7 @@ class DocumentStore:
                         metadata_text(document.metadata),
                         document.content_hash,
                         document.source,
+                        document_seal(document.id, document.content_hash, document.source, document.passages),
                     ],
                 ).fetchone()
                 self.db.conn.execute("DELETE FROM passages WHERE document = ?", [row[0]])
@@ -295,6 +291,17 @@ def _matrix(blobs: Sequence[bytes], dimension: int) -> NDArray[np.float32]:
             f"a stored vector has the wrong size (expected {dimension} dimensions); run: retriever verify --repair"
         )
     return np.frombuffer(b"".join(blobs), VECTOR_TYPE).reshape(len(blobs), dimension).astype(np.float32)
+
+
+def _read_only(path: Path) -> bool:
+    return path.exists() and not os.access(path.parent, os.W_OK)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    if _read_only(path):
+        # Nobody can write there, so nothing changes under a reader, and WAL's side files are not needed.
+        return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+    return sqlite3.connect(path, timeout=60)
 
 
 def _is_malformed(error: sqlite3.Error) -> bool:

@@ -79,7 +79,7 @@ def read(number: int, folder: Path, manifest_sha256: str) -> Generation:
     path = folder / MANIFEST
     try:
         data = path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise Damaged(f"{path} is missing; run: retriever verify --repair --index {_collection(folder)}") from None
     if hashlib.sha256(data).hexdigest() != manifest_sha256:
         raise Damaged(f"{path} was changed; run: retriever verify --repair --index {_collection(folder)}")
@@ -91,12 +91,14 @@ def problems(generation: Generation) -> list[str]:
     found = []
     for name, expected in generation.manifest["files"].items():
         path = generation.folder / name
-        if not path.is_file():
+        try:
+            size = path.stat().st_size
+            if size != expected["bytes"]:
+                found.append(f"{path} has {size:,} bytes, its manifest says {expected['bytes']:,}")
+            elif file_sha256(path) != expected["sha256"]:
+                found.append(f"{path} is damaged: its SHA-256 is not the manifest's")
+        except FileNotFoundError:
             found.append(f"{path} is missing")
-        elif path.stat().st_size != expected["bytes"]:
-            found.append(f"{path} has {path.stat().st_size:,} bytes, its manifest says {expected['bytes']:,}")
-        elif file_sha256(path) != expected["sha256"]:
-            found.append(f"{path} is damaged: its SHA-256 is not the manifest's")
     return found
 
 

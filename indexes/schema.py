@@ -2,7 +2,8 @@
 
 A vector belongs to a text, not to a document: the same text under two ids is one row of `vectors` with two
 rows of `passages`. `vectors.id` only ever rises (AUTOINCREMENT), so it serves as the sequence number that
-tells what a generation of the FAISS index already holds. The triggers keep `unused`, the vectors that no
+tells what a generation of the FAISS index already holds. `documents.seal` covers a document's id, content and
+passages with the texts they stand for, `vectors.checksum` a vector with its text's hash. The triggers keep `unused`, the vectors that no
 passage points to, true inside SQLite itself, whatever happens to the process.
 """
 
@@ -21,7 +22,8 @@ CREATE TABLE documents (
     text TEXT NOT NULL,
     metadata TEXT NOT NULL,
     content_hash BLOB NOT NULL,
-    source TEXT NOT NULL
+    source TEXT NOT NULL,
+    seal BLOB NOT NULL
 );
 
 CREATE TABLE vectors (
@@ -50,7 +52,7 @@ CREATE TRIGGER passage_arrives AFTER INSERT ON passages BEGIN
 END;
 CREATE TRIGGER passage_leaves AFTER DELETE ON passages
 WHEN NOT EXISTS (SELECT 1 FROM passages WHERE vector = OLD.vector) BEGIN
-    INSERT OR IGNORE INTO unused VALUES (OLD.vector);
+    INSERT OR IGNORE INTO unused SELECT id FROM vectors WHERE id = OLD.vector;
 END;
 
 CREATE TABLE generations (

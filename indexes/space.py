@@ -1,7 +1,8 @@
 """Where a search looks: some indexes over vectors in one space, and the documents these vectors stand for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +13,20 @@ from indexes.vectors import VectorIndex, unit_rows
 Apply = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 
+SCORED_TOGETHER = 8192
+
+
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A document found, by its best passage."""
+    """A document found, by its best passage, with the fields it had when it was found."""
 
     passage: PassageRow
     score: float
+    document: dict[str, Any]
+
+
+Scored = list[tuple[int, float]]
+"""Vector numbers with their cosines, best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,49 +39,59 @@ class Space:
     parts: tuple[tuple[VectorIndex, NDArray[np.int64]], ...]
     apply: Apply
 
-    def nearest_documents(self, queries: NDArray[np.float32], k: int) -> list[list[Match]]:
-        """The k documents nearest to each query (raw vectors), each by its best passage, best first."""
+    def nearest_documents(
+        self, queries: NDArray[np.float32], k: int, without: Sequence[int] = ()
+    ) -> list[list[Match]]:
+        """The k documents nearest to each query (raw vectors), each by its best passage, best first.
+
+        Documents that tie on the score come by arrival. Vectors in `without` are passed over.
+        """
         total = sum(len(index) for index, _ in self.parts)
         mapped = unit_rows(self.apply(queries))
-        matches: list[list[Match]] = [[] for _ in mapped]
+        found: list[list[tuple[PassageRow, float]]] = [[] for _ in mapped]
         open_queries, wanted = list(range(len(mapped))), min(2 * k, total)
         while open_queries:
-            for place, scored in zip(
-                open_queries, self._nearest_vectors(mapped[open_queries], wanted), strict=True
-            ):
-                matches[place] = self._by_document(scored)[:k]
+            nearest = self._nearest_vectors(mapped[open_queries], wanted, without)
+            for place, scored in zip(open_queries, nearest, strict=True):
+                found[place] = self._by_document(scored)[:k]
             if wanted >= total:
                 break
             # Several passages of the same documents came first: look further.
-            open_queries = [place for place in open_queries if len(matches[place]) < k]
+            open_queries = [place for place in open_queries if len(found[place]) < k]
             wanted = min(4 * wanted, total)
-        return matches
+        documents = self.store.documents(list({p.document: None for own in found for p, _ in own}))
+        return [[Match(p, score, documents[p.document]) for p, score in own] for own in found]
 
-    def _nearest_vectors(
-        self, queries: NDArray[np.float32], k: int
-    ) -> list[list[tuple[int, float]]]:
-        """(vector number, cosine) of the k nearest to each query, scored in float64 so that the order does not
-        depend on how FAISS batches its sums."""
-        scored: list[list[tuple[int, float]]] = [[] for _ in queries]
-        for index, excluded in self.parts:
-            for own, query, numbers in zip(scored, queries, index.search(queries, k, excluded), strict=True):
-                if not len(numbers):
-                    continue
-                if index.exact:
-                    vectors = index.vectors(numbers)
-                else:  # the codes are lossy: score from what is stored
-                    vectors = unit_rows(self.apply(self.store.vectors(numbers.tolist(), self.dimension)))
-                scores = vectors.astype(np.float64) @ query.astype(np.float64)
-                own += zip(numbers.tolist(), scores.tolist(), strict=True)
-        for own in scored:
+    def _nearest_vectors(self, queries: NDArray[np.float32], k: int, without: Sequence[int]) -> list[Scored]:
+        """The k nearest to each query and all that tie with the last of them."""
+        results: list[Scored] = [[] for _ in queries]
+        for index, unused in self.parts:
+            excluded = np.union1d(unused, np.array(without, np.int64)) if len(without) else unused
+            for own, query, numbers in zip(results, queries, index.search(queries, k, excluded), strict=True):
+                own += self._scored(index, numbers, query)
+        for own in results:
             own.sort(key=lambda pair: (-pair[1], pair[0]))
-            del own[k:]
+            while len(own) > k and own[-1][1] < own[k - 1][1]:
+                own.pop()
+        return results
+
+    def _scored(self, index: VectorIndex, numbers: NDArray[np.int64], query: NDArray[np.float32]) -> Scored:
+        """Cosines in float64, so that the order does not depend on how FAISS batches its sums."""
+        scored: Scored = []
+        for start in range(0, len(numbers), SCORED_TOGETHER):
+            some = numbers[start : start + SCORED_TOGETHER]
+            if index.exact:
+                vectors = index.vectors(some)
+            else:  # the codes are lossy: score from what is stored
+                vectors = unit_rows(self.apply(self.store.vectors(some.tolist(), self.dimension)))
+            scores = vectors.astype(np.float64) @ query.astype(np.float64)
+            scored += zip(some.tolist(), scores.tolist(), strict=True)
         return scored
 
-    def _by_document(self, scored: list[tuple[int, float]]) -> list[Match]:
+    def _by_document(self, scored: Scored) -> list[tuple[PassageRow, float]]:
         passages = self.store.passages_of_vectors([number for number, _ in scored])
-        best: dict[int, Match] = {}
+        best: dict[int, tuple[PassageRow, float]] = {}
         for number, score in scored:
             for passage in passages.get(number, []):
-                best.setdefault(passage.document, Match(passage, score))
-        return sorted(best.values(), key=lambda match: (-match.score, match.passage.document))
+                best.setdefault(passage.document, (passage, score))
+        return sorted(best.values(), key=lambda pair: (-pair[1], pair[0].document))

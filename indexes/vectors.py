@@ -6,7 +6,7 @@ type, where FAISS's own ID maps do not.
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ INDEX_TYPES = {"flat": "Flat", "sq8": "SQ8", "hnsw": "HNSW32"}
 # How many more than asked are fetched, so that a last-bit difference in FAISS's float32 scores cannot change
 # which ones are the best once they are scored again in float64.
 SPARE = 16
+TIE = 1e-6
+TRAINING_SAMPLE = 65_536
 
 Numbers = NDArray[np.int64]
 Matrix = NDArray[np.float32]
@@ -49,37 +51,47 @@ def unit_rows(vectors: NDArray[np.floating[Any]]) -> Matrix:
 def empty_index(factory: str, dimension: int) -> Any:
     """A FAISS index with nothing in it; refuses a factory string that FAISS does not know."""
     faiss = import_faiss()
+    if "IDMap" in factory:
+        raise Misuse(f"the index type {factory!r} keeps ids of its own; leave IDMap out, the collection has them.")
     try:
-        return faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
+        index = faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:
         raise Misuse(
             f"FAISS knows no index type {factory!r} for {dimension} dimensions. "
             f"Take one of {', '.join(INDEX_TYPES)} or a FAISS factory string such as 'IVF256,Flat'."
         ) from error
+    inverted = faiss.try_extract_index_ivf(index)
+    if inverted is not None:
+        inverted.nprobe = max(8, inverted.nlist // 8)
+    return index
 
 
-def build(factory: str, dimension: int, count: int, blocks: Iterator[tuple[Numbers, Matrix]]) -> "VectorIndex":
-    """An index over `count` unit vectors that arrive in blocks."""
-    index = empty_index(factory, dimension)
-    numbers: list[Numbers] = []
-    if index.is_trained:
-        _reserve(index, count)
-        for block, vectors in blocks:
-            numbers.append(block)
-            index.add(vectors)
-    else:
-        everything = [(block, vectors) for block, vectors in blocks]
-        numbers = [block for block, _ in everything]
-        vectors = np.concatenate([vectors for _, vectors in everything])
+def build(
+    factory: str, dimension: int, count: int, blocks: Callable[[], Iterator[tuple[Numbers, Matrix]]]
+) -> tuple["VectorIndex", str]:
+    """An index over `count` unit vectors that `blocks()` gives anew each time it is called.
+
+    Where the type asked for cannot be trained on so few, the index is exact instead, and the second value says so.
+    """
+    index, note = empty_index(factory if count else "Flat", dimension), ""
+    if not index.is_trained:
         try:
-            index.train(vectors)
-        except RuntimeError as error:
-            raise Misuse(
-                f"the index type {factory!r} cannot be trained on {len(vectors):,} vectors ({error}); "
-                "take --index-type flat, or index more documents."
-            ) from error
+            index.train(_training_sample(count, blocks()))
+        except RuntimeError:
+            note = f"{factory} cannot be trained on {count:,} vectors; the index is exact (Flat) instead"
+            index = empty_index("Flat", dimension)
+    _reserve(index, count)
+    numbers = [np.zeros(0, np.int64)]
+    for block, vectors in blocks():
+        numbers.append(block)
         index.add(vectors)
-    return VectorIndex(index, np.concatenate(numbers) if numbers else np.zeros(0, np.int64))
+    return VectorIndex(index, np.concatenate(numbers)), note
+
+
+def _training_sample(count: int, blocks: Iterator[tuple[Numbers, Matrix]]) -> Matrix:
+    rng = np.random.default_rng(0)
+    share = min(1.0, TRAINING_SAMPLE / max(count, 1))
+    return np.concatenate([vectors[rng.random(len(vectors)) < share] for _, vectors in blocks])
 
 
 def _reserve(index: Any, count: int) -> None:
@@ -107,13 +119,18 @@ class VectorIndex:
         return len(self.numbers)
 
     def search(self, queries: Matrix, k: int, excluded: Numbers) -> list[Numbers]:
-        """For each query the numbers of the (at least) k nearest, without the excluded ones."""
-        wanted = min(k + SPARE + len(excluded), len(self))
-        if wanted == 0:
-            return [np.zeros(0, np.int64)] * len(queries)
-        positions = self.index.search(queries, wanted)[1]
-        found = [self.numbers[row[row >= 0]] for row in positions]
-        return [numbers[~np.isin(numbers, excluded)] for numbers in found] if len(excluded) else found
+        """For each query the numbers of at least the k nearest, without the excluded ones, and of all that tie
+        with the last of them; of an approximate index, those it finds."""
+        wanted = k + SPARE + len(excluded)
+        while wanted < len(self):
+            scores, positions = self.index.search(queries, wanted)
+            cut = scores[:, min(k + len(excluded), wanted) - 1]
+            if not (cut - scores[:, -1] < TIE).any():
+                found = [self.numbers[row[row >= 0]] for row in positions]
+                return [numbers[~np.isin(numbers, excluded)] for numbers in found] if len(excluded) else found
+            wanted *= 4
+        everything = self.numbers[~np.isin(self.numbers, excluded)]
+        return [everything] * len(queries)
 
     def vectors(self, numbers: Numbers) -> Matrix:
         """The vectors as the index holds them (whole only in an exact index)."""
@@ -134,7 +151,7 @@ class VectorIndex:
         try:
             index = import_faiss().read_index(str(index_path))
             numbers = np.load(numbers_path, allow_pickle=False)
-        except (RuntimeError, ValueError, EOFError) as error:
+        except (RuntimeError, ValueError, EOFError, FileNotFoundError) as error:
             raise Damaged(f"{index_path} cannot be read as a FAISS index: {_first_line(error)}") from error
         return cls(index, numbers)
 

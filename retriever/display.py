@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -16,13 +15,18 @@ from retriever.corpus import Document
 from retriever.ingest import IngestReport
 from retriever.progress import Progress as ProgressReport
 from retriever.search import Hit
+from retriever.terminal import cut, one_line
 
 PASSAGE_SHOWN = 420
+TITLE_SHOWN = 120
+CELL_SHOWN = 60
 SKIPPED_SHOWN = 10
+PROBLEMS_SHOWN = 50
 QUIET_SECONDS = 10.0
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+# Names and texts come from users: no [markup] and no :emoji: in them means anything.
+out = Console(highlight=False, markup=False, emoji=False)
+err = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 class _Rate(ProgressColumn):
@@ -100,14 +104,17 @@ def show_hits(hits: Sequence[Hit]) -> None:
     if not hits:
         out.print("Nothing found.")
     for hit in hits:
-        head = Text(f"{hit.rank:>3}  ", style="bold")
-        head.append(f"{hit.score:.3f}  ", style="cyan")
-        head.append(_line(hit.title) or hit.id, style="bold")
-        if hit.title and hit.title != hit.id:
-            head.append(f"  {hit.id}", style="dim")
-        out.print(head, soft_wrap=True)
+        head = Text().append(f"{hit.rank:>3}  ", style="bold").append(f"{hit.score:.3f}  ", style="cyan")
+        out.print(head + _name(hit.title, hit.id), soft_wrap=True)
         for line in _excerpt(hit).wrap(out, max(out.width - 5, 20)):
             out.print(Text("     ") + line)
+
+
+def _name(title: str, id_: str) -> Text:
+    """Title and id, or the id alone where it says all."""
+    title, id_ = cut(one_line(title), TITLE_SHOWN), one_line(id_)
+    named = Text().append(title or id_, style="bold")
+    return named.append(f"  {id_}", style="dim") if title and title != id_ else named
 
 
 def _excerpt(hit: Hit) -> Text:
@@ -122,28 +129,29 @@ def _excerpt(hit: Hit) -> Text:
     )
     text = Text("… " if first > 0 else "")
     if hit.highlight:
-        text.append(_line(before, keep_ends=True))
-        text.append(_line(marked[: last - start]), style="bold yellow")
-        text.append(_line(after, keep_ends=True))
+        text.append(_piece(before))
+        text.append(one_line(marked[: last - start]), style="bold yellow")
+        text.append(_piece(after))
     else:
-        text.append(_line(hit.passage[first:last]))
+        text.append(one_line(hit.passage[first:last]))
     return text.append(" …" if last < len(hit.passage) else "")
 
 
-def _line(text: str, keep_ends: bool = False) -> str:
-    """A text on one line, without what a terminal would obey."""
-    joined = " ".join(text.split())
-    if keep_ends and joined:
-        joined = " " * text[0].isspace() + joined + " " * text[-1].isspace()
-    elif keep_ends and text:
-        joined = " "
-    return "".join(c if c.isprintable() else "\ufffd" for c in joined)
+def _piece(text: str) -> str:
+    """Part of a passage on one line, with a space where it ends in white space, to be joined to its neighbours."""
+    line = one_line(text)
+    if not line:
+        return " " if text else ""
+    return " " * text[0].isspace() + line + " " * text[-1].isspace()
 
 
 def show_comparison(query: str, chosen: Sequence[Hit], raw: Sequence[Hit]) -> None:
     """The index's ranking beside the encoder's own, with who moved."""
+    if not chosen and not raw:
+        out.print("Nothing found.")
+        return
     raw_ranks = {hit.id: hit.rank for hit in raw}
-    table = Table(title=f"“{escape(_line(query))}”", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    table = Table(title=f"“{one_line(query)}”", title_justify="left", box=None, padding=(0, 2, 0, 0))
     for name, side in (
         ("rank", "right"),
         ("in the index", "left"),
@@ -154,27 +162,30 @@ def show_comparison(query: str, chosen: Sequence[Hit], raw: Sequence[Hit]) -> No
     for place in range(max(len(chosen), len(raw))):
         own = chosen[place] if place < len(chosen) else None
         other = raw[place] if place < len(raw) else None
-        table.add_row(str(place + 1), _cell(own), _moved(own, raw_ranks, len(raw)) if own else "", _cell(other))
+        table.add_row(str(place + 1), _cell(own), _moved(own, raw_ranks, len(raw)) if own else Text(), _cell(other))
     out.print(table)
 
 
-def _cell(hit: Hit | None) -> str:
-    return f"[cyan]{hit.score:.3f}[/] {escape(_line(hit.title or hit.id)[:60])}" if hit else ""
+def _cell(hit: Hit | None) -> Text:
+    if hit is None:
+        return Text()
+    name = cut(one_line(hit.title) or one_line(hit.id), CELL_SHOWN)
+    return Text().append(f"{hit.score:.3f} ", style="cyan").append(name)
 
 
-def _moved(hit: Hit, raw_ranks: dict[str, int], shown: int) -> str:
+def _moved(hit: Hit, raw_ranks: dict[str, int], shown: int) -> Text:
     if hit.id not in raw_ranks:
-        return f"[green]new ([/]>{shown}[green])[/]"
+        return Text(f"new (>{shown})", style="green")
     step = raw_ranks[hit.id] - hit.rank
-    return f"[green]▲ {step}[/]" if step > 0 else f"[red]▼ {-step}[/]" if step else "="
+    return Text(f"▲ {step}", style="green") if step > 0 else Text(f"▼ {-step}", style="red") if step else Text("=")
 
 
 def show_document(document: Document) -> None:
-    out.print(Text(_line(document.title) or document.id, style="bold"), Text(document.id, style="dim"))
+    out.print(_name(document.title, document.id), soft_wrap=True)
     for key, value in document.metadata.items():
-        out.print(Text(f"{_line(str(key))}: {_line(str(value))}", style="dim"))
+        out.print(Text(f"{one_line(str(key))}: {one_line(str(value))}", style="dim"), soft_wrap=True)
     for line in document.text.splitlines():
-        out.print(Text(_line(line)), soft_wrap=True)
+        out.print(one_line(line), soft_wrap=True)
 
 
 # ---- reports ---------------------------------------------------------------------------------------------
@@ -195,9 +206,11 @@ def show_ingest(report: IngestReport) -> None:
         times = "once" if report.duplicate_ids == 1 else f"{report.duplicate_ids:,} times"
         out.print(f"An id came again with another text {times}; the later one was taken.")
     for item in report.skipped_list[:SKIPPED_SHOWN]:
-        err.print(f"skipped {item.where}: {item.reason}", style="yellow", markup=False)
+        err.print(f"skipped {one_line(item.where)}: {one_line(item.reason)}", style="yellow", soft_wrap=True)
     if report.skipped > SKIPPED_SHOWN:
         err.print(f"… and {report.skipped - SKIPPED_SHOWN:,} more.", style="yellow")
+    if report.prune_refused:
+        err.print(f"Warning: {one_line(report.prune_refused)}.", style="yellow", soft_wrap=True)
 
 
 def show_info(info: dict[str, Any]) -> None:
@@ -205,7 +218,7 @@ def show_info(info: dict[str, Any]) -> None:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    table.add_row("collection", escape(info["folder"]))
+    table.add_row("collection", one_line(info["folder"]))
     shared = info["passages"] - (info["vectors"] - index["no_longer_used"])
     table.add_row(
         "documents",
@@ -214,15 +227,15 @@ def show_info(info: dict[str, Any]) -> None:
     )
     table.add_row(
         "encoder",
-        f"{escape(encoder['name'])}, {encoder['dimension']} dimensions, {encoder['pooling']} pooling, "
+        f"{one_line(encoder['name'])}, {encoder['dimension']} dimensions, {encoder['pooling']} pooling, "
         f"at most {encoder['max_length']} tokens, weights {encoder['weights'][:12]}",
     )
-    table.add_row("transform", escape(describe_transform(transform)))
+    table.add_row("transform", one_line(describe_transform(transform)))
     for note in transform.get("notes", []):
-        table.add_row("", f"[yellow]{escape(note)}[/]")
+        table.add_row("", Text(one_line(note), style="yellow"))
     table.add_row(
         "index",
-        f"{escape(index['type'])} ({escape(str(index['factory']))}), generation {index['generation']}, "
+        f"{one_line(index['type'])} ({one_line(str(index['factory']))}), generation {index['generation']}, "
         f"{plural(index['vectors'], 'vector')}"
         if index["generation"]
         else "none yet: run the same `retriever index` command again to finish it",
@@ -230,7 +243,7 @@ def show_info(info: dict[str, Any]) -> None:
     table.add_row("", f"{index['not_yet_in_it']:,} newer, {index['no_longer_used']:,} no longer used")
     table.add_row("on disk", size(sum(info["bytes"].values())))
     if info["quarantined"]:
-        table.add_row("quarantine", f"[yellow]{plural(info['quarantined'], 'row')}[/]")
+        table.add_row("quarantine", Text(plural(info["quarantined"], "row"), style="yellow"))
     table.add_row("made by", f"{info['made_by']}, {info['created']}")
     out.print(table)
     if info["choice"]:
@@ -239,7 +252,7 @@ def show_info(info: dict[str, Any]) -> None:
 
 def show_choice(choice: dict[str, Any]) -> None:
     """What `auto` chose, from what, and why; the candidates by their agreement with the words of the text."""
-    out.print(f"chosen     {choice['chosen']}: {choice['reason']}", markup=False, soft_wrap=True)
+    out.print(f"chosen     {choice['chosen']}: {choice['reason']}", soft_wrap=True)
     if not choice["candidates"]:
         return
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=True)
@@ -261,7 +274,7 @@ def describe_transform(transform: dict[str, Any]) -> str:
     """A transform in a line: family, what it was fitted on, and the flow's training if it is one."""
     if "family" not in transform:
         return f"{transform['spec']} (not fitted yet)"
-    line = f"{transform['family']}, fitted on {transform['fitted_on']:,} vectors"
+    line = f"{transform['family']}, fitted on {plural(transform['fitted_on'], 'vector')}"
     if transform["family"] == "flow":
         line += (
             f", {transform['parameters']:,} parameters, best at step {transform['best_step']} of "
@@ -277,10 +290,16 @@ def show_verify(report: VerifyReport) -> None:
     looked = (
         f"{plural(report.documents, 'document')}, {plural(report.vectors, 'vector')}, {plural(report.files, 'file')}"
     )
-    for problem in report.problems[:50]:
-        out.print(f"[red]✗[/] {escape(problem)}", soft_wrap=True)
-    if len(report.problems) > 50:
-        out.print(f"… and {len(report.problems) - 50:,} more.")
-    for line in report.repaired:
-        out.print(f"[green]✓[/] {escape(line)}", soft_wrap=True)
+    _show_marked("✗", "red", report.problems)
+    _show_marked("✓", "green", report.repaired)
     out.print(f"{looked}: " + ("all as stored." if report.clean else plural(len(report.problems), "problem") + "."))
+    if report.left:
+        out.print("Still there after the repair:")
+        _show_marked("✗", "red", report.left)
+
+
+def _show_marked(mark: str, style: str, sentences: Sequence[str]) -> None:
+    for sentence in sentences[:PROBLEMS_SHOWN]:
+        out.print(Text().append(mark, style=style).append(f" {one_line(sentence)}"), soft_wrap=True)
+    if len(sentences) > PROBLEMS_SHOWN:
+        out.print(f"… and {len(sentences) - PROBLEMS_SHOWN:,} more.")

@@ -5,7 +5,7 @@ length and padding costs nothing. torch is imported when the first text is encod
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -30,13 +30,15 @@ class Encoder:
         max_length: int | None = None,
         batch_size: int = BATCH_SIZE,
         device: str = "auto",
+        stored: EncoderIdentity | None = None,
     ) -> None:
+        """`stored`: the identity in a collection, whose settings are taken where none are given."""
         if device not in DEVICES:
             raise Misuse(f"unknown device {device!r}; known: {', '.join(DEVICES)}.")
         if batch_size < 1:
             raise Misuse(f"--batch-size must be at least 1, not {batch_size}.")
         self.files = ModelFiles(name)
-        self.identity: EncoderIdentity = self.files.identity(pooling, max_length)
+        self.identity: EncoderIdentity = self.files.identity(pooling, max_length, stored)
         self.batch_size = batch_size
         self._device = device
 
@@ -62,14 +64,29 @@ class Encoder:
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         try:
             # The hidden states of every layer are only worth their memory to the poolings that read them.
-            model = AutoModel.from_pretrained(
-                self.files.folder, use_safetensors=True, trust_remote_code=False, dtype=torch.float32
+            model, loading = AutoModel.from_pretrained(
+                self.files.folder,
+                use_safetensors=True,
+                trust_remote_code=False,
+                dtype=torch.float32,
+                output_loading_info=True,
             )
         except Exception as error:  # transformers raises many classes for a folder it cannot load
             raise EncoderUnavailable(
                 f"transformers cannot load {self.files.folder}: {type(error).__name__}: {error}"
             ) from error
+        self._refuse_missing(loading["missing_keys"])
         return model.to(self.device).eval()
+
+    def _refuse_missing(self, names: Iterable[str]) -> None:
+        """transformers fills weights that a checkpoint lacks with random numbers; only the pooler's go unused."""
+        missing = sorted(name for name in names if "pooler" not in name.split("."))
+        if missing:
+            shown = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
+            raise EncoderUnavailable(
+                f"the weights in {self.files.folder} are not whole: {len(missing):,} of them are missing ({shown}). "
+                "Get the model again, or save it with AutoModel(...).save_pretrained(DIR)."
+            )
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -90,10 +107,6 @@ class Encoder:
         tokenizer.no_padding()
         tokenizer.no_truncation()
         return tokenizer
-
-    @cached_property
-    def _pad_id(self) -> int:
-        return int(self.files.config.get("pad_token_id") or 0)
 
     @property
     def token_budget(self) -> int:
@@ -131,7 +144,7 @@ class Encoder:
         import torch
 
         longest = max(len(ids) for ids in tokens)
-        ids = np.full((len(tokens), longest), self._pad_id, np.int64)
+        ids = np.full((len(tokens), longest), self.files.pad_id, np.int64)
         mask = np.zeros((len(tokens), longest), np.int64)
         for row, own in enumerate(tokens):
             ids[row, : len(own)] = own
@@ -152,7 +165,7 @@ class Encoder:
                 vectors: NDArray[np.float32] = pooled.float().cpu().numpy()
         except torch.OutOfMemoryError as error:
             raise RetrieverError(
-                f"the GPU has too little memory for batches of {self.batch_size}; give a smaller --batch-size."
+                f"the GPU has too little memory for batches of {self.batch_size}; take a smaller batch size."
             ) from error
         if not np.isfinite(vectors).all():
             raise RetrieverError(f"the encoder {self.identity.name} gave vectors that are not finite.")

@@ -1,6 +1,7 @@
 """Take everything out again: documents and vectors as parquet, or as npy beside jsonl."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -33,14 +34,20 @@ def export(
     """
     if target.exists() and not (format == "npy" and target.is_dir() and not any(target.iterdir())):
         raise Misuse(f"{target} is already there; name a new {'file' if format == 'parquet' else 'folder'}.")
-    total = collection.store.count("passages")
-    rows = _counted(_blocks(collection, transform), total, progress)
-    if format == "parquet":
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _write_parquet(target, rows, collection.dimension, dimension_out)
-        return [target]
-    target.mkdir(parents=True, exist_ok=True)
-    return _write_npy(target, rows, total, collection.dimension, dimension_out)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(target.name + ".writing")
+    with collection.store.db.atomic():  # one snapshot, whatever is added or deleted meanwhile
+        total = collection.store.count("passages")
+        rows = _counted(_blocks(collection, transform), total, progress)
+        if format == "parquet":
+            _write_parquet(aside, rows, collection.dimension, dimension_out)
+            names = [""]
+        else:
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir()
+            names = _write_npy(aside, rows, total, collection.dimension, dimension_out)
+    aside.replace(target)
+    return [target / name if name else target for name in names]
 
 
 Block = tuple[list[dict[str, Any]], NDArray[np.float32], NDArray[np.float32]]
@@ -103,8 +110,7 @@ def _write_parquet(target: Path, blocks: Iterator[Block], raw_width: int, width:
             ("vector", pa.list_(pa.float32(), width)),
         ]
     )
-    aside = target.with_name(target.name + ".writing")
-    with pq.ParquetWriter(aside, schema, compression="zstd") as writer:
+    with pq.ParquetWriter(target, schema, compression="zstd") as writer:
         for facts, raw, vectors in blocks:
             columns = {name: [fact[name] for fact in facts] for name in schema.names[:6]}
             columns["metadata"] = [json.dumps(fact["metadata"], ensure_ascii=False) for fact in facts]
@@ -112,10 +118,9 @@ def _write_parquet(target: Path, blocks: Iterator[Block], raw_width: int, width:
             arrays.append(pa.FixedSizeListArray.from_arrays(raw.ravel(), raw_width))
             arrays.append(pa.FixedSizeListArray.from_arrays(vectors.ravel(), width))
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-    aside.replace(target)
 
 
-def _write_npy(target: Path, blocks: Iterator[Block], total: int, raw_width: int, width: int) -> list[Path]:
+def _write_npy(target: Path, blocks: Iterator[Block], total: int, raw_width: int, width: int) -> list[str]:
     paths = [target / "passages.jsonl", target / "raw.npy", target / "vectors.npy"]
     raw_file = np.lib.format.open_memmap(paths[1], "w+", np.float32, (total, raw_width))
     vector_file = np.lib.format.open_memmap(paths[2], "w+", np.float32, (total, width))
@@ -128,4 +133,4 @@ def _write_npy(target: Path, blocks: Iterator[Block], total: int, raw_width: int
             row += len(raw)
     raw_file.flush()
     vector_file.flush()
-    return paths
+    return [path.name for path in paths]

@@ -41,6 +41,8 @@ class IngestReport:
     unchanged: int = 0
     duplicate_ids: int = 0
     pruned: int = 0
+    prune_refused: str = ""
+    """Why `prune` was not carried out, if it was not."""
     passages: int = 0
     texts_embedded: int = 0
     texts_reused: int = 0
@@ -77,17 +79,22 @@ class Ingestion:
         self._source = source
         self.store.start_run()
         items = iter(source)
-        while batch := list(islice(items, READ_TOGETHER)):
-            self._all_read = len(batch) < READ_TOGETHER
-            try:
+        try:
+            while batch := list(islice(items, READ_TOGETHER)):
+                self._all_read = len(batch) < READ_TOGETHER
                 self._take(list(self._documents(batch)))
-            except BadSource:
-                self._flush()
-                raise
-            if len(self._texts) >= WINDOW_TEXTS or self._characters >= WINDOW_CHARACTERS:
-                self._flush()
+                if len(self._texts) >= WINDOW_TEXTS or self._characters >= WINDOW_CHARACTERS:
+                    self._flush()
+        except (BadSource, Misuse):
+            self._flush()  # what was read before is kept
+            raise
         self._flush()
-        if prune:
+        if prune and self.report.skipped:
+            self.report.prune_refused = (
+                "nothing was pruned, because a document that could not be read would count as gone; mend what was "
+                "skipped and run the same command again"
+            )
+        elif prune:
             self.report.pruned = self.store.delete_not_met()
         return self.report
 

@@ -2,7 +2,9 @@
 
 import atexit
 import contextlib
+import io
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,11 +12,14 @@ from retriever import display
 from retriever.errors import RetrieverError
 from retriever.retriever import Retriever
 from retriever.search import Hit
+from retriever.terminal import lines, one_line
+
+MOST_DIGITS = 6
 
 HELP = """\
 Type what you look for, in your own words. Or:
   :k 20        show 20 hits from now on
-  :more        the next hits of the last query
+  :more        the next hits of the last search
   :similar 3   documents like hit 3
   :show 3      hit 3's document, whole
   :compare     the last query in the encoder's raw space beside the index's
@@ -30,6 +35,8 @@ class Prompt:
         self.k = k
         self.min_score = min_score
         self.query = ""
+        self._last: Callable[[int], list[Hit]] | None = None
+        """The last search, of a query or of similar documents, for any number of hits."""
         self.hits: list[Hit] = []
         self.shown = 0
         self._commands: dict[str, Callable[[str], None]] = {
@@ -38,12 +45,13 @@ class Prompt:
             "similar": self._similar,
             "show": self._show,
             "compare": self._compare,
-            "help": lambda _: display.out.print(HELP, markup=False),
+            "help": lambda _: display.out.print(HELP),
         }
 
     def run(self, read: Callable[[str], str] = input) -> None:
         """Answer lines until the end of input or `:quit`."""
         _remember_lines()
+        _read_any_bytes()
         count = display.plural(len(self.retriever), "document")
         display.out.print(f"{count}. Type a query, :help for commands, Ctrl-D to leave.")
         while True:
@@ -69,17 +77,21 @@ class Prompt:
             name, _, argument = line[1:].partition(" ")
             if name not in self._commands:
                 known = ", ".join(f":{name}" for name in (*self._commands, "quit"))
-                display.out.print(f"There is no command :{name}. There are {known}.", markup=False)
+                display.out.print(f"There is no command :{one_line(name)}. There are {known}.")
                 return
             self._commands[name](argument.strip())
         except RetrieverError as error:
-            display.err.print(f"Error: {error}", style="red", markup=False)
+            display.err.print(f"Error: {lines(str(error))}", style="red", soft_wrap=True)
         except KeyboardInterrupt:
             display.out.print()
 
     def _search(self, query: str) -> None:
-        self.query, self.shown = query, 0
-        self.hits = self.retriever.search(query, self.k, min_score=self.min_score, highlight=True)
+        self._list(lambda k: self.retriever.search(query, k, min_score=self.min_score, highlight=True))
+        self.query = query
+
+    def _list(self, search: Callable[[int], list[Hit]]) -> None:
+        """Show the hits of a search that `:more` goes on with."""
+        self.hits, self._last, self.shown = search(self.k), search, 0
         self._show_new()
 
     def _show_new(self) -> None:
@@ -87,18 +99,18 @@ class Prompt:
         self.shown = len(self.hits)
 
     def _set_k(self, argument: str) -> None:
-        if not argument.isdigit() or int(argument) < 1:
+        number = _number(argument)
+        if number is None:
             display.out.print(f":k takes a number of hits, such as :k 20. It is {self.k} now.")
             return
-        self.k = int(argument)
+        self.k = number
         display.out.print(f"{display.plural(self.k, 'hit')} from now on.")
 
     def _more(self, _: str) -> None:
-        if not self.query:
+        if self._last is None:
             display.out.print("There is no query yet to show more of.")
             return
-        wanted = self.shown + self.k
-        hits = self.retriever.search(self.query, wanted, min_score=self.min_score, highlight=True)
+        hits = self._last(self.shown + self.k)
         if len(hits) <= self.shown:
             display.out.print("There are no more hits.")
             return
@@ -106,17 +118,16 @@ class Prompt:
         self._show_new()
 
     def _hit(self, argument: str) -> Hit | None:
-        if argument.isdigit() and 1 <= int(argument) <= len(self.hits):
-            return self.hits[int(argument) - 1]
+        number = _number(argument)
+        if number is not None and number <= len(self.hits):
+            return self.hits[number - 1]
         there = f"from 1 to {len(self.hits)}" if self.hits else "but there are none yet: search first"
         display.out.print(f"Give the number of a hit, {there}.")
         return None
 
     def _similar(self, argument: str) -> None:
         if hit := self._hit(argument):
-            self.query, self.shown = "", 0
-            self.hits = self.retriever.similar(hit.id, self.k)
-            self._show_new()
+            self._list(lambda k: self.retriever.similar(hit.id, k))
 
     def _show(self, argument: str) -> None:
         if hit := self._hit(argument):
@@ -129,9 +140,22 @@ class Prompt:
             return
         display.show_comparison(
             query,
-            self.retriever.search(query, self.k),
-            self.retriever.search(query, self.k, space="raw"),
+            self.retriever.search(query, self.k, min_score=self.min_score),
+            self.retriever.search(query, self.k, min_score=self.min_score, space="raw"),
         )
+
+
+def _number(argument: str) -> int | None:
+    """A number from 1 on, as a person types it; None for anything else."""
+    if not argument.isdecimal() or len(argument) > MOST_DIGITS:
+        return None
+    return int(argument) or None
+
+
+def _read_any_bytes() -> None:
+    """Take lines that are not valid UTF-8 too, so that one of them does not end the session."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
 
 
 def _remember_lines() -> None:

@@ -1,6 +1,6 @@
 """From stored raw vectors to a published index: fit the transform where one is due, map, build, switch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,7 +25,7 @@ DEFAULT_TRANSFORM = AUTO
 DEFAULT_INDEX_TYPE = "flat"
 SEED = 0
 # Enough to estimate a covariance of a thousand dimensions and to train the flow, and small in memory.
-FIT_SAMPLE = 32_768
+FIT_SAMPLE = 20_000
 # A transform fitted on less than half of what is there now is fitted again.
 REFIT_GROWTH = 2
 # A search scans what is newer than the generation exactly; past this many it is worth a new one.
@@ -115,9 +115,10 @@ def publish(
     return transform
 
 
-def republish(collection: Collection, plan: Plan, *, progress: Progress = silent) -> Transform:
-    """Build the generation again with the very transform it had, from the copy that SQLite keeps."""
-    files = collection.kept_files()
+def republish(
+    collection: Collection, plan: Plan, files: Mapping[str, bytes], *, progress: Progress = silent
+) -> Transform:
+    """Build the generation again with the very transform it had, whose files are given."""
 
     def write_files(folder: Path) -> list[str]:
         for name, data in files.items():

@@ -1,22 +1,50 @@
 """Batches of queries from a file, and their answers as a TREC run."""
 
+import contextlib
+import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
-from retriever.corpus import Corpus, Document
+from retriever.corpus import Corpus, Document, Keys
+from retriever.corpus.document import text_id
 from retriever.errors import BadSource, Misuse
 from retriever.search import Hit
 
 
 def read_queries(path: Path) -> Iterator[Document]:
-    """Queries as (id, text): a .jsonl with `_id` or `id`, a .csv or .tsv with those columns, a .txt line by line."""
-    for number, item in enumerate(Corpus([path], lines=True), 1):
+    """Queries as (id, text): a .jsonl with `_id` or `id`, a .csv or .tsv with those columns, a .txt line by line.
+
+    `-` is standard input: JSONL, or a query a line. A query without an id goes by its number.
+    """
+    number = 0
+    for number, item in enumerate(Corpus([path], keys=Keys(fixed=True), lines=True), 1):
         if not isinstance(item, Document):
             raise BadSource(f"{item.where}: {item.reason}. Mend the query file; nothing was left out silently.")
-        own = item.id if item.id != item.source else str(number)
-        yield Document(own, item.text)
+        has_own = item.id not in (item.source, text_id(item.text))
+        yield Document(item.id if has_own else str(number), item.text)
+    if not number:
+        raise Misuse(f"{'standard input' if str(path) == '-' else path}: there is no query in it.")
+
+
+@contextlib.contextmanager
+def run_file(path: Path) -> Iterator[TextIO]:
+    """A file to write a run to, which takes its name only once it is whole; an older one stays until then."""
+    target = path.resolve()
+    if target.exists() and not target.is_file():  # /dev/stdout, a pipe: nothing that could be renamed over
+        with target.open("w", encoding="utf-8") as file:
+            yield file
+        return
+    if not target.parent.is_dir():
+        raise Misuse(f"{path}: there is no folder {target.parent} to write it to.")
+    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with aside.open("w", encoding="utf-8") as file:
+            yield file
+        aside.replace(target)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def write_run(file: TextIO, query_id: str, hits: Iterable[Hit], tag: str = "retriever") -> None:

@@ -1,5 +1,7 @@
 """The public API: build or open a collection, add, delete, search, and look after it."""
 
+import contextlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -7,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from indexes import repair as repairing
 from indexes import verify as verification
 from indexes.collection import Collection
 from indexes.verify import Report as VerifyReport
@@ -19,7 +22,7 @@ from retriever.ingest import Ingestion, IngestReport, OnError
 from retriever.models import EMBEDDED, EncoderIdentity
 from retriever.progress import Progress, silent
 from retriever.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
-from retriever.search import Hit, Searcher, Space
+from retriever.search import Hit, Searcher, Space, is_unicode
 from retriever.source import Documents, Source
 
 
@@ -92,13 +95,15 @@ class Retriever:
         options = EncoderOptions(encoder, pooling, max_length, batch_size, device)
         folder = Path(index)
         source = Source(documents)
-        if Collection.is_there(folder) and _is_started(folder):
+        begun = Collection.is_begun(folder)
+        if begun:
+            source.refuse_if_empty(on_error)
             retriever = cls(Collection.open(folder), options, progress)
         else:
             identity = _encoder_from(options, None).identity
             plan = Plan(transform or DEFAULT_TRANSFORM, index_type or DEFAULT_INDEX_TYPE)
             plan.check(identity.dimension)
-            source.refuse_if_empty()
+            source.refuse_if_empty(on_error)
             settings = {
                 "encoder": identity.to_json(),
                 "transform": plan.transform,
@@ -125,6 +130,9 @@ class Retriever:
 
     def delete(self, ids: Sequence[str]) -> list[str]:
         """Delete documents by id; returns the ids that were there."""
+        if isinstance(ids, str):
+            raise Misuse(f"delete takes a list of ids; for one: delete([{ids!r}]).")
+        ids = [id_ for id_ in ids if is_unicode(id_)]
         with self.collection.writing():
             deleted = self.collection.store.delete_documents(ids)
             plan = Plan(*self._choices(None, None))
@@ -234,11 +242,7 @@ class Retriever:
                 "made_by": generation.manifest["made_by"] if generation else None,
             },
             "quarantined": store.count("quarantine"),
-            "bytes": {
-                path.relative_to(collection.folder).as_posix(): path.stat().st_size
-                for path in sorted(collection.folder.rglob("*"))
-                if path.is_file()
-            },
+            "bytes": _sizes(collection.folder),
             "created": store.setting("created"),
             "made_by": store.setting("made_by"),
         }
@@ -250,11 +254,14 @@ class Retriever:
 
     def verify(self, *, repair: bool = False) -> VerifyReport:
         """Check every hash and every row; `repair` makes what is derived again and puts damage aside."""
-        collection = self.collection
+
+        def check() -> VerifyReport:
+            return verification.check(self.collection, lambda done, total: self.progress("verifying", done, total))
+
         if not repair:
-            return verification.check(collection, lambda done, total: self.progress("verifying", done, total))
-        with collection.writing():
-            report = verification.check(collection, lambda done, total: self.progress("verifying", done, total))
+            return check()
+        with self.collection.writing():
+            report = check()
             if report.database_broken:
                 raise Damaged(
                     f"{report.problems[0]}. The database itself is damaged and nothing was changed; restore it "
@@ -262,18 +269,26 @@ class Retriever:
                 )
             if not report.clean:
                 self._repair(report)
+                report.left = check().problems
         return report
 
     def _repair(self, report: VerifyReport) -> None:
-        verification.quarantine(self.collection, report)
-        if not (report.generation_broken or report.bad_vectors) or not self.collection.store.count("passages"):
+        collection = self.collection
+        copies = [collection.kept_files(), repairing.folder_files(collection)]
+        repairing.put_aside(collection, report)
+        if not (report.generation_broken or report.bad_vectors):
+            return
+        if not collection.store.count("passages"):
+            collection.forget_generation()
             return
         plan = Plan(*self._choices(None, None))
-        if self.collection.kept_files():
-            publishing.republish(self.collection, plan, progress=self.progress)
-        else:
-            self._publish(plan, refit=True)
-        report.repaired.append("made the index again from the stored vectors")
+        for files in copies:
+            with contextlib.suppress(Damaged):
+                publishing.republish(collection, plan, files, progress=self.progress)
+                report.repaired.append("made the index again from the stored vectors")
+                return
+        self._publish(plan, refit=True)
+        report.repaired.append("no copy of the transform was sound: fitted it and made the index again")
 
     def encoder(self) -> Encoder:
         """The collection's encoder, refused if it is not the one that made the vectors."""
@@ -298,15 +313,20 @@ class Retriever:
 
 def _encoder_from(options: EncoderOptions, stored: EncoderIdentity | None) -> Encoder:
     return Encoder(
-        options.name or (stored.name if stored else EMBEDDED),
-        pooling=options.pooling or (stored.pooling if stored else None),
-        max_length=options.max_length or (stored.max_length if stored else None),
+        options.name if options.name is not None else (stored.name if stored else EMBEDDED),
+        pooling=options.pooling,
+        max_length=options.max_length,
         batch_size=options.batch_size,
         device=options.device,
+        stored=stored,
     )
 
 
-def _is_started(folder: Path) -> bool:
-    """Whether a collection got as far as knowing its encoder; a run killed before that is begun again."""
-    with Collection.open(folder) as collection:
-        return collection.store.setting("encoder") is not None
+def _sizes(folder: Path) -> dict[str, int]:
+    """The bytes of every file; one that goes away meanwhile is left out."""
+    sizes = {}
+    for parent, _, names in os.walk(folder):
+        for path in (Path(parent, name) for name in names):
+            with contextlib.suppress(FileNotFoundError):
+                sizes[path.relative_to(folder).as_posix()] = path.stat().st_size
+    return sizes

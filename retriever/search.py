@@ -1,15 +1,16 @@
 """The query path: text in, ranked documents with their best passage out."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.collection import Collection
+from indexes.collection import Collection, Question
 from indexes.generation import Generation
-from indexes.space import Match
+from indexes.space import Apply, Match
 from indexes.vectors import unit_rows
 from retriever.encoder import Encoder
 from retriever.errors import Misuse
@@ -50,7 +51,10 @@ class Searcher:
 
     def transform(self) -> Transform:
         """The transform of the published generation."""
-        return self._transform_of(self.collection.load())
+        return self.collection.load(self._transform_of)[1]
+
+    def _apply_of(self, generation: Generation) -> Apply:
+        return self._transform_of(generation).apply
 
     def _transform_of(self, generation: Generation) -> Transform:
         if self._transform is None or self._transform[0] != generation.number:
@@ -67,71 +71,46 @@ class Searcher:
         highlight: bool = False,
     ) -> list[list[Hit]]:
         """The k nearest documents of each query."""
-        if k < 1:
-            raise Misuse(f"-k must be at least 1, not {k}.")
-        for number, query in enumerate(queries, 1):
-            if not query.strip():
-                which = f"query {number} is" if len(queries) > 1 else "the query is"
-                raise Misuse(f"{which} empty; say in a few words what you look for.")
+        _check_request(queries, k, min_score, space)
         if not queries:
             return []
         self.transform()  # a collection that cannot be searched says so before the encoder is loaded
         vectors = self._encoder().encode(queries)
-        results = self._hits(self._matches(vectors, k, space), min_score)
+        results = [_hits(matches, min_score) for matches in self._matches(vectors, k, space)]
         if highlight:
             return [self._highlighted(hits, vector, space) for hits, vector in zip(results, vectors, strict=True)]
         return results
 
     def similar(self, id_: str, k: int) -> list[Hit]:
         """The documents nearest to a stored one, by their nearest pair of passages."""
-        if k < 1:
-            raise Misuse(f"-k must be at least 1, not {k}.")
-        store = self.collection.store
-        number = store.document_number(id_)
-        if number is None:
-            raise Misuse(f"there is no document {id_!r} in {self.collection.folder}.")
-        own = [passage.vector for passage in store.passages_of_document(number)]
+        _check_request([], k, None, "index")
+        own_number = 0
+
+        def ask() -> Question:
+            nonlocal own_number
+            store = self.collection.store
+            found = store.document_number(id_)
+            if found is None:
+                raise Misuse(f"there is no document {id_!r} in {self.collection.folder}.")
+            own_number = found
+            own = [passage.vector for passage in store.passages_of_document(found)]
+            stands_for = store.passages_of_vectors(own)
+            only_own = [v for v in own if all(passage.document == found for passage in stands_for[v])]
+            return Question(store.vectors(own, self.collection.dimension), only_own)
+
+        results = self.collection.search(ask, k + 1, self._apply_of)
         best: dict[int, Match] = {}
-        for matches in self._matches(store.vectors(own, self.collection.dimension), k + 1, "index"):
-            for match in matches:
-                document = match.passage.document
-                if document != number and (document not in best or match.score > best[document].score):
-                    best[document] = match
+        for match in (match for matches in results for match in matches):
+            document = match.passage.document
+            if document != own_number and (document not in best or match.score > best[document].score):
+                best[document] = match
         ranked = sorted(best.values(), key=lambda match: (-match.score, match.passage.document))
-        return self._hits([ranked[:k]], None)[0]
+        return _hits(ranked[:k], None)
 
     def _matches(self, vectors: NDArray[np.float32], k: int, space: Space) -> list[list[Match]]:
         if space == "raw":
             return self.collection.search_raw(vectors, k)
-        return self.collection.search(vectors, k, lambda generation: self._transform_of(generation).apply)
-
-    def _hits(self, results: list[list[Match]], min_score: float | None) -> list[list[Hit]]:
-        if min_score is not None:
-            results = [[match for match in matches if match.score >= min_score] for matches in results]
-        numbers = list({match.passage.document: None for matches in results for match in matches})
-        documents = self.collection.store.documents(numbers)
-        return [
-            [
-                self._hit(rank, match, documents[match.passage.document])
-                for rank, match in enumerate(matches, 1)
-                if match.passage.document in documents
-            ]
-            for matches in results
-        ]
-
-    @staticmethod
-    def _hit(rank: int, match: Match, document: dict[str, Any]) -> Hit:
-        start, end = match.passage.start, match.passage.end
-        return Hit(
-            rank=rank,
-            score=match.score,
-            id=document["id"],
-            title=document["title"],
-            passage=document["text"][start:end],
-            start=start,
-            end=end,
-            metadata=document["metadata"],
-        )
+        return self.collection.search(lambda: Question(vectors), k, self._apply_of)
 
     def _highlighted(self, hits: list[Hit], query: NDArray[np.float32], space: Space) -> list[Hit]:
         """The hits with the sentence nearest to the query marked, where a passage has more than one."""
@@ -150,3 +129,40 @@ class Searcher:
                 hit = replace(hit, highlight=own[best])
             marked.append(hit)
         return marked
+
+
+def _check_request(queries: Sequence[str], k: int, min_score: float | None, space: str) -> None:
+    if k < 1:
+        raise Misuse(f"-k must be at least 1, not {k}.")
+    if space not in get_args(Space):
+        raise Misuse(f"unknown space {space!r}; known: {', '.join(get_args(Space))}.")
+    if min_score is not None and math.isnan(min_score):
+        raise Misuse("--min-score is not a number.")
+    for number, query in enumerate(queries, 1):
+        which = f"query {number} is" if len(queries) > 1 else "the query is"
+        if not query.strip():
+            raise Misuse(f"{which} empty; say in a few words what you look for.")
+        if not is_unicode(query):
+            raise Misuse(f"{which} not valid UTF-8.")
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be stored and tokenised: bytes that are no UTF-8 come from a shell as lone surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _hits(matches: Sequence[Match], min_score: float | None) -> list[Hit]:
+    kept = [match for match in matches if min_score is None or match.score >= min_score]
+    return [
+        Hit(
+            rank=rank,
+            score=match.score,
+            id=match.document["id"],
+            title=match.document["title"],
+            passage=match.document["text"][match.passage.start : match.passage.end],
+            start=match.passage.start,
+            end=match.passage.end,
+            metadata=match.document["metadata"],
+        )
+        for rank, match in enumerate(kept, 1)
+    ]

@@ -1,13 +1,20 @@
 """Whatever holds documents, a corpus of files or a Python list of texts, as one stream of documents."""
 
-import hashlib
+import json
+from collections import deque
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any
 
-from retriever.corpus import Corpus, Document, Skipped
-from retriever.errors import Misuse
+from retriever.corpus import Corpus, Document, Keys, Skipped
+from retriever.corpus.document import kind
+from retriever.corpus.lines import MAX_DEPTH, half_character, record_document, too_deep
+from retriever.errors import BadSource, Misuse
+from retriever.ingest import OnError
 
 Documents = Iterable[Document | Skipped | str | dict[str, Any]]
+
+KEYS = Keys(fixed=True)
+REASONS_SHOWN = 5
 
 
 class Source:
@@ -17,16 +24,17 @@ class Source:
         self._documents = documents
         self._items = iter(documents)
         self._taken = 0
-        self._ahead: list[Document | Skipped] = []
+        self._ahead: deque[Document | Skipped] = deque()
 
     def __iter__(self) -> Iterator[Document | Skipped]:
-        yield from self._ahead
+        while self._ahead:
+            yield self._ahead.popleft()
         yield from self._rest()
 
     def _rest(self) -> Iterator[Document | Skipped]:
         for given in self._items:
             self._taken += 1
-            yield _as_document(given)
+            yield _as_document(given, f"document {self._taken}")
 
     @property
     def fraction_read(self) -> float | None:
@@ -34,25 +42,72 @@ class Source:
             return self._documents.fraction_read
         return self._taken / len(self._documents) if isinstance(self._documents, Sized) else None
 
-    def refuse_if_empty(self) -> None:
-        """Look ahead to the first document, so that no folder is made for a source that has none."""
+    def refuse_if_empty(self, on_error: OnError = "skip") -> None:
+        """Look ahead to the first document, so that no folder is made for a source that has none.
+
+        With `stop`, nor is one made for a source that begins with what cannot be read.
+        """
+        reasons: list[str] = []
         for item in self._rest():
             self._ahead.append(item)
             if isinstance(item, Document):
                 return
-        reasons = "".join(f"\n  {item.where}: {item.reason}" for item in self._ahead[:5] if isinstance(item, Skipped))
-        raise Misuse(f"there is no document in the source, so nothing was indexed.{reasons}")
+            if on_error == "stop":
+                raise BadSource(
+                    f"{item.where}: {item.reason}. Nothing was indexed; mend it and run the same command again, or "
+                    "give --on-error skip."
+                )
+            if len(reasons) < REASONS_SHOWN:
+                reasons.append(f"\n  {item.where}: {item.reason}")
+        raise Misuse(f"there is no document in the source, so nothing was indexed.{''.join(reasons)}")
 
 
-def _as_document(given: Document | Skipped | str | dict[str, Any]) -> Document | Skipped:
-    """A document from a plain text or a dict; without an id of its own it goes by the hash of its text."""
-    if isinstance(given, Document | Skipped):
+def _as_document(given: object, where: str) -> Document | Skipped:
+    """A document from whatever was given, or why it is none.
+
+    A plain text or a dict without an id goes by the hash of its text; dicts are read as files' objects are.
+    """
+    if isinstance(given, Skipped):
         return given
     if isinstance(given, str):
-        return _as_document({"text": given})
-    text = given.get("text")
-    if not isinstance(text, str) or not text.strip():
-        return Skipped(str(given.get("id", given)), "has no text")
-    given_id = given.get("id")
-    own_id = hashlib.sha256(text.encode("utf-8")).hexdigest()[:16] if given_id is None else str(given_id)
-    return Document(own_id, text, str(given.get("title") or ""), dict(given.get("metadata") or {}))
+        given = {"text": given}
+    if isinstance(given, dict):
+        given = record_document(given, KEYS, where, by_text=True)
+    elif not isinstance(given, Document):
+        return Skipped(where, f"is of the type {type(given).__name__}, not a text, a dict or a Document")
+    if isinstance(given, Document) and (reason := _flaw(given)):
+        return Skipped(given.source or where, reason)
+    return given
+
+
+def _flaw(document: Document) -> str | None:
+    """Why a document cannot be stored as it is; None if it can."""
+    for name in ("id", "title", "text"):
+        value = getattr(document, name)
+        if not isinstance(value, str):
+            return f"its {name} is {kind(value)}, not a string"
+        if "\0" in value:
+            return f"its {name} holds a NUL character"
+    if not document.id.strip():
+        return "its id is empty"
+    if not document.text.strip():
+        return "has no text"
+    if not isinstance(document.metadata, dict):
+        return f"its metadata is {kind(document.metadata)}, not an object"
+    return half_character(document.id + "\n" + document.title + "\n" + document.text) or _metadata_flaw(
+        document.metadata
+    )
+
+
+def _metadata_flaw(metadata: dict[str, Any]) -> str | None:
+    if not metadata:
+        return None
+    try:
+        written = json.dumps(metadata, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        if written.count("[") + written.count("{") > MAX_DEPTH and too_deep(json.loads(written)):
+            return "its metadata is nested too deeply"
+        return half_character(written)
+    except RecursionError:
+        return "its metadata is nested too deeply"
+    except (TypeError, ValueError) as error:
+        return f"its metadata cannot be written as JSON: {error}"

@@ -119,6 +119,110 @@ def test_min_score_and_more_than_there_are(run: Run, collection: Path) -> None:
     assert "Nothing found" in run("search", "cats", "--index", collection, "--min-score", 1.1).output
 
 
+def test_only_a_number_of_hits_that_was_asked_for_is_missed(run: Run, collection: Path) -> None:
+    assert "has only" not in run("search", "cats", "--index", collection).output
+
+
+def test_queries_from_standard_input(run: Run, collection: Path) -> None:
+    for given in ("cats\ndogs\n", '{"text": "cats"}\n{"text": "dogs"}\n'):
+        output = run("search", "--queries", "-", "--json", "-k", 1, "--index", collection, input=given).output
+        assert [json.loads(line)["query_id"] for line in output.splitlines()] == ["1", "2"]
+
+
+def test_a_run_that_fails_leaves_the_old_run_alone(run: Run, collection: Path, tmp_path: Path) -> None:
+    target = tmp_path / "runs" / "run.txt"
+    target.parent.mkdir()
+    target.write_text("the old run\n")
+    spaced = write_jsonl(tmp_path / "q.jsonl", [{"_id": "q1", "text": "cats"}, {"_id": "q 2", "text": "dogs"}])
+    where = ("--trec", target, "--index", collection)
+    assert "holds white space" in run("search", "--queries", spaced, *where, code=2).output
+    empty = tmp_path / "empty.txt"
+    empty.write_text("\n \n")
+    assert "there is no query in it" in run("search", "--queries", empty, *where, code=2).output
+    assert "standard input: there is no query" in run("search", "--queries", "-", *where, code=2, input="").output
+    assert target.read_text() == "the old run\n"
+    good = write_jsonl(tmp_path / "q.jsonl", [{"_id": "q1", "text": "cats"}])
+    run("search", "--queries", good, *where)
+    assert target.read_text().startswith("q1 Q0 ")
+    assert [path.name for path in target.parent.iterdir()] == ["run.txt"]
+    output = run("search", "--queries", good, "--trec", tmp_path / "no" / "run", "--index", collection, code=2).output
+    assert "there is no folder" in output
+
+
+@pytest.mark.parametrize(("name", "content"), [("q.csv", "body\nx\n"), ("q.jsonl", '{"body": "x"}\n')])
+def test_query_files_are_told_the_keys_understood(
+    run: Run, collection: Path, tmp_path: Path, name: str, content: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    code = 2 if name == "q.csv" else 1
+    output = run("search", "--queries", tmp_path / name, "--index", collection, code=code).output
+    assert "the keys understood are text, title, _id and id" in output and "--text-key" not in output
+
+
+def test_names_mean_nothing_to_the_terminal(run: Run, tmp_path: Path, tiny_bert: str) -> None:
+    source = write_jsonl(
+        tmp_path / "a\x1b[2J.jsonl", [{"id": "e\x1b[2J\nf", "text": "[/red] x."}, {"id": "b", "text": ""}]
+    )
+    index = tmp_path / "ix[/] :cat:"
+    output = run("index", source, "--index", index, "--encoder", tiny_bert, "--transform", "none").output
+    assert f"Search them: retriever search --index '{index}'" in output
+    output += run("search", "x", "--index", index).output + run("info", "--index", index).output
+    output += run("delete", "g\x1b", "--index", index, code=1).output
+    queries = write_jsonl(tmp_path / "q.jsonl", [{"id": "q\x1b", "text": "[/] what\x1b[2J"}])
+    output += run("search", "--queries", queries, "--index", index).output
+    trec = ("--trec", tmp_path / "r[bold]", "--min-score", 1.1)
+    output += run("search", "--queries", queries, *trec, "--index", index).output
+    run("verify", "--index", index)
+    assert "\x1b" not in output
+    assert "not there: g\ufffd" in output and "q\ufffd: [/] what\ufffd[2J" in output and "r[bold]." in output
+    assert "[/red] x." in output and "ix[/] :cat:" in output
+
+
+def test_a_folder_with_an_unrelated_table(run: Run, tmp_path: Path, tiny_bert: str) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "prices.csv").write_text("item,price\nx,1\n")
+    (tmp_path / "docs" / "zoo.txt").write_text("A note.")
+    where = ("--index", tmp_path / "c", "--encoder", tiny_bert, "--transform", "none")
+    output = run("index", tmp_path / "docs", *where, "--on-error", "stop", code=1).output
+    assert "prices.csv: no column 'text'" in output and not (tmp_path / "c").exists()
+    output = run("index", tmp_path / "docs", *where).output
+    assert "1 new document" in output and "skipped prices.csv: no column 'text'" in output
+
+
+def test_what_repair_leaves_is_a_failure(run: Run, collection: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from indexes.verify import Report
+    from retriever import Retriever
+
+    assert "all as stored" in run("verify", "--repair", "--index", collection).output
+    stubborn = Report(problems=["a row is lost"], left=["a row is lost"])
+    monkeypatch.setattr(Retriever, "verify", lambda self, repair: stubborn)
+    output = run("verify", "--repair", "--index", collection, code=1).output
+    assert "Still there after the repair:" in output and "1 problem could not be repaired" in output
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("args", [["--help"], ["index", "--help"], ["search", "cats"], ["search", "cats", "--json"]])
+def test_output_that_cannot_be_written(collection: Path, args: list[str]) -> None:
+    environment = {**os.environ, "RETRIEVER_INDEX": str(collection), "PYTHONUNBUFFERED": ""}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "cli", *args], stdout=full, stderr=subprocess.PIPE, text=True, env=environment
+        )
+    assert done.returncode == 1, done.stderr
+    assert "the disk is full, so the output could not be written" in done.stderr
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+    assert "goes on from there" not in done.stderr
+
+
+def test_a_reader_that_leaves_is_no_error(collection: Path) -> None:
+    command = [sys.executable, "-m", "cli", "search", "cats", "--json", "--index", str(collection)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout and process.stderr
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait() == 1
+
+
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
@@ -131,6 +235,11 @@ def test_min_score_and_more_than_there_are(run: Run, collection: Path) -> None:
         (["rebuild", "--transform", "whiten:colour=red"], 2, "colour"),
         (["rebuild", "--index-type", "Nonsense42"], 2, "Nonsense42"),
         (["export", "/dev/null"], 2, "already there"),
+        (["search", "cats", "--encoder", ""], 2, "is empty"),
+        (["index", "pyproject.toml", "--encoder", " "], 2, "is empty"),
+        (["search", "cats", "--min-score", "nan"], 2, "must be a number"),
+        (["search", "--json"], 2, "the prompt has no JSON"),
+        (["search", "cats", "--encoder", "/no/such/model"], 1, "if it has moved, give --encoder DIR"),
     ],
 )
 def test_misuse(run: Run, collection: Path, args: list[str], code: int, message: str) -> None:
@@ -283,3 +392,15 @@ def test_interactive(run: Run, collection: Path, monkeypatch: pytest.MonkeyPatch
     assert "takes a number of hits" in output
     assert "There is no command :nonsense" in output
     assert "Ctrl-D" in output
+
+
+def test_a_query_that_is_no_utf8_does_not_end_the_session(collection: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "cli", "search", "-k", "1", "--index", str(collection)],
+        input=b"caf\xe9\n:k \xff\nGoldfish swim round and round in a bowl.\n",
+        capture_output=True,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path), "PYTHONUTF8": "1"},
+    )
+    assert done.returncode == 0 and b"Traceback" not in done.stderr, done.stderr
+    assert b"not valid UTF-8" in done.stderr
+    assert b"fish" in done.stdout

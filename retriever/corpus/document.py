@@ -1,5 +1,6 @@
 """What a corpus is made of: a document, or the reason why there is none at some place of a file."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,10 +40,24 @@ class Keys:
     title: str = "title"
     id: str | None = None
     """None: `_id` or `id`, whichever is there."""
+    fixed: bool = False
+    """Whether the user cannot name others, so that messages must not say how."""
+
+    def advice(self, option: str) -> str:
+        """What to do about a key that is not there, for the end of a message."""
+        return "the keys understood are text, title, _id and id" if self.fixed else f"see {option}"
 
 
-def document_of(record: Mapping[str, Any], keys: Keys, where: str) -> Document | Skipped:
-    """The document a JSON object or a table's row holds; `where` is its id if it has none of its own.
+def text_id(text: str) -> str:
+    """The id of a document that has none of its own and comes from no place that could name it."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def document_of(record: Mapping[str, Any], keys: Keys, where: str, *, by_text: bool = False) -> Document | Skipped:
+    """The document a JSON object or a table's row holds.
+
+    Without an id of its own it goes by `where`, or by the hash of its text if `by_text`: a line of standard
+    input is another one in the next run.
 
     Everything under other keys becomes metadata, joined with the object under `metadata`, which wins where
     both hold a key. NUL characters are removed from text and title: nobody sees them, and C code stops there.
@@ -51,7 +66,7 @@ def document_of(record: Mapping[str, Any], keys: Keys, where: str) -> Document |
 
     text = rest.pop(keys.text, None)
     if text is None:
-        given = "is null" if keys.text in record else f"is not there, but {listed(rest)}; see --text-key"
+        given = "is null" if keys.text in record else f"is not there, but {listed(rest)}; {keys.advice('--text-key')}"
         return Skipped(where, f"has no text: {keys.text!r} {given}")
     if not isinstance(text, str):
         return Skipped(where, f"has no text: {keys.text!r} is {kind(text)}, not a string")
@@ -67,8 +82,9 @@ def document_of(record: Mapping[str, Any], keys: Keys, where: str) -> Document |
     id_key = keys.id if keys.id is not None else ("_id" if "_id" in rest else "id")
     given_id = rest.pop(id_key, None)
     if given_id is None and keys.id is not None:
-        return Skipped(where, f"has no id: {id_key!r} is not there, but {listed(record)}; see --id-key")
-    id = where if given_id is None else _string(given_id)
+        return Skipped(where, f"has no id: {id_key!r} is not there, but {listed(record)}; {keys.advice('--id-key')}")
+    default_id = text_id(text) if by_text else where
+    id = default_id if given_id is None else _string(given_id)
     if id is None:
         return Skipped(where, f"its id is {kind(given_id)}, not a string or an integer")
     if not id or id.isspace():

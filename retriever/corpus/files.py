@@ -15,13 +15,15 @@ BEIR_CORPUS = ("corpus.jsonl", "corpus.jsonl.gz")
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file to read. Its name is its path below the source it was found in: short, and stable as an id."""
+    """One file to read. Its name, in ids and messages, is its path below the folder it was found in, or as given."""
 
     path: Path
     name: str
     format: str
     gzipped: bool
     size: int
+    walked: bool
+    """Whether it was found in a folder, and so need not be one of documents."""
 
 
 class Stdin:
@@ -35,7 +37,8 @@ def find(sources: Sequence[str | Path]) -> list[Place]:
     """The files of all sources, in order, each once however often it is named; folders that cannot be listed
     stand among them as `Skipped`.
 
-    If files of two sources have the same name below their sources, the later one goes by its path as given.
+    A file goes by its path below the folder that was given, or by its own as given; if two have the same name, the
+    later one goes by its path from here.
     """
     if not sources:
         raise Misuse("no source given: name a file, a folder, or - for standard input")
@@ -59,13 +62,13 @@ def find(sources: Sequence[str | Path]) -> list[Place]:
             if real in seen:
                 continue
             seen.add(real)
-            below = path.relative_to(source) if is_folder else Path(path.name)
+            below = path.relative_to(source) if is_folder else path
             candidates = (_readable(str(candidate)) for candidate in (below, path, real))
             name = next((candidate for candidate in candidates if candidate not in names), _readable(real))
             names.add(name)
             format = _format(path.name)
             assert format is not None
-            places.append(SourceFile(path, name, *format, _size(path) or 0))
+            places.append(SourceFile(path, name, *format, _size(path) or 0, walked=is_folder))
     return places
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from retriever.corpus.document import Document, Keys, Skipped, document_of, kind
+from retriever.corpus.document import Document, Keys, Skipped, document_of, kind, text_id
 
 MAX_DEPTH = 100
 """Deeper JSON is refused: it can be parsed, but neither Python nor SQLite is sure to write it again."""
@@ -53,7 +53,10 @@ def read_text(stream: BinaryIO, name: str, markdown: bool) -> Iterator[Document 
 
 
 def read_stdin(stream: BinaryIO, keys: Keys) -> Iterator[Document | Skipped]:
-    """JSONL if the first line that is not blank begins with {, else one document a line."""
+    """JSONL if the first line that is not blank begins with {, else one document a line.
+
+    Without an id a document goes by its text: its line number would be another document's in the next run.
+    """
     lines = numbered_lines(stream)
     first = next(lines, None)
     if first is None:
@@ -61,19 +64,22 @@ def read_stdin(stream: BinaryIO, keys: Keys) -> Iterator[Document | Skipped]:
     is_json = first[1].lstrip().startswith(b"{")
     for number, line in itertools.chain([first], lines):
         where = f"stdin:{number}"
-        yield json_document(line, where, keys) if is_json else _plain(decoded(line, where), where)
+        if is_json:
+            yield json_document(line, where, keys, by_text=True)
+        else:
+            yield _plain(decoded(line, where), where, by_text=True)
 
 
-def _plain(text: str | Skipped, where: str, title: str = "") -> Document | Skipped:
+def _plain(text: str | Skipped, where: str, title: str = "", *, by_text: bool = False) -> Document | Skipped:
     if isinstance(text, Skipped):
         return text
     text = text.replace("\0", "")
     if not text or text.isspace():
         return Skipped(where, "has no text")
-    return Document(where, text, title.replace("\0", ""), {}, where)
+    return Document(text_id(text) if by_text else where, text, title.replace("\0", ""), {}, where)
 
 
-def json_document(line: bytes, where: str, keys: Keys) -> Document | Skipped:
+def json_document(line: bytes, where: str, keys: Keys, *, by_text: bool = False) -> Document | Skipped:
     text = decoded(line, where)
     if isinstance(text, Skipped):
         return text
@@ -87,17 +93,22 @@ def json_document(line: bytes, where: str, keys: Keys) -> Document | Skipped:
         return Skipped(where, "its JSON is nested too deeply")
     if not isinstance(record, dict):
         return Skipped(where, f"is {kind(record)}, not an object" if record is not None else "is null, not an object")
-    if text.count("[") + text.count("{") > MAX_DEPTH and _too_deep(record):
+    if text.count("[") + text.count("{") > MAX_DEPTH and too_deep(record):
         return Skipped(where, "its JSON is nested too deeply")
-    if "\\u" in text and (lone := _lone_surrogate(record)):
-        return Skipped(where, f"holds half a character (the lone surrogate {lone}), which UTF-8 cannot store")
+    if "\\u" in text and (reason := half_character(json.dumps(record, ensure_ascii=False))):
+        return Skipped(where, reason)
+    return record_document(record, keys, where, by_text=by_text)
+
+
+def record_document(record: dict[str, Any], keys: Keys, where: str, *, by_text: bool = False) -> Document | Skipped:
+    """The document an object holds; what it has under `metadata` must be an object too."""
     metadata = record.get("metadata")
     if "metadata" not in (keys.text, keys.title, keys.id):
         if metadata is None:
-            record.pop("metadata", None)
+            record = {key: value for key, value in record.items() if key != "metadata"}
         elif not isinstance(metadata, dict):
             return Skipped(where, f"its metadata is {kind(metadata)}, not an object")
-    return document_of(record, keys, where)
+    return document_of(record, keys, where, by_text=by_text)
 
 
 def _no_constant(name: str) -> None:
@@ -111,7 +122,7 @@ def _finite(digits: str) -> float:
     return number
 
 
-def _too_deep(record: dict[str, Any]) -> bool:
+def too_deep(record: dict[str, Any]) -> bool:
     level: list[Any] = [record]
     for _ in range(MAX_DEPTH):
         children = [item.values() if isinstance(item, dict) else item for item in level]
@@ -121,12 +132,13 @@ def _too_deep(record: dict[str, Any]) -> bool:
     return True
 
 
-def _lone_surrogate(record: dict[str, Any]) -> str | None:
-    written = json.dumps(record, ensure_ascii=False)
+def half_character(text: str) -> str | None:
+    """Why a text cannot be stored, if it holds a lone surrogate; else None."""
     try:
-        written.encode("utf-8")
+        text.encode("utf-8")
     except UnicodeEncodeError as error:
-        return f"\\u{ord(written[error.start]):04x}"
+        lone = f"\\u{ord(text[error.start]):04x}"
+        return f"holds half a character (the lone surrogate {lone}), which UTF-8 cannot store"
     return None
 
 

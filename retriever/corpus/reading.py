@@ -83,6 +83,10 @@ class Corpus:
                 for item in self._parsed(stream, file):
                     self._read = before + raw.tell()
                     yield item
+        except tables.WrongColumns as error:
+            if not file.walked:
+                raise Misuse(f"{file.name}: {error}") from error
+            yield Skipped(file.name, str(error))
         except EOFError:
             yield Skipped(file.name, "is a truncated gzip file")
         except (gzip.BadGzipFile, zlib.error) as error:

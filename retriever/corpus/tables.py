@@ -10,10 +10,13 @@ from typing import Any, BinaryIO
 
 from retriever.corpus.document import Document, Keys, Skipped, document_of, listed
 from retriever.corpus.lines import decoded
-from retriever.errors import Misuse
 
 PARQUET_ROWS = 256
 """Rows held in memory at once."""
+
+
+class WrongColumns(Exception):
+    """A table is not one of documents, as a whole; the message says why."""
 
 
 def read_csv(stream: BinaryIO, name: str, keys: Keys) -> Iterator[Document | Skipped]:
@@ -42,7 +45,7 @@ def read_csv(stream: BinaryIO, name: str, keys: Keys) -> Iterator[Document | Ski
             if columns is None:
                 return
         elif columns is None:
-            columns = _checked(row, name, keys)
+            columns = _checked(row, keys)
         else:
             yield _row_document(row, columns, keys, where)
     if columns is None:
@@ -92,7 +95,7 @@ def read_tsv(stream: BinaryIO, name: str, keys: Keys) -> Iterator[Document | Ski
             if columns is None:
                 return
         elif columns is None:
-            columns = _checked(text.split("\t"), name, keys)
+            columns = _checked(text.split("\t"), keys)
         else:
             yield _row_document(text.split("\t"), columns, keys, where)
     if columns is None:
@@ -105,17 +108,17 @@ def _row_document(row: list[str], columns: list[str], keys: Keys, where: str) ->
     return document_of(dict(zip(columns, row, strict=True)), keys, where)
 
 
-def _checked(columns: Sequence[str], name: str, keys: Keys) -> list[str]:
+def _checked(columns: Sequence[str], keys: Keys) -> list[str]:
     """The columns, if those asked for are among them."""
     there = dict.fromkeys(columns)
     wanted = [("--text-key", keys.text), ("--id-key", keys.id)]
     wanted += [("--title-key", keys.title)] if keys.title != Keys.title else []
     for option, column in wanted:
         if column is not None and column not in there:
-            raise Misuse(f"{name}: no column {column!r}; {listed(there)}: name the right one with {option}")
+            raise WrongColumns(f"no column {column!r}; {listed(there)}; {keys.advice(option)}")
     if len(there) != len(columns):
         twice = sorted({column for column in columns if list(columns).count(column) > 1})
-        raise Misuse(f"{name}: more than one column is called {', '.join(map(repr, twice))}")
+        raise WrongColumns(f"more than one column is called {', '.join(map(repr, twice))}")
     return list(columns)
 
 
@@ -128,7 +131,7 @@ def read_parquet(
 
     try:
         file = pyarrow.parquet.ParquetFile(stream)
-        _checked(file.schema_arrow.names, name, keys)
+        _checked(file.schema_arrow.names, keys)
         number = 0
         for batch in file.iter_batches(batch_size=PARQUET_ROWS):
             for record in _records(batch):

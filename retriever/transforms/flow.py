@@ -149,7 +149,8 @@ def _sizes(dimension: int, options: Mapping[str, Option]) -> tuple[Glow, tuple[s
 
 def _distinct(vectors: Array) -> Array:
     """Every vector once: a copy on both sides of the split would hide that the flow learns by heart."""
-    first = {row.tobytes(): number for number, row in reversed(list(enumerate(vectors)))}
+    # Hashes, not the rows themselves, which would double the memory of the sample.
+    first = {hash(row.tobytes()): number for number, row in reversed(list(enumerate(vectors)))}
     return vectors if len(first) == len(vectors) else vectors[sorted(first.values())]
 
 

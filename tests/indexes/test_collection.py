@@ -2,12 +2,14 @@
 
 import shutil
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from indexes.collection import Collection
-from indexes.errors import Damaged, Mismatch
+from indexes.errors import Damaged, Mismatch, NotACollection, RetrieverError
 from retriever import Document, Retriever
 
 
@@ -69,16 +71,24 @@ def damage_row(folder: Path, statement: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("UPDATE documents SET text = 'Number 7 is even.' WHERE id = 'd7'", "document 'd7' does not match"),
-        ("UPDATE documents SET text = CAST(x'ff4e' AS TEXT) WHERE id = 'd7'", "document 'd7' does not match"),
-        ("DELETE FROM passages WHERE document = 8", "document 'd7' lacks passages"),
-        ('UPDATE passages SET "end" = 9999 WHERE document = 8', "document 'd7' has a passage outside"),
+        ("UPDATE documents SET text = 'Number 7 is even.' WHERE id = 'd7'", "document 'd7' does not match its content"),
         (
-            "UPDATE vectors SET vector = (SELECT vector FROM vectors WHERE id = 9) WHERE id = 8",
-            "vector 8 does not match",
+            "UPDATE documents SET text = CAST(x'ff4e' AS TEXT) WHERE id = 'd7'",
+            "document 'd7' does not match its content",
         ),
+        ("UPDATE documents SET text = CAST(text AS BLOB) WHERE id = 'd7'", "document 'd7' holds something else"),
+        ("UPDATE documents SET metadata = 7 WHERE id = 'd7'", "document 'd7' does not match its content"),
+        ("UPDATE documents SET id = 'other' WHERE id = 'd7'", "document 'other' does not match its seal"),
+        ("DELETE FROM passages WHERE document = 8", "document 'd7' lacks passages"),
+        ('UPDATE passages SET "end" = 9999 WHERE document = 8', "document 'd7' does not match its seal"),
+        ("UPDATE passages SET start = 3 WHERE document = 8", "document 'd7' does not match its seal"),
+        ("UPDATE passages SET start = 'abc' WHERE document = 8", "document 'd7' does not match its seal"),
+        ("UPDATE passages SET vector = 20 WHERE document = 8", "document 'd7' does not match its seal"),
+        ("UPDATE vectors SET vector = zeroblob(64) WHERE id = 8", "vector 8 does not match"),
+        ("UPDATE vectors SET text_hash = zeroblob(32) WHERE id = 8", "vector 8 does not match"),
         ("UPDATE vectors SET vector = x'00' WHERE id = 8", "vector 8 is not 64 bytes"),
         ("UPDATE vectors SET vector = 'text' WHERE id = 8", "vector 8 is not 64 bytes"),
+        ("DELETE FROM vectors WHERE id = 8", "has a damaged or missing vector"),
     ],
 )
 def test_damaged_rows_are_named_and_put_aside(folder: Path, statement: str, message: str) -> None:
@@ -86,11 +96,68 @@ def test_damaged_rows_are_named_and_put_aside(folder: Path, statement: str, mess
     with Retriever.open(folder) as retriever:
         report = retriever.verify()
         assert any(message in problem for problem in report.problems), report.problems
-        retriever.verify(repair=True)
+        assert retriever.verify(repair=True).left == []
         assert retriever.verify().clean
         assert len(retriever) == 250
         assert retriever.info()["quarantined"] >= 1
         assert len(retriever.search("Number 7 is odd.", 300)) == 250
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM settings WHERE key = 'encoder'",
+        "UPDATE settings SET value = replace(value, '32', '33') WHERE key = 'encoder'",
+        "UPDATE settings SET value = '{broken' WHERE key = 'encoder'",
+        "UPDATE settings SET value = '\"center\"' WHERE key = 'transform'",
+    ],
+)
+def test_a_damaged_setting_is_restored_and_costs_no_document(original: Path, folder: Path, statement: str) -> None:
+    damage_row(folder, statement)
+    with Retriever.open(folder) as retriever:
+        assert "setting" in retriever.verify().problems[0]
+        assert retriever.verify(repair=True).left == []
+        assert (len(retriever), retriever.info()["quarantined"]) == (251, 0)
+    assert ranking(folder) == ranking(original)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE generation_files SET bytes = zeroblob(9)",
+        "DELETE FROM generation_files",
+        "DELETE FROM generations",
+        "DELETE FROM documents WHERE id = 'd7'",
+    ],
+)
+def test_other_tables_are_mended(folder: Path, statement: str) -> None:
+    damage_row(folder, statement)
+    with Retriever.open(folder) as retriever:
+        assert not retriever.verify().clean
+        assert retriever.verify(repair=True).left == []
+        assert len(retriever.search("Number 7 is odd.", 3)) == 3
+        retriever.rebuild()
+        assert retriever.verify().clean
+
+
+def test_every_copy_of_the_transform_damaged(folder: Path) -> None:
+    damage_row(folder, "UPDATE generation_files SET bytes = zeroblob(9)")
+    for name in ("vectors.faiss", "transform.safetensors"):
+        next((folder / "generations").glob(f"*/{name}")).write_bytes(b"gone")
+    with Retriever.open(folder) as retriever:
+        report = retriever.verify(repair=True)
+        assert report.left == [] and "fitted it" in report.repaired[-1]
+        assert len(retriever.search("Number 7 is odd.", 3)) == 3
+
+
+def test_everything_damaged_leaves_an_empty_collection_that_can_be_filled(folder: Path) -> None:
+    damage_row(folder, "UPDATE documents SET title = 'x'")
+    next((folder / "generations").glob("*/vectors.faiss")).unlink()
+    with Retriever.open(folder) as retriever:
+        assert retriever.verify(repair=True).left == []
+        assert len(retriever) == 0
+        retriever.add([Document("a", "Here again.")])
+        assert [hit.id for hit in retriever.search("Here again.")] == ["a"]
 
 
 def test_a_wrong_list_of_unused_vectors_is_made_again(folder: Path) -> None:
@@ -113,7 +180,8 @@ def test_a_transform_of_another_generation_is_refused(folder: Path, tmp_path: Pa
     from retriever.transforms import load
 
     with Collection.open(folder) as collection:
-        generation = collection.load()
+        generation = collection.generation()
+    assert generation is not None
     documents = [Document(str(i), f"Other {i}") for i in range(30)]
     Retriever.build(documents, tmp_path / "other", encoder=tiny_bert, transform="center").close()
     other = next((tmp_path / "other" / "generations").iterdir())
@@ -135,7 +203,7 @@ def test_a_generation_half_written_by_a_killed_process_is_no_trouble(original: P
     with Retriever.open(folder) as retriever:
         assert retriever.verify().clean
         retriever.rebuild()
-        assert [path.name for path in (folder / "generations").iterdir()] == ["000002"]
+        assert sorted(path.name for path in (folder / "generations").iterdir()) == ["000001", "000002"]
         assert retriever.verify().clean
 
 
@@ -143,9 +211,91 @@ def test_a_copy_elsewhere_works(original: Path, folder: Path) -> None:
     assert ranking(folder) == ranking(original)
 
 
-def test_a_reader_keeps_its_generation_while_it_is_superseded(folder: Path) -> None:
-    with Collection.open(folder) as reader, Retriever.open(folder) as writer:
-        generation = reader.load()
-        writer.rebuild(transform="center")
-        assert not generation.folder.exists()
-        assert reader.load().number == generation.number + 1
+def test_a_reader_moves_on_to_the_newer_generation(folder: Path) -> None:
+    with Retriever.open(folder) as reader, Retriever.open(folder) as writer:
+        before = reader.search("Number 7 is odd.", 5)
+        for transform in ("center", "whiten", "none"):
+            writer.rebuild(transform=transform)
+        assert len(list((folder / "generations").iterdir())) == 2, (
+            "the one before stays for readers that are loading it"
+        )
+        after = reader.search("Number 7 is odd.", 5)
+        assert [hit.score for hit in after] != [hit.score for hit in before]
+        assert after == writer.search("Number 7 is odd.", 5)
+
+
+READER = (
+    "import sys, time\n"
+    "from retriever import Retriever\n"
+    "end = time.monotonic() + 6\n"
+    "kept, count = Retriever.open(sys.argv[1]), 0\n"
+    "while time.monotonic() < end:\n"
+    "    fresh = Retriever.open(sys.argv[1])\n"
+    "    for retriever in (kept, fresh):\n"
+    "        assert len(retriever.similar('d7', 5)) == 5\n"
+    "    fresh.info()\n"
+    "    assert fresh.verify().clean\n"
+    "    fresh.close()\n"
+    "    count += 1\n"
+    "print(count)"
+)
+
+
+def test_readers_during_publications(folder: Path) -> None:
+    readers = [
+        subprocess.Popen([sys.executable, "-c", READER, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    with Retriever.open(folder) as writer:
+        while any(reader.poll() is None for reader in readers):
+            for transform in ("center", "whiten:dimension=8"):
+                writer.rebuild(transform=transform)
+    for reader in readers:
+        output, errors = reader.communicate()
+        assert reader.returncode == 0, errors.decode()
+        assert int(output) > 3
+
+
+def test_two_first_runs_never_mix_two_encoders(tmp_path: Path, tiny_bert: str, other_bert: str) -> None:
+    documents = [Document(f"d{i}", f"Number {i}.") for i in range(20)]
+
+    def late():
+        Retriever.build(documents, tmp_path / "c", encoder=tiny_bert).close()
+        yield Document("late", "Too late.")
+
+    with pytest.raises(Mismatch, match="was made with the encoder"):
+        Retriever.build(late(), tmp_path / "c", encoder=other_bert)
+    with Retriever.open(tmp_path / "c") as retriever:
+        assert len(retriever) == 20 and retriever.verify().clean
+
+
+def test_a_first_run_killed_while_the_tables_were_made(tmp_path: Path, tiny_bert: str) -> None:
+    folder = tmp_path / "c"
+    folder.mkdir()
+    connection = sqlite3.connect(folder / "documents.sqlite")
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.close()
+    with Retriever.build(["Some text."], folder, encoder=tiny_bert) as retriever:
+        assert len(retriever) == 1
+
+
+def test_another_programs_database_is_left_alone(tmp_path: Path, tiny_bert: str) -> None:
+    folder = tmp_path / "c"
+    folder.mkdir()
+    connection = sqlite3.connect(folder / "documents.sqlite")
+    connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    before = (folder / "documents.sqlite").read_bytes()
+    with pytest.raises(NotACollection):
+        Retriever.build(["Some text."], folder, encoder=tiny_bert)
+    assert (folder / "documents.sqlite").read_bytes() == before
+
+
+def test_a_failed_first_run_does_not_bind_the_folder(tmp_path: Path, tiny_bert: str) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(tiny_bert, broken)
+    (broken / "model.safetensors").write_bytes(b"\0" * 100)
+    with pytest.raises(RetrieverError):
+        Retriever.build(["Some text."], tmp_path / "c", encoder=str(broken))
+    with Retriever.build(["Some text."], tmp_path / "c", encoder=tiny_bert) as retriever:
+        assert len(retriever) == 1

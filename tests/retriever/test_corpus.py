@@ -3,6 +3,7 @@
 import codecs
 import datetime
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -19,15 +20,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever.corpus import Corpus, Document, Keys, Skipped
+from retriever.corpus.document import text_id
 from retriever.errors import Misuse
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Callable[[str, str | bytes], Path]:
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str | bytes], Path]:
+    """Writes files below the folder the test runs in."""
+    monkeypatch.chdir(tmp_path)
+
     def _write(name: str, content: str | bytes) -> Path:
-        path = tmp_path / name
+        path = Path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         data = content.encode() if isinstance(content, str) else content
         path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
@@ -294,8 +299,8 @@ def test_a_text_file_by_lines(write: Write) -> None:
 @pytest.mark.parametrize(
     ("given_bytes", "expected"),
     [
-        (b'\n {"id": "a", "text": "x"}\n{"text": "y"}\nno\n', ["a", "stdin:3", "stdin:4: not valid JSON"]),
-        (b"plain {\n\n[x]\n", ["stdin:1", "stdin:3"]),
+        (b'\n {"id": "a", "text": "x"}\n{"text": "y"}\nno\n', ["a", text_id("y"), "stdin:4: not valid JSON"]),
+        (b"plain {\n\n[x]\n", [text_id("plain {"), text_id("[x]")]),
         (b"", []),
     ],
 )
@@ -335,16 +340,49 @@ def test_a_beir_folder_gives_only_its_corpus(write: Write, tmp_path: Path, corpu
 
 def test_a_file_is_read_once_and_names_never_clash(write: Write, tmp_path: Path) -> None:
     first, second = write("a/n.txt", "first"), write("b/n.txt", "second")
-    (tmp_path / "a" / "link.txt").symlink_to(second)
+    (tmp_path / "a" / "link.txt").symlink_to(tmp_path / second)
     assert [(d.id, d.text) for d in documents(Corpus([first, first.parent, str(first), first.parent]))] == [
-        ("n.txt", "first"),
+        ("a/n.txt", "first"),
         ("link.txt", "second"),
     ]
     (tmp_path / "a" / "link.txt").unlink()
-    assert [(d.id, d.text) for d in documents(Corpus([first.parent, second]))] == [
-        ("n.txt", "first"),
-        (str(second), "second"),
+    assert [(d.id, d.text) for d in documents(Corpus(["a", "b"]))] == [("n.txt", "first"), ("b/n.txt", "second")]
+
+
+def test_a_file_given_by_itself_goes_by_its_path_in_every_run(write: Write, tmp_path: Path) -> None:
+    old, new = write("2023/report.md", "old"), write("2024/report.md", "new")
+    assert [[d.id for d in documents(Corpus([path]))] for path in (old, new, tmp_path / new, "./2023/report.md")] == [
+        *(["2023/report.md"], ["2024/report.md"], [f"{tmp_path}/2024/report.md"], ["2023/report.md"])
     ]
+    assert [d.id for d in documents(Corpus([write("2024/t.csv", "text\nx\n")]))] == ["2024/t.csv:2"]
+
+
+def test_lines_of_stdin_are_known_by_their_text_in_every_run() -> None:
+    first, second = (
+        {d.text: d.id for d in documents(Corpus(["-"], stdin=io.BytesIO(data)))} for data in (b"a\nb\n", b"c\na\n")
+    )
+    assert first["a"] == second["a"] == hashlib.sha256(b"a").hexdigest()[:16]
+    assert len({*first.values(), *second.values()}) == 3
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv.gz", "t.parquet"])
+def test_a_table_of_something_else_does_not_stop_a_folder(write: Write, name: str) -> None:
+    write(f"docs/{name}", parquet({"price": [1.5]}) if "parquet" in name else "price\n1.5\n")
+    write("docs/z.txt", "after it")
+    table, text = Corpus(["docs"])
+    assert table == Skipped(name, "no column 'text'; there are 'price'; see --text-key")
+    assert isinstance(text, Document) and text.text == "after it"
+    with pytest.raises(Misuse, match=f"docs/{name}: no column 'text'"):
+        list(Corpus([f"docs/{name}"]))
+
+
+def test_keys_that_cannot_be_changed_are_named(write: Write) -> None:
+    for path in (write("q.jsonl", '{"body": "x"}\n'), write("q.csv", "body\nx\n")):
+        try:
+            message = str(list(Corpus([path], keys=Keys(fixed=True))))
+        except Misuse as error:
+            message = str(error)
+        assert "the keys understood are text, title, _id and id" in message and "--" not in message
 
 
 def test_misuse_is_told_before_anything_is_read(write: Write, tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from retriever.encoder import Encoder
-from retriever.errors import EncoderUnavailable, Misuse
-from retriever.models import EMBEDDED_SHA256, ModelFiles
+from retriever.encoder import Encoder, check_same
+from retriever.errors import EncoderUnavailable, Mismatch, Misuse
+from retriever.models import EMBEDDED_SHA256, EncoderIdentity, ModelFiles
 
 SENTENCES = [
     "A cat.",
@@ -103,6 +103,141 @@ def test_models_that_cannot_be_had(tiny_bert: str, tmp_path: Path) -> None:
         Encoder(tiny_bert, pooling="sum")
     with pytest.raises(Misuse, match="from 8 to 128"):
         Encoder(tiny_bert, max_length=4096)
+
+
+@pytest.fixture
+def copied(tiny_bert: str, tmp_path: Path) -> Path:
+    """A copy of the tiny BERT to spoil."""
+    return Path(shutil.copytree(tiny_bert, tmp_path / "copied"))
+
+
+def set_config(folder: Path, **settings: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+
+
+def write_module(folder: Path, name: str, content: object) -> None:
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+def test_missing_weights_are_refused_and_not_made_up(copied: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(copied / "model.safetensors")
+    gone = [name for name in weights if name.endswith("layer.1.output.dense.weight")]
+    del weights[gone[0]]
+    save_file(weights, copied / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(EncoderUnavailable, match=r"1 of them are missing .*layer\.1\.output\.dense\.weight"):
+        Encoder(str(copied), device="cpu").encode(["x"])
+
+
+def test_a_model_without_tokenizer_is_refused(copied: Path) -> None:
+    (copied / "tokenizer.json").unlink()
+    assert Encoder(str(copied), device="cpu").count_tokens(["a cat"]) == [2]
+    (copied / "vocab.txt").unlink()
+    with pytest.raises(EncoderUnavailable, match=r"no tokenizer: one of tokenizer\.json, vocab\.txt"):
+        Encoder(str(copied))
+
+
+@pytest.mark.parametrize("name", ["spiece.model", "special_tokens_map.json", "added_tokens.json"])
+def test_every_file_of_the_tokenizer_is_in_the_identity(tiny_bert: str, copied: Path, name: str) -> None:
+    (copied / name).write_text("{}")
+    difference = ModelFiles(tiny_bert).identity().difference(ModelFiles(str(copied)).identity())
+    assert difference.startswith("tokenizer ") and ";" not in difference
+
+
+def test_what_config_says_about_the_vectors_is_in_the_identity(tiny_bert: str, copied: Path) -> None:
+    own = ModelFiles(tiny_bert).identity()
+    set_config(copied, transformers_version="0.0.1", _name_or_path="x", torch_dtype="float16", architectures=[])
+    assert own.difference(ModelFiles(str(copied)).identity()) == ""
+    set_config(copied, hidden_act="relu")
+    other = ModelFiles(str(copied)).identity()
+    assert own.difference(other) == f"config {own.config[:12]} against {other.config[:12]}"
+    with pytest.raises(Mismatch, match="config"):
+        check_same(own, other, "c")
+    before = {key: value for key, value in own.to_json().items() if key != "config"}
+    assert "config unknown against" in EncoderIdentity.from_json(before).difference(own)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", [1, 2]),
+        ("modules.json", [1]),
+        ("modules.json", {"a": 1}),
+        ("1_Pooling/config.json", [1]),
+        ("sentence_bert_config.json", {"max_seq_length": "x"}),
+    ],
+)
+def test_malformed_files_are_named(copied: Path, name: str, content: object) -> None:
+    write_module(copied, name, content)
+    with pytest.raises(EncoderUnavailable, match=str(copied / name)):
+        Encoder(str(copied))
+
+
+@pytest.mark.parametrize("setting", [{"max_position_embeddings": "x"}, {"hidden_size": True}, {"hidden_size": -1}])
+def test_settings_that_are_no_numbers_are_named(copied: Path, setting: dict[str, object]) -> None:
+    set_config(copied, **setting)
+    with pytest.raises(EncoderUnavailable, match=rf"config\.json: '{next(iter(setting))}' must be a whole number"):
+        Encoder(str(copied))
+
+
+@pytest.mark.parametrize(
+    ("config", "pooling"),
+    [
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+        ({"pooling_mode": "max"}, "max"),
+        ({"word_embedding_dimension": 32}, "mean"),
+        ({"pooling_mode_lasttoken": True}, None),
+        ({"pooling_mode_weightedmean_tokens": True}, None),
+        ({"pooling_mode_mean_sqrt_len_tokens": True}, None),
+        ({"pooling_mode": "lasttoken"}, None),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, None),
+    ],
+)
+def test_poolings_of_sentence_transformers(copied: Path, config: dict[str, object], pooling: str | None) -> None:
+    write_module(copied, "1_Pooling/config.json", config)
+    if pooling:
+        assert Encoder(str(copied)).identity.pooling == pooling
+        return
+    with pytest.raises(EncoderUnavailable, match="not implemented.*give --pooling"):
+        Encoder(str(copied))
+    assert Encoder(str(copied), pooling="mean").identity.pooling == "mean"
+
+
+def test_modules_that_are_not_implemented_are_refused(copied: Path) -> None:
+    modules = [{"type": f"sentence_transformers.models.{name}"} for name in ("Transformer", "Pooling", "Dense")]
+    write_module(copied, "modules.json", modules)
+    with pytest.raises(EncoderUnavailable, match="'Dense'.*without modules.json"):
+        Encoder(str(copied), pooling="mean")
+
+
+def test_the_models_positions_are_the_limit_and_512_only_the_default(copied: Path) -> None:
+    set_config(copied, max_position_embeddings=2048)
+    assert Encoder(str(copied)).identity.max_length == 512
+    assert Encoder(str(copied), max_length=1024).identity.max_length == 1024
+    with pytest.raises(Misuse, match="from 8 to 2048"):
+        Encoder(str(copied), max_length=2049)
+
+
+def test_stored_settings_are_another_models_and_no_misuse(tiny_bert: str) -> None:
+    stored = ModelFiles("all-MiniLM-L6-v2").identity()
+    given = Encoder(tiny_bert, stored=stored).identity
+    assert (given.pooling, given.max_length) == (stored.pooling, stored.max_length) == ("mean", 256)
+    with pytest.raises(Mismatch, match=rf"all-MiniLM-L6-v2, this one is {tiny_bert} "):
+        check_same(stored, given, "c")
+    assert Encoder(tiny_bert, max_length=64, stored=stored).identity.max_length == 64
+    with pytest.raises(Misuse, match="from 8 to 128"):
+        Encoder(tiny_bert, max_length=256, stored=stored)
+
+
+def test_a_folder_that_is_gone() -> None:
+    with pytest.raises(EncoderUnavailable, match="if it has moved, give --encoder DIR"):
+        Encoder("/no/such/model")
+    with pytest.raises(Misuse, match="empty"):
+        Encoder(" ")
 
 
 def test_hub_names_offline() -> None:

@@ -13,7 +13,7 @@ from samples import write_jsonl
 
 from indexes.collection import Collection
 from retriever import Corpus, Document, Retriever, Skipped
-from retriever.errors import BadSource
+from retriever.errors import BadSource, Misuse
 
 RUN = (
     "import sys\n"
@@ -97,6 +97,11 @@ def test_prune(tmp_path: Path, tiny_bert: str) -> None:
         assert retriever.report.pruned == 5
         assert len(retriever) == 15
         assert {hit.id for hit in retriever.search("text", 20)} == {str(i) for i in range(5, 20)}
+    with Retriever.build([*documents[10:], Skipped("f:3", "bad")], tmp_path / "c", prune=True) as retriever:
+        assert retriever.report.pruned == 0 and "nothing was pruned" in retriever.report.prune_refused
+        assert len(retriever) == 15
+    with pytest.raises(Misuse, match="no document in the source"):
+        Retriever.build([], tmp_path / "c", prune=True)
 
 
 def test_stop_stores_what_came_before(tmp_path: Path, tiny_bert: str) -> None:
@@ -149,6 +154,7 @@ def test_export_gives_everything_back(tmp_path: Path, tiny_bert: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_memory_stays_flat(tmp_path: Path) -> None:
     """Peak memory of indexing 100,000 sentences is within 300 MB of indexing 10,000 (384 dimensions, flow)."""
     from samples import make_bert

@@ -79,6 +79,10 @@ def test_lossy_indexes_score_exactly_what_they_find(tmp_path: Path, tiny_bert: s
         scores = dict(zip(ids, rows[0], strict=True))
         np.testing.assert_allclose([hit.score for hit in hits], [scores[hit.id] for hit in hits], atol=2e-6)
         assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+        assert len(retriever.search("cat dog owl", 500)) == 500, "all of them, whatever the index finds by itself"
+        retriever.delete([f"d{i}" for i in range(495)])
+        retriever.rebuild()
+        assert len(retriever.search("cat dog owl", 500)) == 5
 
 
 def test_long_documents_are_found_by_their_passage(tmp_path: Path, tiny_bert: str) -> None:
@@ -155,3 +159,43 @@ def test_an_interrupted_first_run_cannot_be_searched_yet(tmp_path: Path, tiny_be
             retriever.search("cat")
         assert retriever.verify().clean
         assert len(retriever) >= 4096
+
+
+def test_ties_come_by_arrival_and_fewer_hits_are_the_first_of_more(tmp_path: Path, tiny_bert: str) -> None:
+    spellings = ["".join(c.upper() if i >> n & 1 else c for n, c in enumerate("abcdefgh")) for i in range(200)]
+    documents = [Document(f"t{i:03}", f"{word} sea") for i, word in enumerate(spellings)]
+    with Retriever.build(documents, tmp_path / "c", encoder=tiny_bert, transform="none") as retriever:
+        everything = [hit.id for hit in retriever.search("abcdefgh sea", 200)]
+        assert everything == [document.id for document in documents]
+        for k in (1, 3, 50):
+            assert [hit.id for hit in retriever.search("abcdefgh sea", k)] == everything[:k]
+
+
+def test_similar_to_a_document_of_many_passages(tmp_path: Path, tiny_bert: str) -> None:
+    long = Document("long", " ".join(f"Sentence {i} speaks of {WORDS[i % 24]}." for i in range(900)))
+    documents = [long, *some_documents(20)]
+    with Retriever.build(documents, tmp_path / "c", encoder=tiny_bert, transform="none", max_length=16) as retriever:
+        assert retriever.info()["passages"] > 400
+        assert len(retriever.similar("long", 5)) == 5
+
+
+def test_an_export_is_one_snapshot(tmp_path: Path, tiny_bert: str) -> None:
+    Retriever.build(some_documents(5000), tmp_path / "c", encoder=tiny_bert, transform="none").close()
+    with Retriever.open(tmp_path / "c") as writer:
+
+        def meddle(stage: str, done: int, total: int | None) -> None:
+            if done < 5000:
+                writer.delete(["d4999"])
+                writer.add([Document("new", "new text")])
+
+        with Retriever.open(tmp_path / "c", progress=meddle) as reader:
+            reader.export(tmp_path / "out", "npy")
+    lines = (tmp_path / "out" / "passages.jsonl").read_text().splitlines()
+    assert len(lines) == len(np.load(tmp_path / "out" / "raw.npy")) == 5000
+    assert json.loads(lines[-1])["id"] == "d4999"
+
+
+@pytest.mark.parametrize("query", ["", "  ", "\udcff bytes"])
+def test_queries_that_are_none(tmp_path: Path, tiny_bert: str, query: str) -> None:
+    with Retriever.build(["Some text."], tmp_path / "c", encoder=tiny_bert) as retriever, pytest.raises(Misuse):
+        retriever.search(query)

@@ -1,0 +1,96 @@
+"""Put aside what is damaged, so that what is derived can be made again from what is sound.
+
+Nothing is deleted: damaged files move to `quarantine/` inside the collection, damaged rows to the table of the same
+name. A document that was put aside comes back when its source is indexed again.
+"""
+
+import json
+import shutil
+import sqlite3
+from datetime import UTC, datetime
+from typing import Any
+
+from indexes.collection import GENERATIONS, Collection
+from indexes.verify import Report, any_text
+
+QUARANTINE = "quarantine"
+
+
+def folder_files(collection: Collection) -> dict[str, bytes]:
+    """The transform's files as the generation folder has them, sound or not."""
+    names = list(collection.kept_files()) or ["transform.json", "transform.safetensors"]
+    row = collection.store.db.conn.execute("SELECT folder FROM generations").fetchone()
+    folder = collection.folder / GENERATIONS / (row[0] if row else "none")
+    return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+
+
+def put_aside(collection: Collection, report: Report) -> None:
+    """Move everything the report calls damaged out of the way."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
+    if report.generation_broken:
+        _put_files_aside(collection, report, stamp)
+    connection = collection.store.db.conn
+    with any_text(collection), collection.store.db.atomic():
+        for number, reason in report.bad_documents.items():
+            _keep_rows(connection, "documents", reason, stamp, connection.execute(
+                "SELECT number, id, title, text, metadata, source FROM documents WHERE number = ?", [number]
+            ).fetchall())  # fmt: skip
+            connection.execute("DELETE FROM documents WHERE number = ?", [number])
+        for number in report.stray_passages:
+            _keep_rows(connection, "passages", "its document is not there", stamp, connection.execute(
+                'SELECT document, position, start, "end", vector FROM passages WHERE document = ?', [number]
+            ).fetchall())  # fmt: skip
+            connection.execute("DELETE FROM passages WHERE document = ?", [number])
+        for number, reason in report.bad_vectors.items():
+            _keep_rows(connection, "vectors", reason, stamp, connection.execute(
+                "SELECT id, hex(text_hash), hex(vector) FROM vectors WHERE id = ?", [number]
+            ).fetchall())  # fmt: skip
+            connection.execute("DELETE FROM vectors WHERE id = ?", [number])
+        if report.unused_wrong:
+            connection.execute("DELETE FROM unused")
+            connection.execute(
+                "INSERT INTO unused SELECT id FROM vectors WHERE id NOT IN (SELECT vector FROM passages)"
+            )
+            report.repaired.append("made the list of unused vectors again")
+        if report.kept_files_broken and not report.generation_broken:
+            _keep_files_again(collection, report)
+        if report.bad_settings:
+            collection.store.set_settings(report.bad_settings)
+            report.repaired.append(f"restored {', '.join(sorted(report.bad_settings))} from the index's manifest")
+    if count := len(report.bad_documents):
+        report.repaired.append(
+            f"put {count:,} damaged document{'s' if count > 1 else ''} into the quarantine table; "
+            "index their source again to have them back"
+        )
+
+
+def _keep_rows(
+    connection: sqlite3.Connection, table: str, reason: str, stamp: str, rows: list[tuple[Any, ...]]
+) -> None:
+    connection.executemany(
+        "INSERT INTO quarantine (reason, at, table_name, row) VALUES (?, ?, ?, ?)",
+        [
+            (reason.encode("utf-8", "replace").decode(), stamp, table, json.dumps(row, ensure_ascii=True, default=repr))
+            for row in rows
+        ],
+    )
+
+
+def _keep_files_again(collection: Collection, report: Report) -> None:
+    number = collection.store.db.conn.execute("SELECT number FROM generations").fetchone()[0]
+    files = folder_files(collection)
+    collection.store.db.conn.execute("DELETE FROM generation_files")
+    collection.store.db.conn.executemany(
+        "INSERT INTO generation_files VALUES (?, ?, ?)", [(number, name, data) for name, data in files.items()]
+    )
+    report.repaired.append("kept the transform's files in the table again")
+
+
+def _put_files_aside(collection: Collection, report: Report, stamp: str) -> None:
+    row = collection.store.db.conn.execute("SELECT folder FROM generations").fetchone()
+    folder = collection.folder / GENERATIONS / (row[0] if row else "none")
+    if folder.exists():
+        target = collection.folder / QUARANTINE / stamp
+        target.mkdir(parents=True)
+        shutil.move(str(folder), str(target / folder.name))
+        report.repaired.append(f"moved the damaged generation to {target}")
