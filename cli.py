@@ -240,7 +240,7 @@ def _show_built(retriever: "Retriever", index: Path, seconds: float) -> None:
     display.show_ingest(retriever.report)
     info = retriever.info()
     if info["choice"] and retriever.report.texts_embedded:
-        display.show_choice(info["choice"])
+        display.show_choice(info["choice"], most=4)
     display.out.print(f"transform  {display.describe_transform(info['transform'])}", soft_wrap=True)
     for note in info["transform"].get("notes", []):
         display.err.print(f"Warning: {note}", style="yellow", soft_wrap=True)

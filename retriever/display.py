@@ -250,8 +250,11 @@ def show_info(info: dict[str, Any]) -> None:
         show_choice(info["choice"])
 
 
-def show_choice(choice: dict[str, Any]) -> None:
-    """What `auto` chose, from what, and why; the candidates by their agreement with the words of the text."""
+def show_choice(choice: dict[str, Any], most: int | None = None) -> None:
+    """What `auto` chose, from what, and why; the candidates by their agreement with the words of the text.
+
+    `most` shows only so many of the best beside "none".
+    """
     out.print(f"chosen     {choice['chosen']}: {choice['reason']}", soft_wrap=True)
     if not choice["candidates"]:
         return
@@ -259,14 +262,15 @@ def show_choice(choice: dict[str, Any]) -> None:
     table.add_column("candidate")
     table.add_column("agreement", justify="right")
     table.add_column("gain over none, 95 %", justify="right")
-    for candidate in sorted(choice["candidates"], key=lambda c: -c["agreement"]):
+    ranked = sorted(choice["candidates"], key=lambda c: -c["agreement"])
+    for candidate in [c for n, c in enumerate(ranked) if most is None or n < most or c["spec"] == "none"]:
         style = "bold" if candidate["spec"] == choice["chosen"] else ""
         gain = "" if candidate["spec"] == "none" else "{gain:+.3f} [{low:+.3f}, {high:+.3f}]".format(**candidate)
         table.add_row(Text(candidate["spec"]), f"{candidate['agreement']:.3f}", Text(gain), style=style)
     out.print(table)
     out.print(
-        f"{choice['queries']:,} sentences as queries over {plural(choice['passages'], 'passage')}, "
-        f"{duration(choice['seconds'])}; none has a margin of {choice['margin']:.0%}."
+        f"{len(ranked)} candidates, {choice['queries']:,} sentences as queries over "
+        f"{plural(choice['passages'], 'passage')}, {duration(choice['seconds'])}; none has a margin of {choice['margin']:.0%}."
     )
 
 

@@ -96,14 +96,11 @@ class Retriever:
         folder = Path(index)
         source = Source(documents)
         begun = Collection.is_begun(folder)
-        if begun:
-            source.refuse_if_empty(on_error)
-            retriever = cls(Collection.open(folder), options, progress)
-        else:
+        settings: dict[str, Any] = {}
+        if not begun:
             identity = _encoder_from(options, None).identity
             plan = Plan(transform or DEFAULT_TRANSFORM, index_type or DEFAULT_INDEX_TYPE)
             plan.check(identity.dimension)
-            source.refuse_if_empty(on_error)
             settings = {
                 "encoder": identity.to_json(),
                 "transform": plan.transform,
@@ -111,7 +108,9 @@ class Retriever:
                 "made_by": publishing.made_by(),
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
             }
-            retriever = cls(Collection.create(folder, settings), options, progress)
+        source.refuse_if_empty(on_error)
+        collection = Collection.open(folder) if begun else Collection.create(folder, settings)
+        retriever = cls(collection, options, progress)
         try:
             with retriever.collection.writing():
                 plan = Plan(*retriever._choices(transform, index_type))
@@ -124,8 +123,10 @@ class Retriever:
 
     def add(self, documents: Documents, *, on_error: OnError = "skip") -> IngestReport:
         """Add documents, or replace those with the same id; a search finds them at once."""
+        source = Source(documents)
+        source.refuse_if_empty(on_error)
         with self.collection.writing():
-            self._update(Source(documents), Plan(*self._choices(None, None)), on_error, prune=False, whole=False)
+            self._update(source, Plan(*self._choices(None, None)), on_error, prune=False, whole=False)
         return self.report
 
     def delete(self, ids: Sequence[str]) -> list[str]:
