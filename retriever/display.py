@@ -270,7 +270,8 @@ def show_choice(choice: dict[str, Any], most: int | None = None) -> None:
     out.print(table)
     out.print(
         f"{len(ranked)} candidates, {choice['queries']:,} sentences as queries over "
-        f"{plural(choice['passages'], 'passage')}, {duration(choice['seconds'])}; none has a margin of {choice['margin']:.0%}."
+        f"{plural(choice['passages'], 'passage')}, {duration(choice['seconds'])}; "
+        f"none has a margin of {choice['margin']:.0%}."
     )
 
 
