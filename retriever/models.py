@@ -63,7 +63,7 @@ class EncoderIdentity:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "EncoderIdentity":
-        return cls(**{"config": "", **data})  # a collection from before `config` is refused, with both names
+        return cls(**data)
 
     def difference(self, other: "EncoderIdentity") -> str:
         """What differs, naming both sides; empty when the two give the same vectors. Names may differ."""
@@ -71,7 +71,7 @@ class EncoderIdentity:
         for key, own in asdict(self).items():
             theirs = getattr(other, key)
             if key != "name" and own != theirs:
-                shown = (own[:12] or "unknown", theirs[:12] or "unknown") if key in HASHES else (own, theirs)
+                shown = (own[:12], theirs[:12]) if key in HASHES else (own, theirs)
                 parts.append(f"{key} {shown[0]} against {shown[1]}")
         return "; ".join(parts)
 
