@@ -86,7 +86,7 @@ def _database_message(error: sqlite3.DatabaseError, command: str | None) -> str:
     text = str(error)
     if "full" in text:
         return _disk_full(None, command)
-    if "malformed" in text or "not a database" in text:
+    if "malformed" in text or "not a database" in text or "decode" in text:
         return f"the collection's database is damaged ({text}); look with: retriever verify --index DIR"
     return f"SQLite: {text}"
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from indexes import generation as generations
 from indexes import vectors as vector_indexes
-from indexes.documents import DocumentStore
+from indexes.documents import BOOKKEEPING_TABLES, DocumentStore
 from indexes.errors import Damaged, Locked, Misuse, NotACollection
 from indexes.generation import Generation
 from indexes.space import Apply, Match, Space
@@ -105,15 +105,14 @@ class Collection:
                 return not collection.is_empty()
         except NotACollection:
             with contextlib.closing(sqlite3.connect(folder / DATABASE)) as connection:
-                if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                tables = {row[0] for row in connection.execute("SELECT tbl_name FROM sqlite_master")}
+                if tables - BOOKKEEPING_TABLES:
                     raise
             return False
 
     def is_empty(self) -> bool:
         """Whether nothing was ever stored here."""
-        return self.store.setting("encoder") is None or not (
-            self.store.last_vector() or self.store.count("documents") or self.published()
-        )
+        return not (self.store.last_vector() or self.store.count("documents") or self.published())
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
@@ -133,8 +132,18 @@ class Collection:
         self.close()
 
     @property
+    def encoder(self) -> dict[str, Any]:
+        """The identity of the encoder that made the vectors."""
+        encoder = self.store.setting("encoder")
+        if not is_encoder(encoder):
+            raise Damaged(
+                f"{self.store.path}: the setting 'encoder' is damaged; run: retriever verify --repair --index {self.folder}"
+            )
+        return dict(encoder)
+
+    @property
     def dimension(self) -> int:
-        return int(self.store.setting("encoder")["dimension"])
+        return int(self.encoder["dimension"])
 
     # ---- generations -------------------------------------------------------------------------------------
 
@@ -333,6 +342,11 @@ class Collection:
         ]
         width = blocks[0][1].shape[1] if blocks else 1
         return vector_indexes.build("Flat", width, sum(len(numbers) for numbers, _ in blocks), lambda: iter(blocks))[0]
+
+
+def is_encoder(value: Any) -> bool:
+    """Whether a setting can be an encoder's identity at all."""
+    return isinstance(value, dict) and type(value.get("dimension")) is int
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ def content_hash(title: str, text: str, metadata: str) -> bytes:
 def document_seal(id_: str, content: bytes, source: str, passages: Iterable[tuple[int, int, bytes]]) -> bytes:
     """SHA-256 over a document's row and its passages: (start, end, hash of the text that was embedded) each."""
     places = [b"%d %d " % (start, end) + text_hash for start, end, text_hash in passages]
-    return _framed([id_.encode("utf-8"), content, source.encode("utf-8", "surrogateescape"), *places])
+    return _framed([id_.encode("utf-8"), content, source.encode("utf-8"), *places])
 
 
 def vector_checksum(text_hash: bytes, vector: bytes) -> int:

@@ -23,6 +23,7 @@ from indexes.schema import migrations
 VECTOR_TYPE = np.dtype("<f2")
 # SQLite allows far more, but one statement of this many placeholders already runs at full speed.
 PLACEHOLDERS = 500
+BOOKKEEPING_TABLES = {"_sqlite_migrations", "sqlite_sequence"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,12 @@ class DocumentStore:
             )
         if not applied and not create:
             raise NotACollection(f"{self.path.parent} holds no collection: {self.path.name} has no such tables.")
-        if not applied and self.db.table_names():
+        if not applied and set(self.db.table_names()) - BOOKKEEPING_TABLES:
             raise NotACollection(f"{self.path} is another program's database.")
         if known - applied:
             self.db.conn.execute("PRAGMA journal_mode=WAL")
-            migrations.apply(self.db)
+            with self.db.atomic():  # all tables or none, wherever the process is killed
+                migrations.apply(self.db)
 
     def close(self) -> None:
         self.db.conn.close()
@@ -98,10 +100,13 @@ class DocumentStore:
 
     def setting(self, key: str) -> Any:
         row = self.db.conn.execute("SELECT value FROM settings WHERE key = ?", [key]).fetchone()
+        return None if row is None else self._json(row[0], f"the setting {key!r}")
+
+    def _json(self, text: Any, what: str) -> Any:
         try:
-            return None if row is None else json.loads(row[0])
-        except ValueError as error:
-            raise Damaged(f"{self.path}: the setting {key!r} is damaged; run: retriever verify --repair") from error
+            return json.loads(text)
+        except (ValueError, TypeError) as error:
+            raise Damaged(f"{self.path}: {what} is damaged; run: retriever verify --repair") from error
 
     def set_settings(self, values: dict[str, Any]) -> None:
         with self.db.atomic():
@@ -142,7 +147,7 @@ class DocumentStore:
             "SELECT number, id, title, text, metadata FROM documents WHERE number IN ({})", numbers
         )
         return {
-            number: {"id": id_, "title": title, "text": text, "metadata": json.loads(metadata)}
+            number: {"id": id_, "title": title, "text": text, "metadata": self._json(metadata, f"document {id_!r}")}
             for number, id_, title, text, metadata in rows
         }
 

@@ -79,7 +79,7 @@ def read(number: int, folder: Path, manifest_sha256: str) -> Generation:
     path = folder / MANIFEST
     try:
         data = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         raise Damaged(f"{path} is missing; run: retriever verify --repair --index {_collection(folder)}") from None
     if hashlib.sha256(data).hexdigest() != manifest_sha256:
         raise Damaged(f"{path} was changed; run: retriever verify --repair --index {_collection(folder)}")
@@ -97,7 +97,7 @@ def problems(generation: Generation) -> list[str]:
                 found.append(f"{path} has {size:,} bytes, its manifest says {expected['bytes']:,}")
             elif file_sha256(path) != expected["sha256"]:
                 found.append(f"{path} is damaged: its SHA-256 is not the manifest's")
-        except FileNotFoundError:
+        except OSError:
             found.append(f"{path} is missing")
     return found
 

@@ -10,6 +10,7 @@ import sqlite3
 from datetime import UTC, datetime
 from typing import Any
 
+from indexes import generation as generations
 from indexes.collection import GENERATIONS, Collection
 from indexes.verify import Report, any_text
 
@@ -18,17 +19,17 @@ QUARANTINE = "quarantine"
 
 def folder_files(collection: Collection) -> dict[str, bytes]:
     """The transform's files as the generation folder has them, sound or not."""
-    names = list(collection.kept_files()) or ["transform.json", "transform.safetensors"]
-    row = collection.store.db.conn.execute("SELECT folder FROM generations").fetchone()
-    folder = collection.folder / GENERATIONS / (row[0] if row else "none")
-    return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+    row = collection.published()
+    folder = collection.folder / GENERATIONS / (row[1] if row else "none")
+    others = (generations.INDEX_FILE, generations.NUMBERS_FILE, generations.MANIFEST)
+    if not folder.is_dir():
+        return {}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.name not in others}
 
 
 def put_aside(collection: Collection, report: Report) -> None:
     """Move everything the report calls damaged out of the way."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
-    if report.generation_broken:
-        _put_files_aside(collection, report, stamp)
     connection = collection.store.db.conn
     with any_text(collection), collection.store.db.atomic():
         for number, reason in report.bad_documents.items():
@@ -57,6 +58,10 @@ def put_aside(collection: Collection, report: Report) -> None:
         if report.bad_settings:
             collection.store.set_settings(report.bad_settings)
             report.repaired.append(f"restored {', '.join(sorted(report.bad_settings))} from the index's manifest")
+    if report.generation_broken:  # last, because the manifest may be what settings were restored from
+        _put_files_aside(collection, report, stamp)
+    if report.stray_passages:
+        report.repaired.append("put passages without a document into the quarantine table")
     if count := len(report.bad_documents):
         report.repaired.append(
             f"put {count:,} damaged document{'s' if count > 1 else ''} into the quarantine table; "
@@ -87,8 +92,8 @@ def _keep_files_again(collection: Collection, report: Report) -> None:
 
 
 def _put_files_aside(collection: Collection, report: Report, stamp: str) -> None:
-    row = collection.store.db.conn.execute("SELECT folder FROM generations").fetchone()
-    folder = collection.folder / GENERATIONS / (row[0] if row else "none")
+    row = collection.published()
+    folder = collection.folder / GENERATIONS / (row[1] if row else "none")
     if folder.exists():
         target = collection.folder / QUARANTINE / stamp
         target.mkdir(parents=True)

@@ -2,7 +2,7 @@
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -10,13 +10,19 @@ from typing import Any
 import numpy as np
 
 from indexes import generation as generations
-from indexes.collection import Collection
+from indexes.collection import Collection, is_encoder
 from indexes.content import content_hash, document_seal, vector_checksum
 from indexes.documents import VECTOR_TYPE
 from indexes.errors import Damaged
 from indexes.generation import Generation
 
 Progress = Callable[[int, int], None]
+
+SETTINGS: dict[str, Callable[[Any], bool]] = {
+    "encoder": is_encoder,
+    "transform": lambda value: isinstance(value, str),
+    "index_type": lambda value: isinstance(value, str),
+}
 
 
 @dataclass
@@ -46,14 +52,17 @@ class Report:
         return not self.problems
 
 
-def check(collection: Collection, progress: Progress | None = None) -> Report:
-    """Check the database, every row, and every file of the published generation, as of one snapshot."""
+def check(collection: Collection, defaults: Mapping[str, str], progress: Progress | None = None) -> Report:
+    """Check the database, every row, and every file of the published generation, as of one snapshot.
+
+    `defaults` are the settings that `transform` and `index_type` go back to when they are lost.
+    """
     report = Report()
     try:
         with any_text(collection), collection.store.db.atomic():
             _check_database(collection, report)
             if not report.database_broken:
-                _check_settings(collection, report)
+                _check_settings(collection, report, defaults)
             if not report.database_broken:
                 _check_vectors(collection, report, progress)
                 _check_documents(collection, report)
@@ -84,7 +93,7 @@ def _check_database(collection: Collection, report: Report) -> None:
             report.problems.append(f"{collection.store.path}: {message}")
 
 
-def _check_settings(collection: Collection, report: Report) -> None:
+def _check_settings(collection: Collection, report: Report, defaults: Mapping[str, str]) -> None:
     """The settings against the manifest, which has a hash: rows must not be judged by a damaged setting."""
     try:
         generation = collection.with_generation(lambda found: found, fresh=True)
@@ -94,7 +103,7 @@ def _check_settings(collection: Collection, report: Report) -> None:
     if generation:
         manifest = generation.manifest
         known = {"encoder": manifest["encoder"], "transform": manifest["asked"], "index_type": manifest["index_type"]}
-    for key in ("encoder", "transform", "index_type"):
+    for key, valid in SETTINGS.items():
         try:
             value = collection.store.setting(key)
         except Damaged:
@@ -102,9 +111,18 @@ def _check_settings(collection: Collection, report: Report) -> None:
         if key in known and value != known[key]:
             report.bad_settings[key] = known[key]
             report.problems.append(f"the setting {key!r} is not what the index was built with")
-        elif value is None and not collection.is_empty():
-            report.database_broken = True
-            report.problems.append(f"the setting {key!r} is damaged, and there is no index to restore it from")
+        elif key not in known and not valid(value) and not collection.is_empty():
+            if key == "encoder":
+                report.database_broken = True
+                report.problems.append("the setting 'encoder' is damaged, and there is no index to restore it from")
+            else:
+                report.bad_settings[key] = defaults[key]
+                report.problems.append(f"the setting {key!r} is damaged")
+    try:
+        collection.store.setting("choice")
+    except Damaged:
+        report.bad_settings["choice"] = None
+        report.problems.append("the setting 'choice' is damaged")
 
 
 def _check_vectors(collection: Collection, report: Report, progress: Progress | None) -> None:

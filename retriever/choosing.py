@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.errors import FitWarning
+from retriever.errors import FitFailed, FitWarning
 from retriever.lexical import Bm25
 from retriever.passages import sentences
 from retriever.transforms import Transform, fit, parse
@@ -112,16 +112,27 @@ def choose(
     usable = [spec for spec in candidates if _fits(spec, evidence.vectors.shape[1])]
     agreement: dict[str, NDArray[np.float64]] = {}
     for number, spec in enumerate(usable):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FitWarning)
-            transform = fit(spec, sample, seed=seed)
-        if transform.family == parse(spec).family:  # else it fell back to another that is tried by itself
+        transform = _fitted(spec, sample, seed)
+        if transform is not None:
             agreement[spec] = _agreement(transform, asked, evidence.vectors, gains, own)
         if progress:
             progress(number + 1, len(usable))
     found = tuple(_compared(spec, scores, agreement["none"]) for spec, scores in agreement.items())
     chosen, reason = _decide(found)
     return Choice(chosen, reason, found, len(asked), len(evidence.texts), MARGIN, round(time.perf_counter() - began, 2))
+
+
+def _fitted(spec: str, sample: NDArray[np.float32], seed: int) -> Transform | None:
+    """The candidate, or None where it cannot be fitted or fell back to another that is tried by itself."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        try:
+            transform = fit(spec, sample, seed=seed)
+        except FitFailed:
+            if spec == "none":
+                raise
+            return None
+    return transform if transform.family == parse(spec).family else None
 
 
 def _fits(spec: str, dimension: int) -> bool:

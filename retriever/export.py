@@ -59,7 +59,7 @@ def _blocks(collection: Collection, transform: Apply) -> Iterator[Block]:
     after = (0, -1)
     while True:
         keys = store.db.conn.execute(
-            'SELECT document, position, start, "end", vector FROM passages'
+            'SELECT document, position, start, "end", vector FROM passages JOIN documents ON number = document'
             " WHERE (document, position) > (?, ?) ORDER BY document, position LIMIT ?",
             [*after, ROWS],
         ).fetchall()

@@ -80,8 +80,7 @@ class Ingestion:
         self.store.start_run()
         items = iter(source)
         try:
-            while batch := list(islice(items, READ_TOGETHER)):
-                self._all_read = len(batch) < READ_TOGETHER
+            while batch := self._next_batch(items):
                 self._take(list(self._documents(batch)))
                 if len(self._texts) >= WINDOW_TEXTS or self._characters >= WINDOW_CHARACTERS:
                     self._flush()
@@ -97,6 +96,17 @@ class Ingestion:
         elif prune:
             self.report.pruned = self.store.delete_not_met()
         return self.report
+
+    def _next_batch(self, items: Iterator[Document | Skipped]) -> list[Document | Skipped]:
+        batch: list[Document | Skipped] = []
+        try:
+            for item in islice(items, READ_TOGETHER):
+                batch.append(item)
+        except (BadSource, Misuse):
+            self._take(list(self._documents(batch)))
+            raise
+        self._all_read = len(batch) < READ_TOGETHER
+        return batch
 
     def _documents(self, batch: list[Document | Skipped]) -> Iterator[Document]:
         for item in batch:
@@ -153,7 +163,7 @@ class Ingestion:
             document.text,
             document.metadata,
             content_hash,
-            document.source,
+            document.source.encode("utf-8", "replace").decode(),  # a file's name may be no UTF-8
             passages,
         )
 

@@ -1,5 +1,7 @@
 """From stored raw vectors to a published index: fit the transform where one is due, map, build, switch."""
 
+import contextlib
+import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -91,8 +93,11 @@ def publish(
 
     `encoder` is asked for only when a transform is to be chosen, for the sentences that serve as queries.
     """
-    transform, choice = (None if refit else _kept_transform(collection, plan)), collection.store.setting("choice")
-    if transform is None:
+    _return_free_memory()
+    transform = None if refit else _kept_transform(collection, plan)
+    if transform is not None:
+        choice = collection.store.setting("choice")
+    else:
         sample = _sample(collection)
         spec, choice = plan.transform, None
         if spec == AUTO:
@@ -111,6 +116,7 @@ def publish(
             progress=lambda done, total: progress("fitting the transform", done, total),
         )
         del sample
+        _return_free_memory()
     _publish(collection, plan, transform, transform.save, choice, compact, progress)
     return transform
 
@@ -148,7 +154,7 @@ def _publish(
         write_transform,
         {
             "made_by": made_by(),
-            "encoder": collection.store.setting("encoder"),
+            "encoder": collection.encoder,
             "asked": plan.transform,
             "transform": transform.describe(),
             "index_type": plan.index_type,
@@ -157,6 +163,15 @@ def _publish(
         compact=compact,
         progress=lambda done, total: progress("building the index", done, total),
     )
+
+
+def _return_free_memory() -> None:
+    """Give back to the system what the encoder and the fit have freed, where the C library is glibc.
+
+    glibc keeps it for later; the index, which is as large as the collection, would come on top of it.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def made_by() -> str:
@@ -201,7 +216,10 @@ def _evidence(collection: Collection) -> Evidence:
     store = collection.store
     count = store.count("passages")
     wanted = set(np.random.default_rng(SEED).permutation(count)[:POOL].tolist())
-    rows = store.db.conn.execute('SELECT document, start, "end", vector FROM passages ORDER BY document, position')
+    rows = store.db.conn.execute(
+        'SELECT document, start, "end", vector FROM passages JOIN documents ON number = document'
+        " ORDER BY document, position"
+    )
     chosen = [row for number, row in enumerate(rows) if number in wanted]
     documents = store.documents(list({row[0] for row in chosen}))
     return Evidence(

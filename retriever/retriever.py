@@ -229,7 +229,7 @@ class Retriever:
             "passages": store.count("passages"),
             "vectors": store.count("vectors"),
             "dimension": collection.dimension,
-            "encoder": store.setting("encoder"),
+            "encoder": collection.encoder,
             "transform": generation.manifest["transform"] if generation else {"spec": store.setting("transform")},
             "choice": store.setting("choice"),
             "index": {
@@ -257,7 +257,10 @@ class Retriever:
         """Check every hash and every row; `repair` makes what is derived again and puts damage aside."""
 
         def check() -> VerifyReport:
-            return verification.check(self.collection, lambda done, total: self.progress("verifying", done, total))
+            defaults = {"transform": DEFAULT_TRANSFORM, "index_type": DEFAULT_INDEX_TYPE}
+            return verification.check(
+                self.collection, defaults, lambda done, total: self.progress("verifying", done, total)
+            )
 
         if not repair:
             return check()
@@ -282,7 +285,11 @@ class Retriever:
         if not collection.store.count("passages"):
             collection.forget_generation()
             return
-        plan = Plan(*self._choices(None, None))
+        try:
+            plan = Plan(*self._choices(None, None))
+            plan.check(collection.dimension)
+        except Misuse:  # a setting that damage has left as another text
+            plan = Plan(DEFAULT_TRANSFORM, DEFAULT_INDEX_TYPE)
         for files in copies:
             with contextlib.suppress(Damaged):
                 publishing.republish(collection, plan, files, progress=self.progress)
@@ -294,7 +301,7 @@ class Retriever:
     def encoder(self) -> Encoder:
         """The collection's encoder, refused if it is not the one that made the vectors."""
         if self._encoder is None:
-            stored = EncoderIdentity.from_json(self.collection.store.setting("encoder"))
+            stored = EncoderIdentity.from_json(self.collection.encoder)
             encoder = _encoder_from(self._options, stored)
             check_same(stored, encoder.identity, self.collection.folder)
             self._encoder = encoder

@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 from retriever.corpus import Corpus, Document, Keys, Skipped
@@ -21,6 +21,8 @@ class Source:
     """Documents from whatever the caller has, and how much of it has been read, where that can be known."""
 
     def __init__(self, documents: Documents) -> None:
+        if isinstance(documents, str | Mapping) or not isinstance(documents, Iterable):
+            raise Misuse("documents must be a list, a Corpus or another iterable of documents, texts or dicts.")
         self._documents = documents
         self._items = iter(documents)
         self._taken = 0
@@ -82,7 +84,7 @@ def _as_document(given: object, where: str) -> Document | Skipped:
 
 def _flaw(document: Document) -> str | None:
     """Why a document cannot be stored as it is; None if it can."""
-    for name in ("id", "title", "text"):
+    for name in ("id", "title", "text", "source"):
         value = getattr(document, name)
         if not isinstance(value, str):
             return f"its {name} is {kind(value)}, not a string"

@@ -62,9 +62,9 @@ def test_damage_is_found_never_searched_and_repaired(original: Path, folder: Pat
     assert name in aside or damage == "remove", "what was damaged is kept"
 
 
-def damage_row(folder: Path, statement: str) -> None:
+def damage_row(folder: Path, statement: str, *values: str) -> None:
     with sqlite3.connect(folder / "documents.sqlite") as connection:
-        connection.execute(statement)
+        connection.execute(statement, values)
     connection.close()
 
 
@@ -110,6 +110,7 @@ def test_damaged_rows_are_named_and_put_aside(folder: Path, statement: str, mess
         "UPDATE settings SET value = replace(value, '32', '33') WHERE key = 'encoder'",
         "UPDATE settings SET value = '{broken' WHERE key = 'encoder'",
         "UPDATE settings SET value = '\"center\"' WHERE key = 'transform'",
+        "UPDATE settings SET value = '{broken' WHERE key = 'choice'",
     ],
 )
 def test_a_damaged_setting_is_restored_and_costs_no_document(original: Path, folder: Path, statement: str) -> None:
@@ -126,6 +127,7 @@ def test_a_damaged_setting_is_restored_and_costs_no_document(original: Path, fol
     [
         "UPDATE generation_files SET bytes = zeroblob(9)",
         "DELETE FROM generation_files",
+        "DELETE FROM generation_files WHERE name = 'transform.json'",
         "DELETE FROM generations",
         "DELETE FROM documents WHERE id = 'd7'",
     ],
@@ -138,6 +140,33 @@ def test_other_tables_are_mended(folder: Path, statement: str) -> None:
         assert len(retriever.search("Number 7 is odd.", 3)) == 3
         retriever.rebuild()
         assert retriever.verify().clean
+
+
+@pytest.mark.parametrize("value", [None, "null", "5", "[]", "{}", '{"dimension": "a"}', "{broken"])
+def test_without_any_copy_of_the_encoder_nothing_is_condemned(folder: Path, value: str | None) -> None:
+    damage_row(folder, "DELETE FROM settings WHERE key = 'encoder'")
+    if value is not None:
+        damage_row(folder, "INSERT INTO settings VALUES ('encoder', ?)", value)
+    next((folder / "generations").glob("*/manifest.json")).unlink()
+    with Retriever.open(folder) as retriever:
+        assert "no index to restore it from" in retriever.verify().problems[0]
+        with pytest.raises(Damaged, match="nothing was changed"):
+            retriever.verify(repair=True)
+        with pytest.raises(Damaged):
+            retriever.info()
+        assert len(retriever) == 251
+    with pytest.raises(Damaged):
+        Retriever.build(["More text."], folder)
+
+
+@pytest.mark.parametrize("value", ['"floo"', "5", "null", "{broken"])
+@pytest.mark.parametrize("key", ["transform", "index_type"])
+def test_other_settings_go_back_to_their_defaults(folder: Path, key: str, value: str) -> None:
+    damage_row(folder, "UPDATE settings SET value = ? WHERE key = ?", value, key)
+    next((folder / "generations").glob("*/manifest.json")).unlink()
+    with Retriever.open(folder) as retriever:
+        assert retriever.verify(repair=True).left == []
+        assert len(retriever.search("Number 7 is odd.", 300)) == 251
 
 
 def test_every_copy_of_the_transform_damaged(folder: Path) -> None:
@@ -274,6 +303,16 @@ def test_a_first_run_killed_while_the_tables_were_made(tmp_path: Path, tiny_bert
     folder.mkdir()
     connection = sqlite3.connect(folder / "documents.sqlite")
     connection.execute("PRAGMA journal_mode=WAL")
+    connection.close()
+    with Retriever.build(["Some text."], folder, encoder=tiny_bert) as retriever:
+        assert len(retriever) == 1
+
+
+def test_a_first_run_killed_between_two_tables(tmp_path: Path, tiny_bert: str) -> None:
+    folder = tmp_path / "c"
+    folder.mkdir()
+    connection = sqlite3.connect(folder / "documents.sqlite")
+    connection.execute("CREATE TABLE _sqlite_migrations (id INTEGER PRIMARY KEY, migration_set, name, applied_at)")
     connection.close()
     with Retriever.build(["Some text."], folder, encoder=tiny_bert) as retriever:
         assert len(retriever) == 1

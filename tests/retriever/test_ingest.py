@@ -112,6 +112,15 @@ def test_stop_stores_what_came_before(tmp_path: Path, tiny_bert: str) -> None:
         assert len(retriever) == 2
 
 
+def test_what_was_read_before_a_failure_is_kept(tmp_path: Path, tiny_bert: str) -> None:
+    (tmp_path / "a.csv").write_text("id,text\n1,One.\n2,Two.\n")
+    (tmp_path / "b.csv").write_text("id,body\n3,Three.\n")
+    with pytest.raises(Misuse, match="no column 'text'"):
+        Retriever.build(Corpus([tmp_path / "a.csv", tmp_path / "b.csv"]), tmp_path / "c", encoder=tiny_bert)
+    with Retriever.open(tmp_path / "c") as retriever:
+        assert len(retriever) == 2
+
+
 def test_the_transform_is_fitted_again_when_the_collection_has_doubled(tmp_path: Path, tiny_bert: str) -> None:
     documents = [Document(str(i), f"text number {i}") for i in range(100)]
     with Retriever.build(documents[:40], tmp_path / "c", encoder=tiny_bert, transform="whiten") as retriever:
