@@ -21,7 +21,7 @@ __all__ = ["BertFlow", "fit_flow"]
 
 # One pass over the vectors, as published (269 steps on STS-B), but no more than about 4 seconds at 384 dimensions on
 # one core. Longer training goes on raising held-out likelihood while retrieval falls: Cranfield with MiniLM has
-# nDCG@10 33.4 after one pass of 1,787 passages and 25.5 after 300 steps.
+# nDCG@10 33.0 after one pass over 1,787 passages and 25.5 after 300 steps.
 MOST_STEPS = 600
 # On 100 and 200 MiniLM vectors held-out likelihood fell from the first step; on 400 and more it rose.
 FEWEST_VECTORS = 200
