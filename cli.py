@@ -242,7 +242,7 @@ def _show_built(retriever: "Retriever", index: Path, seconds: float) -> None:
     if info["choice"] and retriever.report.texts_embedded:
         display.show_choice(info["choice"], most=4)
     display.out.print(f"transform  {display.describe_transform(info['transform'])}", soft_wrap=True)
-    for note in info["transform"].get("notes", []):
+    for note in display.notes(info):
         display.err.print(f"Warning: {note}", style="yellow", soft_wrap=True)
     display.out.print(
         f"{display.plural(info['documents'], 'document')} in {display.plural(info['passages'], 'passage')}, "

@@ -4,6 +4,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -21,6 +22,12 @@ def document_seal(id_: str, content: bytes, source: str, passages: Iterable[tupl
     """SHA-256 over a document's row and its passages: (start, end, hash of the text that was embedded) each."""
     places = [b"%d %d " % (start, end) + text_hash for start, end, text_hash in passages]
     return _framed([id_.encode("utf-8"), content, source.encode("utf-8"), *places])
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file, read without holding it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def vector_checksum(text_hash: bytes, vector: bytes) -> int:

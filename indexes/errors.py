@@ -30,3 +30,8 @@ class Damaged(RetrieverError):
 
 class Mismatch(RetrieverError):
     """Two things that must belong together do not: encoder, transform, index or table."""
+
+
+def first_line(error: BaseException) -> str:
+    """What a library's error says, short enough for a message of ours."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from indexes.content import file_sha256
 from indexes.errors import Damaged
 from indexes.vectors import VectorIndex
 
@@ -37,11 +38,6 @@ class Generation:
     @property
     def count(self) -> int:
         return int(self.manifest["count"])
-
-
-def file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write(

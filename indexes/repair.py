@@ -57,7 +57,7 @@ def put_aside(collection: Collection, report: Report) -> None:
             _keep_files_again(collection, report)
         if report.bad_settings:
             collection.store.set_settings(report.bad_settings)
-            report.repaired.append(f"restored {', '.join(sorted(report.bad_settings))} from the index's manifest")
+            report.repaired.append(f"restored the settings {', '.join(sorted(report.bad_settings))}")
     if report.generation_broken:  # last, because the manifest may be what settings were restored from
         _put_files_aside(collection, report, stamp)
     if report.stray_passages:

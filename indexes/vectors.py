@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.errors import Damaged, Misuse, RetrieverError
+from indexes.errors import Damaged, Misuse, RetrieverError, first_line
 
 INDEX_TYPES = {"flat": "Flat", "sq8": "SQ8", "hnsw": "HNSW32"}
 # How many more than asked are fetched, so that a last-bit difference in FAISS's float32 scores cannot change
@@ -143,7 +143,7 @@ class VectorIndex:
         except RuntimeError as error:
             if _disk_full(index_path):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(index_path)) from error
-            raise RetrieverError(f"FAISS could not write {index_path}: {_first_line(error)}") from error
+            raise RetrieverError(f"FAISS could not write {index_path}: {first_line(error)}") from error
         np.save(numbers_path, self.numbers, allow_pickle=False)
 
     @classmethod
@@ -152,12 +152,8 @@ class VectorIndex:
             index = import_faiss().read_index(str(index_path))
             numbers = np.load(numbers_path, allow_pickle=False)
         except (RuntimeError, ValueError, EOFError, FileNotFoundError) as error:
-            raise Damaged(f"{index_path} cannot be read as a FAISS index: {_first_line(error)}") from error
+            raise Damaged(f"{index_path} cannot be read as a FAISS index: {first_line(error)}") from error
         return cls(index, numbers)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def _disk_full(path: Path) -> bool:

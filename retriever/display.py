@@ -213,6 +213,11 @@ def show_ingest(report: IngestReport) -> None:
         err.print(f"Warning: {one_line(report.prune_refused)}.", style="yellow", soft_wrap=True)
 
 
+def notes(info: dict[str, Any]) -> list[str]:
+    """What was done otherwise than asked: by the fit of the transform, by the build of the index."""
+    return [*info["transform"].get("notes", []), *filter(None, [info["index"]["note"]])]
+
+
 def show_info(info: dict[str, Any]) -> None:
     encoder, transform, index = info["encoder"], info["transform"], info["index"]
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
@@ -231,7 +236,7 @@ def show_info(info: dict[str, Any]) -> None:
         f"at most {encoder['max_length']} tokens, weights {encoder['weights'][:12]}",
     )
     table.add_row("transform", one_line(describe_transform(transform)))
-    for note in transform.get("notes", []):
+    for note in notes(info):
         table.add_row("", Text(one_line(note), style="yellow"))
     table.add_row(
         "index",

@@ -1,6 +1,6 @@
 """The errors of text, encoders and transforms, beside those of the collection."""
 
-from indexes.errors import Damaged, Locked, Mismatch, Misuse, NotACollection, RetrieverError
+from indexes.errors import Damaged, Locked, Mismatch, Misuse, NotACollection, RetrieverError, first_line
 
 __all__ = [
     "BadSource",
@@ -13,6 +13,7 @@ __all__ = [
     "Misuse",
     "NotACollection",
     "RetrieverError",
+    "first_line",
 ]
 
 

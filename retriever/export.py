@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.collection import Collection
+from indexes.space import Apply
 from retriever.errors import Misuse
 from retriever.progress import Progress, silent
 
 Format = Literal["parquet", "npy"]
 ROWS = 4096
-
-Apply = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 
 def export(

@@ -13,7 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from retriever.errors import EncoderUnavailable, Misuse
+from indexes.content import file_sha256
+from retriever.errors import EncoderUnavailable, Misuse, first_line
 
 EMBEDDED = "all-MiniLM-L6-v2"
 EMBEDDED_NAMES = (EMBEDDED, f"sentence-transformers/{EMBEDDED}")
@@ -105,7 +106,7 @@ class ModelFiles:
     @cached_property
     def weights_sha256(self) -> str:
         files = self._weight_files()
-        hashes = [_file_sha256(path) for path in files]
+        hashes = [file_sha256(path) for path in files]
         if self.name in EMBEDDED_NAMES and hashes != [EMBEDDED_SHA256]:
             raise EncoderUnavailable(
                 f"the embedded encoder {files[0]} is damaged (SHA-256 {hashes[0]}, expected {EMBEDDED_SHA256}); "
@@ -117,7 +118,7 @@ class ModelFiles:
     def tokenizer_sha256(self) -> str:
         digest = hashlib.sha256()
         for path in self._existing(TOKENIZER_FILES):
-            digest.update(f"{path.name}:{_file_sha256(path)};".encode())
+            digest.update(f"{path.name}:{file_sha256(path)};".encode())
         return digest.hexdigest()
 
     @cached_property
@@ -272,18 +273,9 @@ def _from_hub(name: str) -> Path:
         cause = (
             "HF_HUB_OFFLINE is set and it is not in the local cache"
             if offline
-            else f"{type(error).__name__}: {_first_line(error)}"
+            else f"{type(error).__name__}: {first_line(error)}"
         )
         raise EncoderUnavailable(
             f"there is no folder {name!r} and the Hugging Face model of that name cannot be had ({cause}). "
             f"Give a folder with config.json and model.safetensors, or the embedded {EMBEDDED}."
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def _file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -235,6 +235,7 @@ class Retriever:
             "index": {
                 "type": store.setting("index_type"),
                 "factory": generation.manifest["factory"] if generation else None,
+                "note": generation.manifest["index_note"] if generation else "",
                 "generation": generation.number if generation else None,
                 "vectors": generation.count if generation else 0,
                 "not_yet_in_it": newer,

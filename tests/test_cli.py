@@ -404,3 +404,11 @@ def test_a_query_that_is_no_utf8_does_not_end_the_session(collection: Path, tmp_
     assert done.returncode == 0 and b"Traceback" not in done.stderr, done.stderr
     assert b"not valid UTF-8" in done.stderr
     assert b"fish" in done.stdout
+
+
+def test_an_index_type_that_cannot_be_trained_says_so(run: Run, pets: Path, tmp_path: Path, tiny_bert: str) -> None:
+    where = ("--index", tmp_path / "c")
+    output = run("index", pets, *where, "--encoder", tiny_bert, "--index-type", "IVF64,Flat").output
+    assert "IVF64,Flat cannot be trained on 5 vectors; the index is exact (Flat) instead" in output
+    assert "cannot be trained" in " ".join(run("info", *where).output.split())
+    assert "cat" in run("search", "cats", *where).output

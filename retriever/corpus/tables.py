@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
+from indexes.errors import first_line
 from retriever.corpus.document import Document, Keys, Skipped, document_of, listed
 from retriever.corpus.lines import decoded
 
@@ -143,9 +144,9 @@ def read_parquet(
                     yield document_of({key: _jsonable(value) for key, value in record.items()}, keys, where)
             progress(number / max(1, file.metadata.num_rows))
     except pyarrow.ArrowException as error:
-        yield Skipped(name, f"not a readable Parquet file: {_first_line(error)}")
+        yield Skipped(name, f"not a readable Parquet file: {first_line(error)}")
     except OSError as error:
-        yield Skipped(name, f"not a readable Parquet file: {_first_line(error)}")
+        yield Skipped(name, f"not a readable Parquet file: {first_line(error)}")
 
 
 def _records(batch: Any) -> Iterator[dict[str, Any] | Exception]:
@@ -189,7 +190,3 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     return str(value)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
