@@ -165,7 +165,7 @@ batch_size_option = click.option("--batch-size", type=int, default=32, show_defa
 transform_option = click.option(
     "--transform",
     metavar="SPEC",
-    help="auto (chosen by the text itself), none, center, standardize, whiten or flow; options follow a colon, as in "
+    help="auto (chosen by the text itself), none, center, standardize, whiten or bert-flow; options follow a colon, as in "
     "whiten:dimension=256,gamma=0.5.  [default: the collection's, else auto]",
 )
 index_type_option = click.option(

@@ -37,7 +37,7 @@ CANDIDATES = (
     "whiten:dimension=256",
     "whiten:dimension=128",
     "whiten",
-    "flow",
+    "bert-flow",
 )
 MARGIN = 0.1
 QUERIES = 400

@@ -285,7 +285,7 @@ def describe_transform(transform: dict[str, Any]) -> str:
     if "family" not in transform:
         return f"{transform['spec']} (not fitted yet)"
     line = f"{transform['family']}, fitted on {plural(transform['fitted_on'], 'vector')}"
-    if transform["family"] == "flow":
+    if "held_out_bits_at_best" in transform:
         line += (
             f", {transform['parameters']:,} parameters, best at step {transform['best_step']} of "
             f"{transform['steps']}, held-out bits per dimension {transform['held_out_bits_at_start']:.3f} → "

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from retriever.errors import FitFailed
 from retriever.transforms.base import CHUNK, Array, Transform
+from retriever.transforms.bert_flow import fit_bert_flow
 from retriever.transforms.center import fit_center
-from retriever.transforms.flow import fit_flow
 from retriever.transforms.moments import equal_rows
 from retriever.transforms.none import fit_none
 from retriever.transforms.spec import Spec, parse
@@ -45,7 +45,7 @@ def fit(
         return fit_standardize(rows, text, seed)
     if asked.family == "whiten":
         return fit_whiten(rows, asked, text, seed)
-    return fit_flow(rows, asked, text, seed, device, progress)
+    return fit_bert_flow(rows, asked, text, seed, device, progress)
 
 
 def _checked(vectors: Array) -> NDArray[np.float32]:

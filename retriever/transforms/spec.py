@@ -73,7 +73,7 @@ OPTIONS: dict[str, dict[str, Rule]] = {
         "shrinkage": _either(_word("auto"), _real(0, 1)),
         "soft": _real(0, 1000),
     },
-    "flow": {
+    "bert-flow": {
         "steps": _whole(1, 1_000_000),
         "levels": _whole(1, 16),
         "depth": _whole(1, 64),
@@ -81,7 +81,7 @@ OPTIONS: dict[str, dict[str, Rule]] = {
     },
 }
 
-FAMILIES = ("none", "center", "standardize", "whiten", "flow")
+FAMILIES = tuple(OPTIONS)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 from retriever.errors import Damaged
 from retriever.transforms.base import JSON_FILE, TENSOR_FILE, State, Transform
+from retriever.transforms.bert_flow import BertFlow
 from retriever.transforms.center import Center
-from retriever.transforms.flow import BertFlow
 from retriever.transforms.none import Identity
 from retriever.transforms.standardize import Standardize
 from retriever.transforms.whiten import Whiten

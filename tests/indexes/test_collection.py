@@ -17,7 +17,7 @@ from retriever import Document, Retriever
 def original(tmp_path_factory: pytest.TempPathFactory, tiny_bert: str) -> Path:
     folder = tmp_path_factory.mktemp("original") / "c"
     documents = [Document(f"d{i}", f"Number {i} is {'even' if i % 2 == 0 else 'odd'}.", f"T{i}") for i in range(250)]
-    with Retriever.build(documents, folder, encoder=tiny_bert, transform="flow:steps=40"):
+    with Retriever.build(documents, folder, encoder=tiny_bert, transform="bert-flow:steps=40"):
         pass
     with Retriever.open(folder) as retriever:
         retriever.add([Document("new", "A newer one.")])

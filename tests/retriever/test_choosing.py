@@ -55,7 +55,7 @@ class World:
 
 def test_a_cone_is_undone() -> None:
     choice = World(noise=3.0).choose()
-    assert choice.chosen.startswith(("whiten", "flow"))
+    assert choice.chosen.startswith(("whiten", "bert-flow"))
     none, chosen = (next(c for c in choice.candidates if c.spec == spec) for spec in ("none", choice.chosen))
     assert chosen.low > 0 and chosen.low <= chosen.gain <= chosen.high
     assert chosen.gain > choice.margin * none.agreement

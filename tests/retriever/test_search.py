@@ -40,7 +40,7 @@ def assert_equals_brute_force(retriever: Retriever, queries: list[str], k: int, 
         assert len({hit.id for hit in hits}) == len(hits)
 
 
-@pytest.mark.parametrize("transform", ["none", "center", "standardize", "whiten", "flow:steps=40"])
+@pytest.mark.parametrize("transform", ["none", "center", "standardize", "whiten", "bert-flow:steps=40"])
 def test_equals_brute_force_through_every_transform(tmp_path: Path, tiny_bert: str, transform: str) -> None:
     documents = some_documents(600)
     queries = [document.text for document in some_documents(1000, seed=1, words=4)]

@@ -111,7 +111,7 @@ def test_a_constant_dimension_is_not_blown_up(family: str) -> None:
     np.testing.assert_allclose(transform.inverse(z), x, atol=1e-3)
 
 
-@pytest.mark.parametrize("family", ["center", "standardize", "whiten", "whiten:dimension=4", "flow"])
+@pytest.mark.parametrize("family", ["center", "standardize", "whiten", "whiten:dimension=4", "bert-flow"])
 @pytest.mark.parametrize("n", [1, 2, 500])
 def test_equal_vectors_are_left_as_they_are(family: str, n: int) -> None:
     transform = fit(family, np.full((n, 8), 0.3, dtype=np.float32))
@@ -120,7 +120,7 @@ def test_equal_vectors_are_left_as_they_are(family: str, n: int) -> None:
     assert transform.apply(np.full((1, 8), 0.3, dtype=np.float32)).all(), "centred, they could not be searched"
 
 
-@pytest.mark.parametrize("family", ["none", "center", "standardize", "whiten", "flow"])
+@pytest.mark.parametrize("family", ["none", "center", "standardize", "whiten", "bert-flow"])
 def test_broken_vectors_are_refused(family: str) -> None:
     x = X.copy()
     x[3, 2], x[7, 0], x[7, 1] = np.nan, np.inf, -np.inf

@@ -13,8 +13,8 @@ import torch
 from retriever.errors import Damaged, Mismatch
 from retriever.transforms import Transform, fit, load, parse
 from retriever.transforms.affine import Affine
-from retriever.transforms.flow import BertFlow
-from retriever.transforms.flow_training import forward
+from retriever.transforms.bert_flow import BertFlow
+from retriever.transforms.bert_flow_training import forward
 
 SPECS = (
     "none",
@@ -28,8 +28,8 @@ SPECS = (
     "whiten:gamma=0.5",
     "whiten:dimension=5",
     "whiten:dimension=5,gamma=0.25,soft=1",
-    "flow",
-    "flow:levels=2,depth=2,width=8",
+    "bert-flow",
+    "bert-flow:levels=2,depth=2,width=8",
 )
 DIMENSION = 16
 
@@ -46,7 +46,7 @@ def cone(n: int, d: int = DIMENSION, seed: int = 0) -> np.ndarray:
 @pytest.fixture(scope="module", params=SPECS)
 def transform(request: pytest.FixtureRequest) -> Transform:
     spec = request.param
-    if spec.startswith("flow"):
+    if spec.startswith("bert-flow"):
         spec += ("," if ":" in spec else ":") + "steps=200"
     fitted = fit(spec, cone(1500), seed=3)
     assert fitted.spec == str(parse(spec)) and fitted.notes == ()

@@ -9,10 +9,10 @@ from retriever.transforms import FAMILIES, Spec, parse
 
 
 def test_families_and_options() -> None:
-    assert FAMILIES == ("none", "center", "standardize", "whiten", "flow")
+    assert FAMILIES == ("none", "center", "standardize", "whiten", "bert-flow")
     assert parse("whiten:dimension=256,gamma=0.5") == Spec("whiten", {"dimension": 256, "gamma": 0.5})
     assert parse(" whiten: shrinkage = auto ") == Spec("whiten", {"shrinkage": "auto"})
-    assert parse("flow:steps=50,levels=2") == Spec("flow", {"steps": 50, "levels": 2})
+    assert parse("bert-flow:steps=50,levels=2") == Spec("bert-flow", {"steps": 50, "levels": 2})
     for family in FAMILIES:
         assert str(parse(family)) == family and parse(parse(family)) == Spec(family)
 
@@ -25,8 +25,8 @@ def test_canonical_text() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "none, center, standardize, whiten, flow"),
-        ("glow", "none, center, standardize, whiten, flow"),
+        ("", "none, center, standardize, whiten, bert-flow"),
+        ("glow", "none, center, standardize, whiten, bert-flow"),
         ("none:gamma=1", "it takes none"),
         ("whiten:", "method, dimension, gamma, shrinkage, soft"),
         ("whiten:gama=1", "method, dimension, gamma, shrinkage, soft"),
@@ -40,8 +40,8 @@ def test_canonical_text() -> None:
         ("whiten:shrinkage=full", "auto, or a number from 0 to 1"),
         ("whiten:soft=-1", "a number from 0"),
         ("whiten:method=zca,dimension=8", "method=pca"),
-        ("flow:steps=0", "a whole number from 1"),
-        ("flow:gamma=1", "steps, levels, depth, width"),
+        ("bert-flow:steps=0", "a whole number from 1"),
+        ("bert-flow:gamma=1", "steps, levels, depth, width"),
     ],
 )
 def test_misuse_names_what_is_known(text: str, says: str) -> None:

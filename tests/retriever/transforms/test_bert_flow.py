@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from retriever.errors import FitWarning
+from retriever.transforms import bert_flow as flow_module
 from retriever.transforms import fit
-from retriever.transforms import flow as flow_module
-from retriever.transforms.flow import BertFlow
-from retriever.transforms.flow_training import forward, initialise, train
+from retriever.transforms.bert_flow import BertFlow
+from retriever.transforms.bert_flow_training import forward, initialise, train
 from retriever.transforms.glow import Glow, Numbers
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -101,9 +101,9 @@ def test_first_batch_leaves_with_mean_zero_and_variance_one() -> None:
 
 def test_learns_what_whitening_cannot() -> None:
     seen, unseen = curved(4000), curved(1000, seed=1)
-    flow, whiten = fit("flow", seen), fit("whiten", seen)
+    flow, whiten = fit("bert-flow", seen), fit("whiten", seen)
     told = flow.describe()
-    assert isinstance(flow, BertFlow) and flow.family == "flow" and flow.notes == ()
+    assert isinstance(flow, BertFlow) and flow.family == "bert-flow" and flow.notes == ()
     assert flow.log_likelihood(unseen).mean() > whiten.log_likelihood(unseen).mean() + 0.2
     assert told["held_out_bits_at_best"] < told["held_out_bits_at_start"]
     assert told["architecture"] == "bert-flow" and 0 < told["best_step"] <= told["steps"] <= 600
@@ -127,25 +127,25 @@ def test_seeds_differ_and_global_chance_is_left_alone() -> None:
     torch.manual_seed(7)
     np.random.seed(7)
     threads = torch.get_num_threads()
-    a, b = fit("flow:steps=40", x, seed=1), fit("flow:steps=40", x, seed=2)
+    a, b = fit("bert-flow:steps=40", x, seed=1), fit("bert-flow:steps=40", x, seed=2)
     assert torch.equal(torch.rand(3), expected[0]) and np.array_equal(np.random.rand(3), expected[1])
     assert torch.get_num_threads() == threads
-    assert a.fingerprint != b.fingerprint and a.fingerprint == fit("flow:steps=40", x, seed=1).fingerprint
+    assert a.fingerprint != b.fingerprint and a.fingerprint == fit("bert-flow:steps=40", x, seed=1).fingerprint
 
 
 def test_progress_is_told() -> None:
     told: list[tuple[int, int]] = []
-    fit("flow:steps=50", curved(800), progress=lambda done, total: told.append((done, total)))
+    fit("bert-flow:steps=50", curved(800), progress=lambda done, total: told.append((done, total)))
     assert told[0] == (20, 50) and told[-1] == (50, 50) and sorted(told) == told
 
 
 def test_dead_dimensions_as_in_minilm() -> None:
-    """The published flow gives NaN where dimensions have a deviation of 1e-33 and 1e-9; see flow_training."""
+    """The published flow gives NaN where dimensions have a deviation of 1e-33 and 1e-9; see bert_flow_training."""
     x = curved(2000)
     noise = np.random.default_rng(1).normal(size=(2000, 3))
     x[:, [2, 7, 11]] = noise * [1e-33, 0, 1e-9] + [0, 0.2, 0]
-    transform = fit("flow:steps=300", x)
-    assert transform.family == "flow" and transform.notes[0].startswith("3 of 16 dimensions are constant")
+    transform = fit("bert-flow:steps=300", x)
+    assert transform.family == "bert-flow" and transform.notes[0].startswith("3 of 16 dimensions are constant")
     z = transform.apply(x)
     assert np.isfinite(z).all() and np.abs(z).max() < 50
     query = x[:1].copy()
@@ -157,17 +157,17 @@ def test_a_channel_that_is_constant_in_the_first_batch_only() -> None:
     x = curved(3000)
     x[:, 5] = 0
     x[::100, 5] = 1
-    transform = fit("flow:steps=200", x)
-    assert transform.family == "flow" and transform.notes == () and np.abs(transform.apply(x)).max() < 100
+    transform = fit("bert-flow:steps=200", x)
+    assert transform.family == "bert-flow" and transform.notes == () and np.abs(transform.apply(x)).max() < 100
 
 
 def test_duplicates_do_not_cross_the_split() -> None:
-    told = fit("flow:steps=40", np.repeat(curved(500), 4, axis=0)).describe()
+    told = fit("bert-flow:steps=40", np.repeat(curved(500), 4, axis=0)).describe()
     assert told["fitted_on"] == 2000 and told["trained_on"] + told["held_out"] == 500
 
 
 def test_fewer_levels_where_the_dimension_does_not_halve() -> None:
-    transform = fit("flow:steps=40", curved(600, d=12))
+    transform = fit("bert-flow:steps=40", curved(600, d=12))
     assert transform.describe()["levels"] == 2 and "12 dimensions halve 2 times" in transform.notes[0]
 
 
@@ -180,30 +180,32 @@ def fit_with_warning(spec: str, x: np.ndarray) -> str:
 
 
 def test_odd_dimension_is_whitened() -> None:
-    assert "even dimension, and the vectors have 15" in fit_with_warning("flow", curved(600)[:, :15])
+    assert "even dimension, and the vectors have 15" in fit_with_warning("bert-flow", curved(600)[:, :15])
 
 
 def test_few_vectors_are_whitened() -> None:
-    assert "at least 200 distinct vectors, and there are 50" in fit_with_warning("flow", np.tile(curved(50), (9, 1)))
+    assert "at least 200 distinct vectors, and there are 50" in fit_with_warning(
+        "bert-flow", np.tile(curved(50), (9, 1))
+    )
 
 
 def test_likelihood_that_is_not_finite_is_whitened() -> None:
     x = curved(600)
     x[:3] = 3e25
-    assert "finite" in fit_with_warning("flow", x)
+    assert "finite" in fit_with_warning("bert-flow", x)
 
 
 def test_a_start_that_is_never_beaten_is_whitened() -> None:
     x = np.random.default_rng(0).normal(size=(220, 256)).astype(np.float32)
-    assert "never became likelier" in fit_with_warning("flow", x)
+    assert "never became likelier" in fit_with_warning("bert-flow", x)
 
 
 def test_exploding_output_is_whitened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow_module, "EXPLODED", 1e-3)
-    assert "to a length of" in fit_with_warning("flow:steps=40", curved(600))
+    assert "to a length of" in fit_with_warning("bert-flow:steps=40", curved(600))
 
 
 def test_a_handful_of_vectors_is_left_alone() -> None:
     with pytest.warns(FitWarning, match="left as they are"):
-        transform = fit("flow", curved(20))
+        transform = fit("bert-flow", curved(20))
     assert transform.family == "none" and "at least 200 distinct vectors, and there are 20" in transform.notes[0]

@@ -1,6 +1,6 @@
-"""`flow`: BERT-flow (Li et al. 2020), an invertible map from sentence vectors to a standard Gaussian.
+"""`bert-flow`: BERT-flow (Li et al. 2020), an invertible map from sentence vectors to a standard Gaussian.
 
-`glow` has the architecture, `flow_training` the training; here is the fitted transform, and the decision
+`glow` has the architecture, `bert_flow_training` the training; here is the fitted transform, and the decision
 whether a fit may be used. One that may not be says so in its notes, and the vectors are whitened instead.
 """
 
@@ -17,7 +17,7 @@ from retriever.transforms.none import fit_none
 from retriever.transforms.spec import Option, Spec
 from retriever.transforms.whiten import fit_whiten
 
-__all__ = ["BertFlow", "fit_flow"]
+__all__ = ["BertFlow", "fit_bert_flow"]
 
 # One pass over the vectors, as published (269 steps on STS-B), but no more than about 4 seconds at 384 dimensions on
 # one core. Longer training goes on raising held-out likelihood while retrieval falls: Cranfield with MiniLM has
@@ -34,7 +34,7 @@ EXPLODED = 100.0
 class BertFlow(Transform):
     """z = f^-1(u) for the trained flow f."""
 
-    family = "flow"
+    family = "bert-flow"
 
     def __init__(self, state: State) -> None:
         super().__init__(state)
@@ -73,7 +73,7 @@ class BertFlow(Transform):
         return super().describe() | {"parameters": sum(t.size for t in self.state.tensors.values())}
 
 
-def fit_flow(
+def fit_bert_flow(
     vectors: Array,
     asked: Spec,
     spec: str,
@@ -86,7 +86,7 @@ def fit_flow(
     glow, notes = _sizes(d, asked.options)
     if not glow.levels:
         return _whitened(vectors, spec, seed, f"a flow needs an even dimension, and the vectors have {d}")
-    from retriever.transforms.flow_training import BATCH, HELD_OUT_MOST, train
+    from retriever.transforms.bert_flow_training import BATCH, HELD_OUT_MOST, train
 
     steps = int(asked.options.get("steps", min(MOST_STEPS, -(-n // BATCH))))
     # One pass over this many rows fills all steps; more would never be seen.
