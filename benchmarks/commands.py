@@ -183,3 +183,77 @@ def sts(
         write_mteb(findings, out / "mteb")
         files = [draw(rows, published, out / "sts.png"), out / "mteb"]
     say_written(findings, out, files)
+
+
+@bench.command()
+@shared_options()
+@click.option("--split", default="dev", show_default=True, help="Split of STS-B that is measured.")
+@click.option(
+    "--unit",
+    type=click.Choice(["word", "character"]),
+    default="word",
+    show_default=True,
+    help="What an edit changes; words and marks come nearest to the published figure for people.",
+)
+def lexical(
+    data: Path,
+    split: str,
+    unit: str,
+    fits: tuple[str, ...],
+    nli_sample: int,
+    out: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Does similarity follow the letters? Its correlation with edit distance against people's, STS-B."""
+    from benchmarks import lexical as question
+    from benchmarks.published import lexical_rows
+    from benchmarks.tables import lexical_table, show
+
+    with planned("lexical", out=out, **options) as plan:
+        findings = question.run(plan, data, split=split, unit=unit, fits=fits, nli_sample=nli_sample)
+    rows = [*findings.rows, *lexical_rows()]
+    report(findings, rows, as_json, lambda: show(lexical_table(rows)))
+    files = []
+    if out:
+        from benchmarks.lexical_plot import draw
+
+        files = [draw(rows, out / "lexical.png")]
+    say_written(findings, out, files)
+
+
+@bench.command()
+@shared_options(fits=False)
+@click.option(
+    "--texts",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Measure the lines of this file.  [default: the sentences of STS-B]",
+)
+@click.option("--sample", type=click.IntRange(20), default=20_000, show_default=True, help="Sentences at most.")
+def isotropy(data: Path, texts: Path | None, sample: int, out: Path | None, as_json: bool, **options: Any) -> None:
+    """How evenly vectors fill their space before and after each transform, and words by their frequency."""
+    from benchmarks import isotropy as question
+    from benchmarks.published import word_rows
+    from benchmarks.tables import isotropy_table, show, words_table
+    from benchmarks.vocabulary import measure_words
+
+    with planned("isotropy", out=out, **options) as plan:
+        findings = question.run(plan, data, texts=texts, sample=sample)
+        words, problems = measure_words(plan, data)
+        plan.results.put(word_rows() if words else [])
+    findings.problems += problems
+    published = word_rows() if words else []
+
+    def tables() -> None:
+        show(isotropy_table(findings.rows))
+        if words:
+            show(words_table([*words, *published]))
+
+    report(findings, [*findings.rows, *words, *published], as_json, tables)
+    files = []
+    if out:
+        from benchmarks.isotropy_plots import draw_spaces, draw_words
+
+        files = draw_spaces(findings, out)
+        files += [draw_words(words, published, out / "words.png")] if words else []
+    say_written(findings, out, files)

@@ -46,3 +46,24 @@ def sts_rows() -> list[Row]:
         run = Run("sts", AVERAGE, "test", BERT_BASE, pooling, transform, fit, None)
         rows += rows_of(run, {"spearman_all": value})
     return rows
+
+
+def lexical_rows() -> list[Row]:
+    """The published correlations with edit distance, their gold scores' among them."""
+    gold = Run("lexical", "stsb", "dev", f"gold {PUBLISHED}", "", "", "", None)
+    rows = rows_of(gold, {"edit_distance_spearman": EDIT_DISTANCE_GOLD})
+    for transform, value in EDIT_DISTANCE.items():
+        run = Run("lexical", "stsb", "dev", BERT_BASE, "", transform, "", None)
+        start = EDIT_DISTANCE["none"]
+        share = 100 * (value - start) / (EDIT_DISTANCE_GOLD - start)
+        rows += rows_of(run, {"edit_distance_spearman": value, "share_of_way_to_gold": share})
+    return rows
+
+
+def word_rows() -> list[Row]:
+    """The published norms and distances of bert-base's word embeddings, by frequency rank."""
+    rows = []
+    for (low, high), norm, distance in zip(RANK_BINS, WORD_NORMS, WORD_DISTANCES, strict=True):
+        run = Run("isotropy", "vocabulary", f"rank {low}-{high}", BERT_BASE, "word", "none", "", None)
+        rows += rows_of(run, {"mean_norm": norm, "mean_3nn_distance": distance})
+    return rows

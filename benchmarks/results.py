@@ -119,12 +119,11 @@ class Results:
         self._provenance[str(run)] = dict(provenance)
         self.write()
 
-    def replace(self, rows: Iterable[Row]) -> None:
-        """Take in rows that have no run of their own: averages, published figures."""
-        fresh: dict[Run, list[Row]] = {}
+    def put(self, rows: Iterable[Row]) -> None:
+        """Take in rows that no run gave by itself: averages, shares, published figures."""
         for row in rows:
-            fresh.setdefault(row.run, []).append(row)
-        self._rows |= fresh
+            kept = [other for other in self._rows.get(row.run, []) if other.metric != row.metric]
+            self._rows[row.run] = [*kept, row]
         self.write()
 
     def rows(self, runs: Iterable[Run]) -> list[Row]:

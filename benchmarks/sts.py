@@ -79,10 +79,10 @@ def run(
         scorer = PairScorer(found.evaluated, by_subset=DATASETS[found.name].split is None)
         texts = fit_texts(found, fits, nli)
         subjects.append(Subject(found.name, SPLIT, scorer.texts, texts, found.sha256, scorer))
-    plan.results.replace(sts_rows())
+    plan.results.put(sts_rows())
     findings = measure_all(plan, subjects)
     averages = list(average_rows(findings.rows))
-    plan.results.replace(averages)
+    plan.results.put(averages)
     findings.runs += dict.fromkeys(row.run for row in averages)
     findings.problems += reading.problems
     for fit in fits:

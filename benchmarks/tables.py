@@ -7,7 +7,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.results import AVERAGE, Configuration, Row, Summary, by_configuration
+from benchmarks.lexical import CORRELATION, SHARE
+from benchmarks.results import AVERAGE, PUBLISHED, Configuration, Row, Summary, by_configuration
 from benchmarks.runs import Findings
 from benchmarks.sts import ALL, WMEAN
 from benchmarks.sts_data import DATASETS
@@ -19,6 +20,20 @@ WIDEST = 1000
 TITLES = {
     ALL: "Spearman × 100, all: one correlation over a set's pairs",
     WMEAN: "Spearman × 100, wmean: the subsets' correlations, weighted by size",
+}
+
+# The measures of a space: the head of the column and how a figure is written.
+MEASURES = {
+    "mean_cosine": ("mean cos", ".3f"),
+    "uniformity": ("uniformity", ".2f"),
+    "alignment": ("alignment", ".3f"),
+    "partition_isotropy": ("partition", ".3f"),
+    "first_direction_share": ("1st direction", ".1%"),
+    "isoscore": ("IsoScore", ".3f"),
+    "held_out_bits_per_dimension": ("bits/dim", ".3f"),
+    "mean_abs_skewness": ("|skew|", ".2f"),
+    "mean_abs_excess_kurtosis": ("|kurtosis|", ".2f"),
+    "share_of_dimensions_not_gaussian": ("not Gaussian", ".0%"),
 }
 
 
@@ -109,3 +124,46 @@ def show_choices(findings: Findings) -> None:
         parts = [f"{DATASETS[name].title} {' or '.join(dict.fromkeys(specs))}" for name, specs in by_set.items()]
         told = f"auto ({', '.join([line.encoder, line.pooling, line.fit])}) chose: {'; '.join(parts)}"
         display.out.print(told, soft_wrap=True)
+
+
+def lexical_table(rows: Sequence[Row]) -> Table:
+    """Correlation with edit distance and share of the way to gold, ours, gold's and the published."""
+    correlations, shares = by_configuration(rows, CORRELATION), by_configuration(rows, SHARE)
+    heads = ["with edit distance", "way from raw to gold, %"]
+    table, varying = configuration_table("Spearman × 100 of similarity with edit distance, STS-B", correlations, heads)
+    for line, found in correlations.items():
+        share = shares.get(line, {}).get("stsb", NOTHING)
+        dim = "dim" if line.encoder.endswith(PUBLISHED) else ""
+        table.add_row(*cells(line, varying), Text(str(found["stsb"])), Text(str(share)), style=dim)
+    return table
+
+
+def isotropy_table(rows: Sequence[Row]) -> Table:
+    """One line a configuration, one column a measure; over seeds the mean."""
+    found = {metric: by_configuration(rows, metric) for metric in MEASURES}
+    lines = list(dict.fromkeys(line for by_line in found.values() for line in by_line))
+    shown = [metric for metric in MEASURES if found[metric]]
+    table, varying = configuration_table("The space, before and after", lines, [MEASURES[m][0] for m in shown])
+    for line in lines:
+        figures = []
+        for metric in shown:
+            summary = next(iter(found[metric].get(line, {}).values()), None)
+            figures.append(Text(NOTHING if summary is None else format(summary.mean, MEASURES[metric][1])))
+        table.add_row(*cells(line, varying), *figures)
+    return table
+
+
+def words_table(rows: Sequence[Row]) -> Table:
+    """Norm and distance to the nearest by frequency rank, a line an encoder and measure."""
+    splits = list(dict.fromkeys(row.split for row in rows))
+    table = Table(title="Word embeddings by frequency rank", box=None, padding=(0, 2, 0, 0))
+    table.add_column("encoder")
+    table.add_column("measure")
+    for split in splits:
+        table.add_column(split.removeprefix("rank "), justify="right")
+    for encoder, metric in dict.fromkeys((row.encoder, row.metric) for row in rows):
+        values = {row.split: row.value for row in rows if (row.encoder, row.metric) == (encoder, metric)}
+        figures = [f"{values[split]:.2f}" if split in values else NOTHING for split in splits]
+        style = "dim" if encoder.endswith(PUBLISHED) else ""
+        table.add_row(Text(encoder), metric.replace("_", " "), *figures, style=style)
+    return table
