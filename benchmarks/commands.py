@@ -26,11 +26,11 @@ def bench() -> None:
     """
 
 
-def shared_options(fits: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def shared_options(fits: bool = True, data_needed: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """What all three ask for: the data, what is tried on it, and where results go."""
     options = [
         click.option(
-            "--data", type=FOLDER, required=True, help="Folder with the sets (or with sts/, nli/, bert_vocab/)."
+            "--data", type=FOLDER, required=data_needed, help="Folder with the sets (or with sts/, nli/, bert_vocab/)."
         ),
         click.option(
             "--encoder",
@@ -125,7 +125,10 @@ def planned(
 def report(findings: "Findings", rows: Sequence["Row"], as_json: bool, show: Callable[[], None]) -> None:
     """Rows or tables on standard output; notes beside it."""
     from benchmarks.tables import show_notes
+    from retriever.errors import RetrieverError
 
+    if not findings.measured + findings.reused:
+        raise RetrieverError("\n".join(["nothing could be measured.", *findings.notes]))
     if as_json:
         click.echo(json.dumps([row.to_json() for row in rows], ensure_ascii=False, indent=1))
     else:
@@ -205,7 +208,7 @@ def lexical(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Does similarity follow the letters? Its correlation with edit distance against people's, STS-B."""
+    """Does similarity follow the wording? Its correlation with edit distance against people's, STS-B."""
     from benchmarks import lexical as question
     from benchmarks.published import lexical_rows
     from benchmarks.tables import lexical_table, show
@@ -223,23 +226,27 @@ def lexical(
 
 
 @bench.command()
-@shared_options(fits=False)
+@shared_options(fits=False, data_needed=False)
 @click.option(
     "--texts",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     help="Measure the lines of this file.  [default: the sentences of STS-B]",
 )
 @click.option("--sample", type=click.IntRange(20), default=20_000, show_default=True, help="Sentences at most.")
-def isotropy(data: Path, texts: Path | None, sample: int, out: Path | None, as_json: bool, **options: Any) -> None:
+def isotropy(
+    data: Path | None, texts: Path | None, sample: int, out: Path | None, as_json: bool, **options: Any
+) -> None:
     """How evenly vectors fill their space before and after each transform, and words by their frequency."""
     from benchmarks import isotropy as question
     from benchmarks.published import word_rows
     from benchmarks.tables import isotropy_table, show, words_table
     from benchmarks.vocabulary import measure_words
 
+    if data is None and texts is None:
+        raise click.UsageError("give --data DIR with STS-B, or --texts FILE.")
     with planned("isotropy", out=out, **options) as plan:
         findings = question.run(plan, data, texts=texts, sample=sample)
-        words, problems = measure_words(plan, data)
+        words, problems = measure_words(plan, data) if data else ([], [])
         plan.results.put(word_rows() if words else [])
     findings.problems += problems
     published = word_rows() if words else []

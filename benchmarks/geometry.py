@@ -67,7 +67,7 @@ def participation_ratio(rows: Rows) -> float:
 
 def isoscore(rows: Rows) -> float:
     """(PR - 1) / (d - 1) with PR the participation ratio (Rudman et al. 2022): 1 after any whitening."""
-    return (participation_ratio(rows) - 1) / (rows.shape[1] - 1)
+    return (participation_ratio(rows) - 1) / float(rows.shape[1] - 1)
 
 
 def bits_per_dimension(log_likelihood: Floats, dimension: int) -> float:

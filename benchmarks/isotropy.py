@@ -118,16 +118,19 @@ def read_texts(path: Path) -> list[str]:
     return list(dict.fromkeys(line.strip() for line in lines if line.strip()))
 
 
-def run(plan: Plan, data: Path, *, texts: Path | None = None, sample: int = MOST_TEXTS) -> Findings:
+def run(plan: Plan, data: Path | None, *, texts: Path | None = None, sample: int = MOST_TEXTS) -> Findings:
     """Measure the sentences of STS-B or of a file, at most `sample` of them."""
     problems: Sequence[str] = ()
-    if texts is None:
+    alike: list[Pair] = []
+    if texts is not None:
+        name, lines = texts.stem, read_texts(texts)
+    elif data is not None:
         reading = read_sets(data, [DATASET])
         found, problems = reading.sets[0], reading.problems
         name, lines = DATASET, found.sentences()
         alike = [pair for pair in found.pairs if pair.score >= ALIKE]
     else:
-        name, lines, alike = texts.stem, read_texts(texts), []
+        raise Misuse("give a data folder with STS-B, or a file of texts.")
     if len(lines) > sample:
         chosen = np.sort(np.random.default_rng(0).choice(len(lines), sample, replace=False))
         lines = [lines[n] for n in chosen]

@@ -24,16 +24,16 @@ TITLES = {
 
 # The measures of a space: the head of the column and how a figure is written.
 MEASURES = {
-    "mean_cosine": ("mean cos", ".3f"),
-    "uniformity": ("uniformity", ".2f"),
-    "alignment": ("alignment", ".3f"),
-    "partition_isotropy": ("partition", ".3f"),
-    "first_direction_share": ("1st direction", ".1%"),
-    "isoscore": ("IsoScore", ".3f"),
-    "held_out_bits_per_dimension": ("bits/dim", ".3f"),
-    "mean_abs_skewness": ("|skew|", ".2f"),
-    "mean_abs_excess_kurtosis": ("|kurtosis|", ".2f"),
-    "share_of_dimensions_not_gaussian": ("not Gaussian", ".0%"),
+    "mean_cosine": ("mean cos", "z.3f"),
+    "uniformity": ("uniformity", "z.2f"),
+    "alignment": ("alignment", "z.3f"),
+    "partition_isotropy": ("partition", "z.3f"),
+    "first_direction_share": ("1st direction", "z.1%"),
+    "isoscore": ("IsoScore", "z.3f"),
+    "held_out_bits_per_dimension": ("bits/dim", "z.3f"),
+    "mean_abs_skewness": ("|skew|", "z.2f"),
+    "mean_abs_excess_kurtosis": ("|kurtosis|", "z.2f"),
+    "share_of_dimensions_not_gaussian": ("not Gaussian", "z.0%"),
 }
 
 
