@@ -116,10 +116,22 @@ def planned(
     from benchmarks.vectors import VectorCache
     from retriever import display
 
+    if out:
+        need("matplotlib", "the plots of --out")
     specs = list(dict.fromkeys(canonical(spec) for spec in transforms or DEFAULT_TRANSFORMS))
     found = open_encoders(encoders, poolings, max_length=max_length, device=device)
     with Results(out) as results, display.progress_bar() as progress:
         yield Plan(name, found, specs, seeds, VectorCache(cache), results, progress)
+
+
+def need(package: str, for_what: str) -> None:
+    """Refuse at the start what would fail at the end."""
+    from importlib.util import find_spec
+
+    from retriever.errors import RetrieverError
+
+    if find_spec(package) is None:
+        raise RetrieverError(f"{for_what} need {package}; install it with: pip install 'flow-retriever[bench]'")
 
 
 def report(findings: "Findings", rows: Sequence["Row"], as_json: bool, show: Callable[[], None]) -> None:
@@ -213,6 +225,7 @@ def lexical(
     from benchmarks.published import lexical_rows
     from benchmarks.tables import lexical_table, show
 
+    need("rapidfuzz", "edit distances")
     with planned("lexical", out=out, **options) as plan:
         findings = question.run(plan, data, split=split, unit=unit, fits=fits, nli_sample=nli_sample)
     rows = [*findings.rows, *lexical_rows()]

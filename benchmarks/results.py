@@ -90,7 +90,11 @@ class Results:
                 raise Locked(
                     f"another benchmark is writing to {self.folder}; wait for it or give another --out."
                 ) from None
-            self._load(self.folder)
+            try:
+                self._load(self.folder)
+            except BaseException:
+                self._lock.release()
+                raise
         return self
 
     def __exit__(self, *_: object) -> None:

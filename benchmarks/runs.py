@@ -189,15 +189,18 @@ class _Worker:
         found = job.subject.measure(fitted.transform, vectors)
         values = {name: float(value) for name, value in found.values.items() if math.isfinite(value)}
         if not values:
-            return "the similarities are constant or not finite, so there is nothing to correlate; left out"
+            return "the transformed vectors are all alike or not finite, so there is nothing to measure; left out"
         transform = fitted.transform
+        notes = list(transform.notes)
+        if lost := [name for name in found.values if name not in values]:
+            notes.append(f"no figure for {', '.join(lost)}: what it is computed from is constant or not finite")
         provenance: dict[str, Any] = {
             "inputs": job.inputs,
             "version": version("flow-retriever"),
             "encoder_weights": self.encoder.revision,
             "transform_fingerprint": transform.fingerprint,
             "fitted_on": transform.fitted_on,
-            "notes": list(transform.notes),
+            "notes": notes,
             "seconds": round(time.perf_counter() - began, 3),
         }
         if fitted.chosen:

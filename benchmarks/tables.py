@@ -110,7 +110,7 @@ def _average(found: dict[str, Summary], names: Sequence[str]) -> str:
 def show_notes(notes: Sequence[str]) -> None:
     """What was done otherwise than asked, on standard error."""
     for note in notes:
-        display.err.print(f"Note: {one_line(note)}.", style="yellow", soft_wrap=True)
+        display.err.print(f"Note: {one_line(note).rstrip('.')}.", style="yellow", soft_wrap=True)
 
 
 def show_choices(findings: Findings) -> None:
