@@ -3,8 +3,8 @@
     retriever bench sts --data DIR --encoder DIR --pooling first-last --transform whiten --out results/
 
 STS-B and SICK-R score their test split, the others all pairs. A transform is fitted for each set on the text that
-`fit` names, never on a score: `target`, all sentences of the set; `target-train`, those of its train split; `nli`,
-sentences of natural language inference, fitted once for all sets.
+`fit` names, every sentence once, as a collection holds it, and never on a score: `target`, all sentences of the set;
+`target-train`, those of its train split; `nli`, sentences of natural language inference, fitted once for all sets.
 """
 
 from collections.abc import Iterator, Sequence

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.encoders import TextEncoder
-from retriever.errors import Damaged, Misuse
+from retriever.errors import Damaged, Misuse, RetrieverError
 from retriever.progress import Progress, silent
 
 SAVED_EVERY = 256
@@ -47,6 +47,11 @@ class VectorCache:
                 if missing:
                     _embed(db, encoder, missing, progress)
                 return _read(db, hashes, encoder.dimension, path)
+        except sqlite3.OperationalError as error:
+            raise RetrieverError(
+                f"the cached vectors in {path} cannot be read or written ({error}); make room, wait for the other run, "
+                "or give another --cache."
+            ) from error
         except sqlite3.DatabaseError as error:
             raise Damaged(
                 f"the cached vectors in {path} cannot be used ({error}); delete the file, they are then made again."
@@ -59,7 +64,7 @@ class VectorCache:
         except (FileExistsError, NotADirectoryError):
             raise Misuse(f"--cache {self.folder} cannot be made a folder: a file is in the way.") from None
         with contextlib.closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as db:
-            db.execute("CREATE TABLE IF NOT EXISTS vectors (text BLOB PRIMARY KEY, vector BLOB NOT NULL) WITHOUT ROWID")
+            db.execute("CREATE TABLE IF NOT EXISTS vectors (text BLOB PRIMARY KEY, vector BLOB NOT NULL)")
             yield db
 
 

@@ -17,7 +17,7 @@ from benchmarks import fitting
 from benchmarks.published import sts_rows
 from benchmarks.vectors import VectorCache
 from retriever.encoder import Encoder
-from retriever.transforms import FAMILIES, fit, parse
+from retriever.transforms import FAMILIES, Transform, fit, parse
 
 PNG = b"\x89PNG\r\n"
 
@@ -117,6 +117,25 @@ def test_a_second_run_computes_only_what_is_new(
     assert "1 run measured, 1 taken" in more
     write_set(data / "sts", "stsb", pairs=33)
     assert "2 runs measured, 0 taken" in run(*command, "--transform", "none", "--transform", "center").output
+
+
+def test_interrupted_it_goes_on(
+    run: Run, data: Path, where: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["bench", "sts", "--data", data, *where, "--out", tmp_path / "out", "--dataset", "sts12"]
+    specs = ["--transform", "none", "--transform", "center", "--transform", "whiten"]
+    whole = fitting.fit
+
+    def stopped(spec: str, *args: Any, **options: Any) -> Transform:
+        if spec == "whiten":
+            raise KeyboardInterrupt
+        return whole(spec, *args, **options)
+
+    monkeypatch.setattr(fitting, "fit", stopped)
+    assert "the same command goes on from there" in run(*command, *specs, code=130).output
+    assert {row["transform"] for row in rows_in(tmp_path / "out") if row["seed"] == 0} == {"none", "center"}
+    monkeypatch.undo()
+    assert "1 run measured, 2 taken" in run(*command, *specs).output
 
 
 def test_other_transform_code_is_measured_again(
