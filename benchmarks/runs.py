@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from benchmarks.results import Results, Row, Run
 from benchmarks.vectors import VectorCache
 from retriever.errors import FitFailed, Misuse
 from retriever.progress import Progress, silent
+from retriever.publishing import made_by
 from retriever.transforms import Transform
 
 Vectors = NDArray[np.float32]
@@ -126,14 +126,6 @@ def digest(texts: Sequence[str]) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
-def own_version() -> str:
-    """The version of the package, or that there is none: a checkout that was never installed."""
-    try:
-        return version("flow-retriever")
-    except PackageNotFoundError:
-        return "not installed"
-
-
 def measure_all(plan: Plan, subjects: Sequence[Subject]) -> Findings:
     """Every run of the plan, in order; what could not be measured is said in the notes."""
     findings = Findings(plan)
@@ -204,7 +196,7 @@ class _Worker:
             notes.append(f"no figure for {', '.join(lost)}: what it is computed from is constant or not finite")
         provenance: dict[str, Any] = {
             "inputs": job.inputs,
-            "version": own_version(),
+            "made_by": made_by(),
             "encoder_weights": self.encoder.revision,
             "transform_fingerprint": transform.fingerprint,
             "fitted_on": transform.fitted_on,
