@@ -105,7 +105,8 @@ class _Job:
 
     @property
     def texts(self) -> Sequence[str]:
-        return self.subject.fit_texts[self.run.fit]
+        """What the transform is fitted on; "none" learns nothing, so nothing more need be embedded for it."""
+        return self.subject.texts if self.run.transform == "none" else self.subject.fit_texts[self.run.fit]
 
     @cached_property
     def fit_digest(self) -> str:

@@ -87,8 +87,8 @@ def sts_table(rows: Sequence[Row], metric: str, published: Sequence[Row] = ()) -
         figures = [_figure(found.get(name), best[name]) for name in names]
         table.add_row(*cells(line, varying), *figures, Text(_average(found, names)))
     for line, found in theirs.items():
-        figures = [Text(str(found.get(name, NOTHING))) for name in names]
-        table.add_row(*cells(line, varying), *figures, Text(str(found.get(AVERAGE, NOTHING))), style="dim")
+        figures = [Text(f"{found[name].mean:.2f}" if name in found else NOTHING) for name in [*names, AVERAGE]]
+        table.add_row(*cells(line, varying), *figures, style="dim")
     return table
 
 
