@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from benchmarks.commands import bench
 from retriever.errors import FitWarning, RetrieverError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Cli(click.Group):
             command = None if _drop_output() else ctx.invoked_subcommand
             raise Failure(_os_message(error, command), 1) from error
         except KeyboardInterrupt:
-            resumes = ctx.invoked_subcommand in ("index", "add", "demo")
+            resumes = ctx.invoked_subcommand in ("index", "add", "demo", "bench")
             after = " What was stored stays; the same command goes on from there." if resumes else ""
             click.echo(f"\nInterrupted.{after}", err=True)
             raise SystemExit(INTERRUPTED) from None
@@ -506,6 +507,9 @@ def demo(index: Path, device: str) -> None:
             display.out.print(f"\n{question}", style="bold green")
             display.show_hits(hits)
     display.out.print(f"\nGo on with: {_search_command(index)}", style="bold", soft_wrap=True)
+
+
+main.add_command(bench)
 
 
 if __name__ == "__main__":

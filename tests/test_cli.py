@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -19,17 +20,28 @@ def collection(run: Run, pets: Path, tmp_path: Path, tiny_bert: str) -> Path:
     return tmp_path / "c"
 
 
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command with the words that call it, those of groups within groups too."""
+    for name, command in group.commands.items():
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
 def test_every_command_has_help_and_is_in_the_readme(run: Run) -> None:
     readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    for name, command in cli.main.commands.items():
+    for path, command in commands(cli.main):
+        name = " ".join(path)
         assert command.help, name
         assert f"retriever {name}" in readme, name
-        assert "Usage:" in run(name, "--help").output
+        assert "Usage:" in run(*path, "--help").output
         for option in command.params:
             assert not isinstance(option, click.Option) or option.help, f"{name} {option.name}"
 
 
-@pytest.mark.parametrize("args", [["--help"], ["index", "--help"], ["search", "--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "args", [["--help"], ["index", "--help"], ["search", "--help"], ["bench", "sts", "--help"], ["--version"]]
+)
 def test_help_is_instant(args: list[str]) -> None:
     code = (
         "import sys, cli\n"

@@ -1,0 +1,105 @@
+"""How evenly vectors fill their space: one measure a function, with its formula and where it comes from."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.correlation import Floats, unit_rows
+
+SAMPLE = 2000
+"""Rows that the measures over all pairs, and the tests of normality, look at."""
+SIGNIFICANCE = 0.01
+
+Rows = NDArray[np.float32]
+
+
+def mean_cosine(rows: Rows) -> float:
+    """The mean cosine of two different rows, over all pairs: (|sum of unit rows|^2 - n) / (n (n - 1)).
+
+    Near 0 in an isotropic space; near 1 in a narrow cone (Ethayarajh 2019).
+    """
+    unit = unit_rows(rows)
+    total = unit.sum(axis=0)
+    own = np.einsum("ij,ij->", unit, unit)
+    return float((total @ total - own) / (len(unit) * (len(unit) - 1)))
+
+
+def uniformity(rows: Rows) -> float:
+    """log E exp(-2 |x - y|^2) over all pairs of unit rows (Wang and Isola 2020); lower is more even, 0 is one point."""
+    unit = unit_rows(rows)
+    squares = 2 - 2 * (unit @ unit.T)
+    first, second = np.triu_indices(len(unit), k=1)
+    return float(np.log(np.exp(-2 * np.maximum(squares[first, second], 0)).mean()))
+
+
+def alignment(first: Rows, second: Rows) -> float:
+    """E |x - x+|^2 over pairs that mean the same, unit rows (Wang and Isola 2020); lower is closer."""
+    return float(((unit_rows(first) - unit_rows(second)) ** 2).sum(axis=1).mean())
+
+
+def partition_isotropy(rows: Rows) -> float:
+    """min Z(c) / max Z(c), Z(c) = sum_x exp(c . x), over the eigenvectors c of X^T X in both directions.
+
+    1 is isotropic (Arora et al. 2016; Mu and Viswanath 2018). The rows are taken at length one, as cosine sees them:
+    on vectors of norm 10 the ratio would tell their length and nothing else.
+    """
+    unit = unit_rows(rows)
+    _, axes = np.linalg.eigh(unit.T @ unit)
+    along = unit @ axes
+    sums = np.concatenate([np.exp(along).sum(axis=0), np.exp(-along).sum(axis=0)])
+    return float(sums.min() / sums.max())
+
+
+def singular_values(rows: Rows) -> Floats:
+    """The singular values of the rows as they are, not centred, largest first."""
+    wide = rows.astype(np.float64)
+    return np.asarray(np.sqrt(np.maximum(np.linalg.eigvalsh(wide.T @ wide)[::-1], 0)))
+
+
+def participation_ratio(rows: Rows) -> float:
+    """(sum of eigenvalues)^2 / sum of their squares, of the covariance: how many dimensions are in use."""
+    covariance = np.cov(rows.astype(np.float64), rowvar=False)
+    total, square = float(np.trace(covariance)), float((covariance**2).sum())
+    return total * total / square if square else 1.0
+
+
+def isoscore(rows: Rows) -> float:
+    """(PR - 1) / (d - 1) with PR the participation ratio (Rudman et al. 2022): 1 after any whitening."""
+    return (participation_ratio(rows) - 1) / float(rows.shape[1] - 1)
+
+
+def bits_per_dimension(log_likelihood: Floats, dimension: int) -> float:
+    """The mean negative log-likelihood (nats a row) in bits a dimension; lower is a better density."""
+    return float(-log_likelihood.mean() / (dimension * math.log(2)))
+
+
+@dataclass(frozen=True)
+class Gaussianity:
+    """How far single dimensions are from a bell curve: means over the dimensions, and the share that a test rejects."""
+
+    skewness: float
+    kurtosis: float
+    rejected: float
+
+
+def gaussianity(rows: Rows) -> Gaussianity:
+    """Mean |skewness| and mean |excess kurtosis| over the dimensions; share that D'Agostino's K^2 rejects at 1 %."""
+    from scipy import stats
+
+    varying = rows.astype(np.float64)[:, np.ptp(rows, axis=0) > 0]
+    if not varying.shape[1]:
+        return Gaussianity(math.nan, math.nan, math.nan)
+    return Gaussianity(
+        float(np.abs(stats.skew(varying)).mean()),
+        float(np.abs(stats.kurtosis(varying)).mean()),
+        float((stats.normaltest(varying).pvalue < SIGNIFICANCE).mean()),
+    )
+
+
+def sample_rows(rows: Rows, count: int = SAMPLE, seed: int = 0) -> Rows:
+    """At most so many rows, a seeded choice in their order."""
+    if len(rows) <= count:
+        return rows
+    return rows[np.sort(np.random.default_rng(seed).choice(len(rows), count, replace=False))]

@@ -1,0 +1,183 @@
+"""The semantic similarity sets: STS-B, SICK-R and STS12 to STS16, read from files that share one layout.
+
+A file is UTF-8 TSV with the header `split source score sentence1 sentence2`, one pair a line, nothing quoted. Lines
+end with \\n and with nothing else: some sentences hold U+2028. A row that cannot be read is skipped, and said.
+"""
+
+import gzip
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from retriever.errors import Misuse
+
+COLUMNS = ("split", "source", "score", "sentence1", "sentence2")
+NLI_FILE = "nli/nli_sentences.txt.gz"
+BAD_ROWS_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What is known of a set before its file is read. `split` is the one that is scored; None scores all rows."""
+
+    title: str
+    split: str | None
+    hub: str
+    mteb_task: str
+
+
+DATASETS = {
+    "stsb": Dataset("STS-B", "test", "mteb/stsbenchmark-sts", "STSBenchmark"),
+    "sickr": Dataset("SICK-R", "test", "mteb/sickr-sts", "SICK-R"),
+    "sts12": Dataset("STS12", None, "mteb/sts12-sts", "STS12"),
+    "sts13": Dataset("STS13", None, "mteb/sts13-sts", "STS13"),
+    "sts14": Dataset("STS14", None, "mteb/sts14-sts", "STS14"),
+    "sts15": Dataset("STS15", None, "mteb/sts15-sts", "STS15"),
+    "sts16": Dataset("STS16", None, "mteb/sts16-sts", "STS16"),
+}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two sentences and how alike people found them."""
+
+    split: str
+    source: str
+    score: float
+    first: str
+    second: str
+
+
+@dataclass(frozen=True)
+class StsSet:
+    """The pairs of one set, and the SHA-256 of the file they came from."""
+
+    name: str
+    pairs: tuple[Pair, ...]
+    sha256: str
+
+    @cached_property
+    def evaluated(self) -> tuple[Pair, ...]:
+        """The pairs whose gold scores count: the test split of STS-B and SICK-R, all of the others."""
+        return self.of(DATASETS[self.name].split)
+
+    def of(self, split: str | None) -> tuple[Pair, ...]:
+        return self.pairs if split is None else tuple(pair for pair in self.pairs if pair.split == split)
+
+    def sentences(self, split: str | None = None) -> list[str]:
+        """Every different sentence, of one split or of all, from both sides, in the order of the file."""
+        return distinct(self.of(split))
+
+
+def distinct(pairs: Sequence[Pair]) -> list[str]:
+    """Every different sentence of the pairs, in their order."""
+    return list(dict.fromkeys(sentence for pair in pairs for sentence in (pair.first, pair.second)))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The sets that could be read, and a sentence for people about all that could not."""
+
+    sets: tuple[StsSet, ...]
+    problems: tuple[str, ...]
+
+
+def read_sets(data: Path, names: Sequence[str] = tuple(DATASETS)) -> Reading:
+    """The sets of that name in the folder, or in its folder `sts`."""
+    folder = data / "sts" if (data / "sts").is_dir() else data
+    if not any((folder / f"{name}.tsv").is_file() for name in names):
+        raise Misuse(how_to_get(folder, names))
+    sets, problems = [], []
+    for name in names:
+        path = folder / f"{name}.tsv"
+        if not path.is_file():
+            problems.append(f"{path} is not there: {DATASETS[name].title} is left out, the other sets go on")
+            continue
+        found, bad = read_set(path, name)
+        problems += _told(path, bad)
+        if found is None:
+            continue
+        if len(found.evaluated) < 2:
+            what = f"rows of the split {DATASETS[name].split!r}" if DATASETS[name].split else "rows"
+            problems.append(f"{path} has {len(found.evaluated)} {what}, too few to rank: the set is left out")
+            continue
+        sets.append(found)
+    if not sets:
+        raise Misuse("\n".join([f"no set in {folder} can be read.", *problems]))
+    return Reading(tuple(sets), tuple(problems))
+
+
+def read_set(path: Path, name: str) -> tuple[StsSet | None, list[str]]:
+    """One file: the set and a line about each row that was skipped; no set if the header is another one."""
+    content = path.read_bytes()
+    lines = content.removesuffix(b"\n").split(b"\n")
+    header = tuple(lines[0].decode("utf-8", "replace").removeprefix("\ufeff").rstrip("\r").split("\t"))
+    if header != COLUMNS:
+        return None, [
+            f"{path}:1: the header is {' '.join(header)[:80]!r}, not the columns {' '.join(COLUMNS)!r} with tabs "
+            "between: the set is left out"
+        ]
+    pairs, bad = [], []
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            pairs.append(_pair(line))
+        except ValueError as error:
+            bad.append(f"{path}:{number}: {error}: the row is skipped")
+    return StsSet(name, tuple(pairs), hashlib.sha256(content).hexdigest()), bad
+
+
+def _pair(line: bytes) -> Pair:
+    try:
+        cells = line.decode("utf-8").rstrip("\r").split("\t")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 at byte {error.start}") from None
+    if len(cells) != len(COLUMNS):
+        raise ValueError(f"{len(cells)} columns, not {len(COLUMNS)}")
+    split, source, given, first, second = cells
+    try:
+        score = float(given)
+    except ValueError:
+        raise ValueError(f"the score {given[:40]!r} is no number") from None
+    if not math.isfinite(score):
+        raise ValueError(f"the score {given[:40]!r} is no finite number")
+    if not first.strip() or not second.strip():
+        raise ValueError("a sentence is empty")
+    return Pair(split, source, score, first, second)
+
+
+def _told(path: Path, bad: list[str]) -> Iterator[str]:
+    yield from bad[:BAD_ROWS_SHOWN]
+    if len(bad) > BAD_ROWS_SHOWN:
+        yield f"{path}: {len(bad):,} bad rows in all, {len(bad) - BAD_ROWS_SHOWN:,} of them not shown; all are skipped"
+
+
+def how_to_get(folder: Path, names: Sequence[str]) -> str:
+    """What a folder without a single set gets."""
+    wanted = ", ".join(f"{name}.tsv" for name in names)
+    hubs = ", ".join(DATASETS[name].hub for name in names)
+    where = f"{folder} holds none of" if folder.is_dir() else f"there is no folder {folder}; it should hold"
+    return (
+        f"{where} {wanted}. Each is UTF-8 TSV with the header {' '.join(COLUMNS)!r} (tabs between, nothing quoted). "
+        f"The pairs are on Hugging Face: datasets.load_dataset(NAME) for {hubs}; write their splits as train, dev and "
+        "test, the name of the subset (or anything) as source, and give the folder as --data."
+    )
+
+
+def read_nli(data: Path, count: int, seed: int = 0) -> list[str]:
+    """A seeded sample of the natural language inference sentences: the text of the "NLI" fits."""
+    path = next((base / NLI_FILE for base in (data, data.parent) if (base / NLI_FILE).is_file()), None)
+    if path is None:
+        raise Misuse(
+            f"--fit nli needs {data / NLI_FILE}: one sentence a line, gzipped, such as the premises and hypotheses of "
+            "SNLI and MultiNLI (Hugging Face: stanfordnlp/snli, nyu-mll/multi_nli)."
+        )
+    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+        sentences = list(dict.fromkeys(line.rstrip("\n") for line in file if line.strip()))
+    if len(sentences) <= count:
+        return sentences
+    return [sentences[n] for n in sorted(np.random.default_rng(seed).choice(len(sentences), count, replace=False))]
