@@ -199,8 +199,9 @@ def main() -> None:
 )
 @click.option(
     "--pooling",
-    type=click.Choice(["mean", "cls", "first-last", "last2", "max", "first", "word"]),
-    help="How token vectors become one.  [default: the model's own, else first-last]",
+    type=click.Choice(["auto", "mean", "cls", "first-last", "last2", "max", "first", "word"]),
+    help="How token vectors become one; auto has the text of a new collection choose.  [default: the collection's, "
+    "else the model's own, else first-last]",
 )
 @click.option("--max-length", type=int, help="Tokens a passage may have.  [default: the model's own, at most 512]")
 @transform_option
@@ -240,6 +241,8 @@ def _show_built(retriever: "Retriever", index: Path, seconds: float) -> None:
 
     display.show_ingest(retriever.report)
     info = retriever.info()
+    if info["pooling_choice"] and retriever.report.texts_embedded:
+        display.show_pooling_choice(info["pooling_choice"])
     if info["choice"] and retriever.report.texts_embedded:
         display.show_choice(info["choice"], most=4)
     display.out.print(f"transform  {display.describe_transform(info['transform'])}", soft_wrap=True)

@@ -76,8 +76,7 @@ class Collection:
     @classmethod
     def create(cls, folder: Path, settings: dict[str, Any]) -> Self:
         """Make a new collection in an empty or new folder."""
-        if folder.is_dir() and any(path.name not in OWN_NAMES for path in folder.iterdir()):
-            raise Misuse(f"{folder} holds other files and no collection; give --index an empty or new folder.")
+        cls.refuse_if_taken(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
@@ -89,6 +88,12 @@ class Collection:
                 collection.store.set_settings(settings)
             generations.sync(folder.parent)
         return collection
+
+    @staticmethod
+    def refuse_if_taken(folder: Path) -> None:
+        """Refuse a folder that a collection cannot be made in, because something else is there."""
+        if folder.is_dir() and any(path.name not in OWN_NAMES for path in folder.iterdir()):
+            raise Misuse(f"{folder} holds other files and no collection; give --index an empty or new folder.")
 
     @staticmethod
     def is_there(folder: Path) -> bool:

@@ -23,6 +23,8 @@ SETTINGS: dict[str, Callable[[Any], bool]] = {
     "transform": lambda value: isinstance(value, str),
     "index_type": lambda value: isinstance(value, str),
 }
+CHOICES = ("choice", "pooling_choice")
+"""Settings that are evidence and decide nothing: where one is damaged, it is only forgotten."""
 
 
 @dataclass
@@ -118,11 +120,12 @@ def _check_settings(collection: Collection, report: Report, defaults: Mapping[st
             else:
                 report.bad_settings[key] = defaults[key]
                 report.problems.append(f"the setting {key!r} is damaged")
-    try:
-        collection.store.setting("choice")
-    except Damaged:
-        report.bad_settings["choice"] = None
-        report.problems.append("the setting 'choice' is damaged")
+    for key in CHOICES:
+        try:
+            collection.store.setting(key)
+        except Damaged:
+            report.bad_settings[key] = None
+            report.problems.append(f"the setting {key!r} is damaged")
 
 
 def _check_vectors(collection: Collection, report: Report, progress: Progress | None) -> None:

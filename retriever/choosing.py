@@ -57,6 +57,40 @@ class Evidence:
 
 
 @dataclass(frozen=True)
+class Questions:
+    """Sentences cut out of passages, and for each what BM25 gives the passages of all other documents."""
+
+    texts: list[str]
+    gains: NDArray[np.float64]
+    own: NDArray[np.bool_]
+    """Which passages are of the document that the sentence was cut from."""
+
+    @property
+    def too_few(self) -> str:
+        """Why nothing can be judged by them; empty if it can."""
+        if len(self.texts) >= FEWEST_QUERIES:
+            return ""
+        return f"only {len(self.texts)} sentences could serve as queries, {FEWEST_QUERIES} are needed to judge"
+
+    def agreement(
+        self, transform: Transform, asked: NDArray[np.float32], vectors: NDArray[np.float32]
+    ) -> NDArray[np.float64]:
+        """nDCG@10 of the encoder's ranking of the other documents, with BM25's scores as gains; one a question.
+
+        `asked` are the raw vectors of the questions, `vectors` those of the passages.
+        """
+        a, b = (transform.apply(rows) for rows in (asked, vectors))
+        a, b = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12) for rows in (a, b))
+        cosines = a @ b.T
+        cosines[self.own] = -np.inf
+        best = np.argpartition(-cosines, DEPTH, axis=1)[:, :DEPTH]
+        order = np.take_along_axis(best, np.argsort(-np.take_along_axis(cosines, best, 1), axis=1, kind="stable"), 1)
+        discounts = 1 / np.log2(np.arange(DEPTH) + 2)
+        ideal = -np.sort(-self.gains, axis=1)[:, :DEPTH] @ discounts
+        return np.asarray((np.take_along_axis(self.gains, order, 1) @ discounts) / ideal)
+
+
+@dataclass(frozen=True)
 class Candidate:
     """How well a transform agrees with BM25, and how much better than "none" it is, with 95 % intervals."""
 
@@ -97,24 +131,18 @@ def choose(
     `encode` gives the raw vectors of the sentences that are cut out as queries.
     """
     began = time.perf_counter()
-    queries, origins = _queries(evidence, seed)
-    gains = Bm25(evidence.texts).scores(queries) if queries else np.zeros((0, len(evidence.texts)))
-    own = evidence.documents[None, :] == evidence.documents[origins][:, None]
-    gains[own] = 0
-    answered = (gains > 0).sum(axis=1) >= DEPTH
-    if answered.sum() < FEWEST_QUERIES:
-        reason = f"only {answered.sum()} sentences could serve as queries, {FEWEST_QUERIES} are needed to judge"
+    questions = cut_questions(evidence.texts, evidence.documents, seed)
+    if questions.too_few:
         seconds = time.perf_counter() - began
-        return Choice("none", reason, (), int(answered.sum()), len(evidence.texts), MARGIN, seconds)
-    gains, own = gains[answered], own[answered]
-    asked = encode([query for query, kept in zip(queries, answered, strict=True) if kept])
+        return Choice("none", questions.too_few, (), len(questions.texts), len(evidence.texts), MARGIN, seconds)
+    asked = encode(questions.texts)
 
     usable = [spec for spec in candidates if _fits(spec, evidence.vectors.shape[1])]
     agreement: dict[str, NDArray[np.float64]] = {}
     for number, spec in enumerate(usable):
-        transform = _fitted(spec, sample, seed)
+        transform = fitted(spec, sample, seed)
         if transform is not None:
-            agreement[spec] = _agreement(transform, asked, evidence.vectors, gains, own)
+            agreement[spec] = questions.agreement(transform, asked, evidence.vectors)
         if progress:
             progress(number + 1, len(usable))
     found = tuple(_compared(spec, scores, agreement["none"]) for spec, scores in agreement.items())
@@ -122,7 +150,28 @@ def choose(
     return Choice(chosen, reason, found, len(asked), len(evidence.texts), MARGIN, round(time.perf_counter() - began, 2))
 
 
-def _fitted(spec: str, sample: NDArray[np.float32], seed: int) -> Transform | None:
+def cut_questions(texts: Sequence[str], documents: NDArray[np.int64], seed: int) -> Questions:
+    """A sentence from each of up to QUERIES passages, without those that fewer than DEPTH others have words of."""
+    rng = np.random.default_rng(seed)
+    queries, origins = [], []
+    for number in rng.permutation(len(texts)):
+        text = texts[number]
+        spans = [(a, b) for a, b in sentences(text) if SHORTEST <= len(text[a:b].split()) <= LONGEST]
+        if spans:
+            a, b = spans[rng.integers(len(spans))]
+            queries.append(text[a:b])
+            origins.append(number)
+        if len(queries) == QUERIES:
+            break
+    gains = Bm25(texts).scores(queries) if queries else np.zeros((0, len(texts)))
+    own = documents[None, :] == documents[np.array(origins, np.int64)][:, None]
+    gains[own] = 0
+    answered = (gains > 0).sum(axis=1) >= DEPTH
+    kept = [query for query, good in zip(queries, answered, strict=True) if good]
+    return Questions(kept, gains[answered], own[answered])
+
+
+def fitted(spec: str, sample: NDArray[np.float32], seed: int) -> Transform | None:
     """The candidate, or None where it cannot be fitted or fell back to another that is tried by itself."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)
@@ -139,41 +188,6 @@ def _fits(spec: str, dimension: int) -> bool:
     """Whether a reduced dimension is a reduction at all."""
     _, _, kept = spec.partition("dimension=")
     return not kept or int(kept) < dimension
-
-
-def _queries(evidence: Evidence, seed: int) -> tuple[list[str], NDArray[np.int64]]:
-    """A sentence from each of up to QUERIES passages, and the passage it was cut from."""
-    rng = np.random.default_rng(seed)
-    queries, origins = [], []
-    for number in rng.permutation(len(evidence.texts)):
-        text = evidence.texts[number]
-        spans = [(a, b) for a, b in sentences(text) if SHORTEST <= len(text[a:b].split()) <= LONGEST]
-        if spans:
-            a, b = spans[rng.integers(len(spans))]
-            queries.append(text[a:b])
-            origins.append(number)
-        if len(queries) == QUERIES:
-            break
-    return queries, np.array(origins, np.int64)
-
-
-def _agreement(
-    transform: Transform,
-    queries: NDArray[np.float32],
-    vectors: NDArray[np.float32],
-    gains: NDArray[np.float64],
-    own: NDArray[np.bool_],
-) -> NDArray[np.float64]:
-    """nDCG@10 of the encoder's ranking of the other documents, with BM25's scores as gains; one a query."""
-    a, b = (transform.apply(rows) for rows in (queries, vectors))
-    a, b = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12) for rows in (a, b))
-    cosines = a @ b.T
-    cosines[own] = -np.inf
-    best = np.argpartition(-cosines, DEPTH, axis=1)[:, :DEPTH]
-    order = np.take_along_axis(best, np.argsort(-np.take_along_axis(cosines, best, 1), axis=1, kind="stable"), 1)
-    discounts = 1 / np.log2(np.arange(DEPTH) + 2)
-    ideal = -np.sort(-gains, axis=1)[:, :DEPTH] @ discounts
-    return np.asarray((np.take_along_axis(gains, order, 1) @ discounts) / ideal)
 
 
 def _compared(spec: str, scores: NDArray[np.float64], none: NDArray[np.float64]) -> Candidate:

@@ -251,6 +251,8 @@ def show_info(info: dict[str, Any]) -> None:
         table.add_row("quarantine", Text(plural(info["quarantined"], "row"), style="yellow"))
     table.add_row("made by", f"{info['made_by']}, {info['created']}")
     out.print(table)
+    if info["pooling_choice"]:
+        show_pooling_choice(info["pooling_choice"])
     if info["choice"]:
         show_choice(info["choice"])
 
@@ -261,22 +263,41 @@ def show_choice(choice: dict[str, Any], most: int | None = None) -> None:
     `most` shows only so many of the best beside "none".
     """
     out.print(f"chosen     {choice['chosen']}: {choice['reason']}", soft_wrap=True)
-    if not choice["candidates"]:
-        return
+    if choice["candidates"]:
+        _show_candidates(choice, {"candidate": "spec"}, "none", most)
+        out.print(f"{_evidence(choice, 'candidates')}; none has a margin of {choice['margin']:.0%}.")
+
+
+def show_pooling_choice(choice: dict[str, Any]) -> None:
+    """The same for `--pooling auto`: each pooling with the transform that suits it best."""
+    out.print(f"pooling    {choice['chosen']}: {choice['reason']}", soft_wrap=True)
+    if choice["candidates"]:
+        _show_candidates(choice, {"pooling": "pooling", "best with": "transform"}, choice["own"])
+        margin = f"{choice['own']}, the model's own, has a margin of {choice['margin']:.0%}"
+        out.print(f"{_evidence(choice, 'poolings')}; {margin}.", soft_wrap=True)
+
+
+def _show_candidates(choice: dict[str, Any], names: dict[str, str], rival: str, most: int | None = None) -> None:
+    """The best candidates and the rival, which they are compared with; `names`: headings and keys of what names one."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=True)
-    table.add_column("candidate")
+    for heading in names:
+        table.add_column(heading)
     table.add_column("agreement", justify="right")
-    table.add_column("gain over none, 95 %", justify="right")
+    table.add_column(f"gain over {rival}, 95 %", justify="right")
+    named, *_ = names.values()
     ranked = sorted(choice["candidates"], key=lambda c: -c["agreement"])
-    for candidate in [c for n, c in enumerate(ranked) if most is None or n < most or c["spec"] == "none"]:
-        style = "bold" if candidate["spec"] == choice["chosen"] else ""
-        gain = "" if candidate["spec"] == "none" else "{gain:+.3f} [{low:+.3f}, {high:+.3f}]".format(**candidate)
-        table.add_row(Text(candidate["spec"]), f"{candidate['agreement']:.3f}", Text(gain), style=style)
+    for candidate in [c for n, c in enumerate(ranked) if most is None or n < most or c[named] == rival]:
+        style = "bold" if candidate[named] == choice["chosen"] else ""
+        gain = "" if candidate[named] == rival else "{gain:+.3f} [{low:+.3f}, {high:+.3f}]".format(**candidate)
+        cells = [Text(candidate[key]) for key in names.values()]
+        table.add_row(*cells, f"{candidate['agreement']:.3f}", Text(gain), style=style)
     out.print(table)
-    out.print(
-        f"{len(ranked)} candidates, {choice['queries']:,} sentences as queries over "
-        f"{plural(choice['passages'], 'passage')}, {duration(choice['seconds'])}; "
-        f"none has a margin of {choice['margin']:.0%}."
+
+
+def _evidence(choice: dict[str, Any], what: str) -> str:
+    return (
+        f"{len(choice['candidates'])} {what}, {choice['queries']:,} sentences as queries over "
+        f"{plural(choice['passages'], 'passage')}, {duration(choice['seconds'])}"
     )
 
 

@@ -5,7 +5,7 @@ length and padding costs nothing. torch is imported when the first text is encod
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -126,6 +126,24 @@ class Encoder:
 
     def encode_batches(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """The same batch by batch, in no order that matters: (positions in `texts`, their vectors)."""
+        for positions, tokens in self._token_batches(texts):
+            yield positions, self._encode_tokens(tokens, [self.identity.pooling])[0]
+
+    def encode_poolings(
+        self, texts: Sequence[str], poolings: Sequence[str], progress: Callable[[int, int], None] | None = None
+    ) -> dict[str, NDArray[np.float32]]:
+        """What `encode` would give with each of the poolings, from one pass of the texts through the model."""
+        rows = np.empty((len(poolings), len(texts), self.identity.dimension), np.float32)
+        done = 0
+        for positions, tokens in self._token_batches(texts):
+            rows[:, positions] = self._encode_tokens(tokens, poolings)
+            done += len(positions)
+            if progress:
+                progress(done, len(texts))
+        return dict(zip(poolings, rows, strict=True))
+
+    def _token_batches(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int64], list[list[int]]]]:
+        """Batches of texts of nearly one length: (positions in `texts`, their tokens)."""
         tokenizer = self._tokenizer
         tokenizer.enable_truncation(self.identity.max_length)
         encodings = tokenizer.encode_batch_fast(list(texts))
@@ -137,9 +155,10 @@ class Encoder:
         # Long and short batches mixed, so that the rate seen so far foretells the time left.
         for start in np.random.default_rng(0).permutation(starts):
             positions = order[start : start + self.batch_size]
-            yield positions, self._encode_tokens([tokens[p] for p in positions])
+            yield positions, [tokens[p] for p in positions]
 
-    def _encode_tokens(self, tokens: list[list[int]]) -> NDArray[np.float32]:
+    def _encode_tokens(self, tokens: list[list[int]], poolings: Sequence[str]) -> NDArray[np.float32]:
+        """The vectors of a batch: (poolings, texts, dimensions)."""
         import torch
 
         longest = max(len(ids) for ids in tokens)
@@ -148,13 +167,13 @@ class Encoder:
         for row, own in enumerate(tokens):
             ids[row, : len(own)] = own
             mask[row, : len(own)] = 1
-        input_ids, attention_mask = torch.from_numpy(ids), torch.from_numpy(mask)
         try:
             with torch.inference_mode():
-                hidden = self._token_vectors(input_ids.to(self.device), attention_mask.to(self.device))
-                pooled = _pool(hidden, attention_mask.to(self.device), self.identity.pooling)
+                input_ids, attention_mask = (torch.from_numpy(array).to(self.device) for array in (ids, mask))
+                hidden = self._token_vectors(input_ids, attention_mask, poolings)
+                pooled = torch.stack([_pool(own, attention_mask, pooling) for pooling, own in hidden])
                 if self.identity.normalize:
-                    pooled = torch.nn.functional.normalize(pooled, dim=1)
+                    pooled = torch.nn.functional.normalize(pooled, dim=2)
                 vectors: NDArray[np.float32] = pooled.float().cpu().numpy()
         except torch.OutOfMemoryError as error:
             raise RetrieverError(
@@ -164,15 +183,16 @@ class Encoder:
             raise RetrieverError(f"the encoder {self.identity.name} gave vectors that are not finite.")
         return vectors
 
-    def _token_vectors(self, input_ids: Any, attention_mask: Any) -> Any:
-        """The token vectors to pool, from the layers that the pooling reads."""
-        pooling = self.identity.pooling
-        if pooling == "word":
-            return self._model.get_input_embeddings()(input_ids)
-        # The hidden states of every layer are only worth their memory to the poolings that read them.
-        every = pooling in ("first", "first-last", "last2")
-        output = self._model(input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=every)
-        return _layers(output, pooling)
+    def _token_vectors(self, ids: Any, mask: Any, poolings: Sequence[str]) -> Iterator[tuple[str, Any]]:
+        """The token vectors to pool for each pooling, from the layers that it reads."""
+        output = None
+        if any(pooling != "word" for pooling in poolings):
+            # The hidden states of every layer are only worth their memory to the poolings that read them.
+            every = any(pooling in ("first", "first-last", "last2") for pooling in poolings)
+            output = self._model(input_ids=ids, attention_mask=mask, output_hidden_states=every)
+        for pooling in poolings:
+            words = pooling == "word"
+            yield pooling, self._model.get_input_embeddings()(ids) if words else _layers(output, pooling)
 
 
 def _layers(output: Any, pooling: str) -> Any:

@@ -230,7 +230,7 @@ class ModelFiles:
         then it is the two identities that differ, not a setting that is wrong.
         """
         if pooling is not None and pooling not in POOLINGS:
-            raise Misuse(f"unknown pooling {pooling!r}; known: {', '.join(POOLINGS)}.")
+            raise Misuse(f"unknown pooling {pooling!r}; known: {', '.join(POOLINGS)}, and auto for a new collection.")
         if max_length is not None and not SHORTEST <= max_length <= self.longest:
             raise Misuse(f"--max-length must be from {SHORTEST} to {self.longest} for {self.name}, not {max_length}.")
         return EncoderIdentity(

@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +20,7 @@ from retriever.errors import Damaged, Misuse
 from retriever.export import Format, export
 from retriever.ingest import Ingestion, IngestReport, OnError
 from retriever.models import EMBEDDED, EncoderIdentity
+from retriever.pooling import AUTO, PoolingChoice, choose_pooling
 from retriever.progress import Progress, silent
 from retriever.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
 from retriever.search import Hit, Searcher, Space, is_unicode
@@ -89,10 +90,10 @@ class Retriever:
 
         Only new and changed documents are embedded; an interrupted build goes on where it was. Options left
         None keep what the collection has; a new one takes the embedded encoder with its own pooling and
-        length, the transform that suits the text best (`auto`), and an exact index. `prune` deletes what
-        `documents` no longer has.
+        length, the transform that suits the text best (`auto`), and an exact index. `pooling="auto"` has the
+        text choose the pooling of a new collection, too. `prune` deletes what `documents` no longer has.
         """
-        options = EncoderOptions(encoder, pooling, max_length, batch_size, device)
+        options = EncoderOptions(encoder, None if pooling == AUTO else pooling, max_length, batch_size, device)
         folder = Path(index)
         source = Source(documents)
         begun = Collection.is_begun(folder)
@@ -103,12 +104,18 @@ class Retriever:
             plan.check(identity.dimension)
             settings = {
                 "encoder": identity.to_json(),
+                "pooling_choice": None,
                 "transform": plan.transform,
                 "index_type": plan.index_type,
                 "made_by": publishing.made_by(),
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
             }
         source.refuse_if_empty(on_error)
+        if not begun and pooling == AUTO:
+            Collection.refuse_if_taken(folder)
+            choice = _chosen_pooling(source, options, settings["transform"], progress)
+            settings["encoder"] = replace(identity, pooling=choice.chosen).to_json()
+            settings["pooling_choice"] = choice.to_json()
         collection = Collection.open(folder) if begun else Collection.create(folder, settings)
         retriever = cls(collection, options, progress)
         try:
@@ -232,6 +239,7 @@ class Retriever:
             "encoder": collection.encoder,
             "transform": generation.manifest["transform"] if generation else {"spec": store.setting("transform")},
             "choice": store.setting("choice"),
+            "pooling_choice": store.setting("pooling_choice"),
             "index": {
                 "type": store.setting("index_type"),
                 "factory": generation.manifest["factory"] if generation else None,
@@ -329,6 +337,10 @@ def _encoder_from(options: EncoderOptions, stored: EncoderIdentity | None) -> En
         device=options.device,
         stored=stored,
     )
+
+
+def _chosen_pooling(source: Source, options: EncoderOptions, transform: str, progress: Progress) -> PoolingChoice:
+    return choose_pooling(source.look_ahead(), _encoder_from(options, None), transform, progress=progress)
 
 
 def _sizes(folder: Path) -> dict[str, int]:

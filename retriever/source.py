@@ -15,6 +15,8 @@ Documents = Iterable[Document | Skipped | str | dict[str, Any]]
 
 KEYS = Keys(fixed=True)
 REASONS_SHOWN = 5
+LOOKED_AT = 5000
+CHARACTERS_LOOKED_AT = 8_000_000
 
 
 class Source:
@@ -27,10 +29,13 @@ class Source:
         self._items = iter(documents)
         self._taken = 0
         self._ahead: deque[Document | Skipped] = deque()
+        self._failure: Exception | None = None
 
     def __iter__(self) -> Iterator[Document | Skipped]:
         while self._ahead:
             yield self._ahead.popleft()
+        if self._failure:
+            raise self._failure
         yield from self._rest()
 
     def _rest(self) -> Iterator[Document | Skipped]:
@@ -40,9 +45,13 @@ class Source:
 
     @property
     def fraction_read(self) -> float | None:
+        """How much has been given out, from 0 to 1; what was only looked at does not count."""
+        taken = None
         if isinstance(self._documents, Corpus):
-            return self._documents.fraction_read
-        return self._taken / len(self._documents) if isinstance(self._documents, Sized) else None
+            taken = self._documents.fraction_read
+        elif isinstance(self._documents, Sized):
+            taken = self._taken / len(self._documents)
+        return taken * (1 - len(self._ahead) / self._taken) if taken and self._ahead else taken
 
     def refuse_if_empty(self, on_error: OnError = "skip") -> None:
         """Look ahead to the first document, so that no folder is made for a source that has none.
@@ -62,6 +71,22 @@ class Source:
             if len(reasons) < REASONS_SHOWN:
                 reasons.append(f"\n  {item.where}: {item.reason}")
         raise Misuse(f"there is no document in the source, so nothing was indexed.{''.join(reasons)}")
+
+    def look_ahead(self) -> list[Document]:
+        """The first documents, as many as memory is spent on; they are still to come when it is read.
+
+        An error is raised where the reading comes to it, not here: what stands before it is not lost.
+        """
+        characters = sum(len(item.text) for item in self._ahead if isinstance(item, Document))
+        try:
+            for item in self._rest():
+                self._ahead.append(item)
+                characters += len(item.text) if isinstance(item, Document) else 0
+                if len(self._ahead) >= LOOKED_AT or characters >= CHARACTERS_LOOKED_AT:
+                    break
+        except Exception as error:  # whatever the caller's iterable raises
+            self._failure = error
+        return [item for item in self._ahead if isinstance(item, Document)]
 
 
 def _as_document(given: object, where: str) -> Document | Skipped:

@@ -11,7 +11,7 @@ import pytest
 
 from retriever.encoder import Encoder, check_same
 from retriever.errors import EncoderUnavailable, Mismatch, Misuse
-from retriever.models import EMBEDDED_SHA256, ModelFiles
+from retriever.models import EMBEDDED_SHA256, POOLINGS, ModelFiles
 
 SENTENCES = [
     "A cat.",
@@ -54,6 +54,19 @@ def test_poolings_as_defined_one_text_at_a_time(tiny_bert: str, pooling: str) ->
         rows.append(row.numpy())
     encoder = Encoder(tiny_bert, pooling=pooling, device="cpu", batch_size=4)
     np.testing.assert_allclose(encoder.encode(SENTENCES), np.stack(rows), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["tiny", "all-MiniLM-L6-v2"])
+def test_several_poolings_in_one_pass_are_what_each_gives_alone(tiny_bert: str, name: str) -> None:
+    name = tiny_bert if name == "tiny" else name
+    told: list[tuple[int, int]] = []
+    encoder = Encoder(name, device="cpu", batch_size=4)
+    found = encoder.encode_poolings(SENTENCES, POOLINGS, lambda done, total: told.append((done, total)))
+    assert tuple(found) == POOLINGS and told[-1] == (len(SENTENCES), len(SENTENCES))
+    for pooling, vectors in found.items():
+        alone = Encoder(name, pooling=pooling, device="cpu", batch_size=4).encode(SENTENCES)
+        np.testing.assert_allclose(vectors, alone, atol=1e-5, err_msg=pooling)
+    assert list(encoder.encode_poolings([], ["mean"])) == ["mean"]
 
 
 def test_a_vector_does_not_depend_on_its_neighbours(tiny_bert: str) -> None:
