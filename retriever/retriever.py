@@ -15,14 +15,16 @@ from indexes.collection import Collection
 from indexes.verify import Report as VerifyReport
 from retriever import publishing
 from retriever.corpus import Document
+from retriever.drift import Drift, drift, unknown
 from retriever.encoder import BATCH_SIZE, Encoder, check_same
 from retriever.errors import Damaged, Misuse
 from retriever.export import Format, export
 from retriever.ingest import Ingestion, IngestReport, OnError
 from retriever.models import EMBEDDED, EncoderIdentity
+from retriever.novelty import Novelty
 from retriever.progress import Progress, silent
 from retriever.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
-from retriever.search import Hit, Searcher, Space, is_unicode
+from retriever.search import Answer, Hit, Searcher, Space, is_unicode
 from retriever.source import Documents, Source
 
 
@@ -164,11 +166,18 @@ class Retriever:
         encoder = self.encoder()
         ingestion = Ingestion(self.collection.store, encoder, on_error=on_error, progress=self.progress)
         self.report = ingestion.report
+        last_before = self.collection.store.last_vector()
         ingestion.run(documents, prune=prune)
         newer, unused = self.collection.backlog()
         if publishing.due(self.collection, plan) or (whole and newer):
             compact = unused > publishing.BACKLOG_SHARE * self.collection.store.count("vectors")
             self._publish(plan, compact=compact)
+        self.report.drift = self._drift(last_before)
+
+    def _drift(self, after: int = 0) -> Drift | None:
+        """How unlike what was added since the fit, and after this vector, is; None where that is not known."""
+        novelty = self.collection.with_generation(lambda generation: generation and Novelty.of(generation))
+        return drift(self.collection, novelty, after) if novelty else None
 
     # ---- searching ---------------------------------------------------------------------------------------
 
@@ -198,6 +207,19 @@ class Retriever:
         highlight: bool = False,
     ) -> list[list[Hit]]:
         """The same for many queries, encoded together."""
+        answers = self.answer_many(queries, k, min_score=min_score, space=space, highlight=highlight)
+        return [answer.hits for answer in answers]
+
+    def answer_many(
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        *,
+        min_score: float | None = None,
+        space: Space = "index",
+        highlight: bool = False,
+    ) -> list[Answer]:
+        """The hits of many queries, each with how unlike the query is to the collection's text."""
         return self._searcher.search(queries, k, min_score=min_score, space=space, highlight=highlight)
 
     def similar(self, id_: str, k: int = 10) -> list[Hit]:
@@ -232,6 +254,7 @@ class Retriever:
             "encoder": collection.encoder,
             "transform": generation.manifest["transform"] if generation else {"spec": store.setting("transform")},
             "choice": store.setting("choice"),
+            "drift": found.to_json() if (found := self._drift()) else unknown(generation),
             "index": {
                 "type": store.setting("index_type"),
                 "factory": generation.manifest["factory"] if generation else None,

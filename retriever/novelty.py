@@ -1,0 +1,221 @@
+"""How unlike a text is to what the transform was fitted on: the alarm that `search`, `add` and `info` raise.
+
+The score of a raw vector is its negative log-likelihood in bits per dimension, so higher is stranger. It means
+something only beside the scores of ordinary text, so these are measured when the transform is fitted: of passages,
+and of short texts cut out of passages, because a query is short and no stranger for it. Both are scored by a density
+that has not seen them (fitted on the other nine tenths), as the text to come will be: a density that knows a text by
+heart would call every new one strange.
+
+The density is a Gaussian with shrunk covariance, fitted on the vectors that the transform is fitted on, whatever the
+transform: `none` and `center` have no density, a reduced dimension is blind outside its subspace, and a tempered
+whitening is not the likeliest.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.generation import Generation
+from retriever.errors import Damaged
+from retriever.passages import sentences
+from retriever.transforms import fit
+
+JSON_FILE = "novelty.json"
+TENSOR_FILE = "novelty.safetensors"
+
+FEWEST = 50
+FOLDS = 10
+# Scores are measured on folds of a tenth until there are so many of them.
+ENOUGH = 400
+LEVELS = (1, 5, 25, 50, 75, 95, 99)
+SENTENCE_WORDS = (4, 40)
+FRAGMENT_WORDS = (2, 8)
+
+Scores = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The scores of ordinary text: how many, their mean, and their quantiles by per cent."""
+
+    n: int
+    mean: float
+    quantiles: dict[str, float]
+
+    @classmethod
+    def of(cls, scores: Scores) -> Self:
+        found = np.percentile(scores, LEVELS)
+        return cls(
+            len(scores),
+            float(scores.mean()),
+            {str(level): float(value) for level, value in zip(LEVELS, found, strict=True)},
+        )
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """N(mean, (W W^T)^-1): z = (u - mean) W is white, and log |det W| makes its likelihood that of u."""
+
+    mean: NDArray[np.float32]
+    matrix: NDArray[np.float32]
+    log_det: float
+
+    @classmethod
+    def fit(cls, vectors: NDArray[np.float32]) -> Self | None:
+        """The Gaussian of these vectors, its covariance shrunk; None where they are all the same."""
+        whitening = fit("whiten", vectors)
+        if "matrix" not in whitening.state.tensors:
+            return None
+        return cls(
+            whitening.state.tensors["mean"],
+            whitening.state.tensors["matrix"],
+            float(whitening.log_det(vectors[:1])[0]),
+        )
+
+    def scores(self, vectors: NDArray[np.float32]) -> Scores:
+        """Bits per dimension of every row."""
+        z = (vectors - self.mean) @ self.matrix
+        dimension = len(self.mean)
+        nats = 0.5 * np.einsum("ij,ij->i", z, z, dtype=np.float64) + 0.5 * dimension * math.log(2 * math.pi)
+        return np.asarray((nats - self.log_det) / (dimension * math.log(2)))
+
+
+@dataclass(frozen=True)
+class Novelty:
+    """A density and the scores of ordinary text under it, as they are kept with a generation."""
+
+    density: Gaussian
+    passages: Reference
+    short: Reference | None
+    """None where the encoder was not to be had when the transform was fitted."""
+    last_vector: int
+    """The newest vector at the time of the fit: what is newer was added since."""
+
+    def scores(self, vectors: NDArray[np.float32]) -> Scores:
+        """Bits per dimension of every raw vector."""
+        return self.density.scores(vectors)
+
+    @property
+    def passage_limit(self) -> float:
+        """What one ordinary passage in a hundred is beyond."""
+        return self.passages.quantiles["99"]
+
+    @property
+    def query_limit(self) -> float:
+        """What a query must be beyond to be called strange; infinite where that is not known."""
+        if self.short is None:
+            return math.inf
+        return self.short.quantiles["99"]
+
+    # ---- on disk -----------------------------------------------------------------------------------------
+
+    def save(self, folder: Path) -> list[str]:
+        """Write what `load` reads into a folder; returns the names of the files."""
+        from safetensors.numpy import save as tensor_bytes
+
+        tensors = tensor_bytes({"mean": self.density.mean, "matrix": np.ascontiguousarray(self.density.matrix)})
+        facts = {
+            "format": 1,
+            "log_det": self.density.log_det,
+            "last_vector": self.last_vector,
+            "passages": asdict(self.passages),
+            "short": self.short and asdict(self.short),
+        }
+        facts["fingerprint"] = _fingerprint(facts, tensors)
+        text = json.dumps(facts, indent=1, sort_keys=True, allow_nan=False)
+        (folder / JSON_FILE).write_text(text + "\n", encoding="utf-8")
+        (folder / TENSOR_FILE).write_bytes(tensors)
+        return [JSON_FILE, TENSOR_FILE]
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """What `save` wrote; `Damaged` when it is not there whole."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load as tensors_from
+
+        try:
+            facts, data = json.loads((folder / JSON_FILE).read_bytes()), (folder / TENSOR_FILE).read_bytes()
+            if facts.pop("fingerprint") != _fingerprint(facts, data):
+                raise ValueError("its fingerprint is not that of what it holds")
+            tensors = tensors_from(data)
+            return cls(
+                Gaussian(tensors["mean"], tensors["matrix"], facts["log_det"]),
+                Reference(**facts["passages"]),
+                Reference(**facts["short"]) if facts["short"] else None,
+                facts["last_vector"],
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
+            raise Damaged(f"{folder / JSON_FILE} cannot be used: {error}; run: retriever verify --repair") from error
+
+    @classmethod
+    def of(cls, generation: Generation) -> Self | None:
+        """What is kept with a generation; None where it had too few vectors, or an older version made it."""
+        return cls.load(generation.folder) if JSON_FILE in generation.manifest["files"] else None
+
+
+def _fingerprint(facts: dict[str, Any], tensors: bytes) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + tensors).hexdigest()
+
+
+# ---- measuring -----------------------------------------------------------------------------------------------
+
+
+def measured(
+    vectors: NDArray[np.float32],
+    texts_of: Callable[[NDArray[np.int64]], Sequence[str]],
+    encode: Callable[[Sequence[str]], NDArray[np.float32] | None],
+    *,
+    last_vector: int,
+    seed: int = 0,
+) -> Novelty | None:
+    """The density of these vectors and what ordinary text scores under it; None where there are too few.
+
+    `texts_of` gives the texts of some rows, `encode` the vectors of the short texts that are cut from them, or None
+    where it cannot.
+    """
+    density = Gaussian.fit(vectors) if len(vectors) >= FEWEST else None
+    if density is None:
+        return None
+    rng = np.random.default_rng(seed)
+    held_out = list(_folds(vectors, rng))
+    passages = np.concatenate([own.scores(vectors[rows]) for rows, own in held_out])
+    pieces = [[short_text(text, rng) for text in texts_of(rows)] for rows, _ in held_out]
+    asked = encode([piece for own in pieces for piece in own])
+    if asked is None or not len(asked):
+        return Novelty(density, Reference.of(passages), None, last_vector)
+    parts = np.split(asked, np.cumsum([len(own) for own in pieces])[:-1])
+    short = np.concatenate([own.scores(part) for (_, own), part in zip(held_out, parts, strict=True)])
+    return Novelty(density, Reference.of(passages), Reference.of(short), last_vector)
+
+
+def _folds(vectors: NDArray[np.float32], rng: np.random.Generator) -> Iterator[tuple[NDArray[np.int64], Gaussian]]:
+    """Tenths of the rows, ENOUGH of them in all, each with a density fitted on the other nine."""
+    done = 0
+    for fold in np.array_split(rng.permutation(len(vectors)), FOLDS):
+        density = Gaussian.fit(np.delete(vectors, fold, axis=0))
+        if density is not None and done < ENOUGH:
+            some = np.sort(fold[: ENOUGH - done])
+            done += len(some)
+            yield some, density
+
+
+def short_text(text: str, rng: np.random.Generator) -> str:
+    """A sentence of the text or, as often and where there is none, a few words in a row, as a query may have them."""
+    fewest, most = SENTENCE_WORDS
+    whole = [text[a:b] for a, b in sentences(text) if fewest <= len(text[a:b].split()) <= most]
+    if whole and rng.random() < 0.5:
+        return whole[int(rng.integers(len(whole)))]
+    words = text.split()
+    joint = " "
+    if len(words) < FRAGMENT_WORDS[0]:  # a script without spaces, or a single word
+        words, joint = list(text.strip()), ""
+    count = int(rng.integers(FRAGMENT_WORDS[0], FRAGMENT_WORDS[1] + 1))
+    start = int(rng.integers(max(1, len(words) - count + 1)))
+    return joint.join(words[start : start + count])
