@@ -65,11 +65,11 @@ def drift(collection: Collection, novelty: Novelty, after: int = 0) -> Drift:
             return Drift(0, 0, 0, 0.0, ())
         scores = novelty.scores(store.vectors(numbers.tolist(), collection.dimension))
         strange = numbers[scores > novelty.passage_limit]
-        passages = store.passages_of_vectors(strange[:IDS_KEPT].tolist())
-        documents = store.documents([own[0].document for own in passages.values()])
+        passages = store.passages_of_vectors(strange.tolist())
+        first = sorted({passage.document for own in passages.values() for passage in own})[:IDS_KEPT]
+        documents = store.documents(first)
     shift = float(scores.mean()) - novelty.passages.mean
-    ids = tuple(dict.fromkeys(str(fields["id"]) for fields in documents.values()))
-    return Drift(added, len(numbers), len(strange), shift, ids)
+    return Drift(added, len(numbers), len(strange), shift, tuple(documents[number]["id"] for number in first))
 
 
 def unknown(generation: Generation | None) -> dict[str, Any]:

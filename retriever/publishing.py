@@ -225,11 +225,14 @@ def _measured(
 ) -> Novelty | None:
     """What ordinary text scores, for the alarm; without short texts where the encoder is not to be had."""
 
+    store = collection.store
+    found = store.passages_of_vectors(numbers.tolist())
+    passages = [found[number][0] for number in numbers.tolist()]
+
     def texts_of(rows: NDArray[np.int64]) -> list[str]:
-        store = collection.store
-        passages = [own[0] for own in store.passages_of_vectors(numbers[rows].tolist()).values()]
-        documents = store.documents(list({passage.document for passage in passages}))
-        return [documents[passage.document]["text"][passage.start : passage.end] for passage in passages]
+        chosen = [passages[row] for row in rows]
+        fields = store.documents(list({passage.document for passage in chosen}))
+        return [fields[passage.document]["text"][passage.start : passage.end] for passage in chosen]
 
     def encode(texts: Sequence[str]) -> NDArray[np.float32] | None:
         try:
@@ -237,7 +240,8 @@ def _measured(
         except (EncoderUnavailable, Mismatch):
             return None
 
-    return measured(sample, texts_of, encode, last_vector=collection.store.last_vector(), seed=SEED)
+    documents = np.array([passage.document for passage in passages], np.int64)
+    return measured(sample, documents, texts_of, encode, last_vector=store.last_vector(), seed=SEED)
 
 
 def _evidence(collection: Collection) -> Evidence:

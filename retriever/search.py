@@ -50,7 +50,7 @@ class Answer:
     novelty: float | None
     """Bits per dimension, higher is stranger; None where the collection does not know what is ordinary."""
     limit: float | None
-    """What ordinary short texts stay below."""
+    """What ordinary short texts stay below; None where that is not known, or the query is too short to be judged."""
 
     @property
     def strange(self) -> bool:
@@ -103,10 +103,10 @@ class Searcher:
         results = [_hits(matches, min_score) for matches in self._matches(vectors, k, space)]
         if highlight:
             results = [self._highlighted(hits, vector, space) for hits, vector in zip(results, vectors, strict=True)]
-        if novelty is None or novelty.short is None:
+        if novelty is None:
             return [Answer(hits, None, None) for hits in results]
-        scores = novelty.scores(vectors).tolist()
-        return [Answer(hits, score, novelty.query_limit) for hits, score in zip(results, scores, strict=True)]
+        scored = zip(queries, results, novelty.scores(vectors).tolist(), strict=True)
+        return [Answer(hits, score, novelty.query_limit(query)) for query, hits, score in scored]
 
     def similar(self, id_: str, k: int) -> list[Hit]:
         """The documents nearest to a stored one, by their nearest pair of passages."""
