@@ -432,7 +432,7 @@ def info(index: Path, as_json: bool) -> None:
 @encoder_option
 @device_option
 def rebuild(index: Path, transform: str | None, index_type: str | None, encoder: str | None, device: str) -> None:
-    """Fit the transform and build the index again from the stored vectors; nothing is embedded."""
+    """Fit the transform and build the index again from the stored vectors; no document is embedded."""
     from retriever import display
     from retriever.retriever import Retriever
 

@@ -120,7 +120,9 @@ def publish(
             seed=SEED,
             progress=lambda done, total: progress("fitting the transform", done, total),
         )
+        progress("measuring ordinary text", 0, 1)
         novelty = _measured(collection, numbers, sample, encoder)
+        progress("measuring ordinary text", 1, 1)
         del sample
         _return_free_memory()
 

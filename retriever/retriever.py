@@ -144,7 +144,7 @@ class Retriever:
         return deleted
 
     def rebuild(self, *, transform: str | None = None, index_type: str | None = None) -> None:
-        """Fit the transform and build the index again from the stored raw vectors; nothing is embedded."""
+        """Fit the transform and build the index again from the stored raw vectors; no document is embedded."""
         with self.collection.writing():
             if not self.collection.store.count("passages"):
                 raise Misuse(f"{self.collection.folder} has no documents to rebuild an index from.")

@@ -129,10 +129,11 @@ def test_a_passage_is_not_judged_by_a_density_that_knows_the_rest_of_its_documen
     assert found[0] is not None and found[0].scores(new).mean() == pytest.approx(by_document, abs=0.15)
 
 
-def test_short_texts_are_sentences_or_words_in_a_row() -> None:
+def test_short_texts_are_the_longest_sentence_or_words_in_a_row() -> None:
     rng = np.random.default_rng(0)
-    text = "Too short this. " + "This sentence has exactly nine words in all today. " * 2
-    assert short_text(text, rng) == "This sentence has exactly nine words in all today."
+    text = "Too short this. This one has as many words as it needs. Of them all it is the one with most words. "
+    text += "Long " * 50
+    assert short_text(text, rng) == "Of them all it is the one with most words."
     no_sentence = " ".join(f"w{i}" for i in range(100))
     assert len(short_text(no_sentence, rng).split()) == 12 and short_text(no_sentence, rng) in no_sentence
     assert short_text("词" * 100, rng) == "词" * 12
@@ -289,9 +290,10 @@ def test_cranfields_own_queries_are_not_strange(shared_data: Path, tmp_path: Pat
         lines = (shared_data / name / "queries.jsonl").read_text(encoding="utf-8").splitlines()
         return [json.loads(line)["text"] for line in lines][:225]
 
-    from retriever import Corpus
-
-    with Retriever.build(Corpus([str(shared_data / "cranfield")]), tmp_path / "c", transform="none") as retriever:
+    lines = (shared_data / "cranfield" / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    documents = [json.loads(line) for line in lines[:500]]
+    abstracts = [Document(d["_id"], d["text"], d["title"]) for d in documents if d["text"]]
+    with Retriever.build(abstracts, tmp_path / "c", transform="none", max_length=128) as retriever:
         own, other = (retriever.answer_many(queries(name), 1) for name in ("cranfield", "scifact"))
     assert sum(answer.strange for answer in own) <= 4
-    assert sum(answer.strange for answer in other) >= 90
+    assert sum(answer.strange for answer in other) >= 150
