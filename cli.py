@@ -240,6 +240,7 @@ def _show_built(retriever: "Retriever", index: Path, seconds: float) -> None:
     from retriever import display
 
     display.show_ingest(retriever.report)
+    display.show_drift(retriever.report, _command("rebuild", index))
     info = retriever.info()
     if info["pooling_choice"] and retriever.report.texts_embedded:
         display.show_pooling_choice(info["pooling_choice"])
@@ -251,15 +252,15 @@ def _show_built(retriever: "Retriever", index: Path, seconds: float) -> None:
     display.out.print(
         f"{display.plural(info['documents'], 'document')} in {display.plural(info['passages'], 'passage')}, "
         f"{display.size(sum(info['bytes'].values()))}, {display.duration(seconds)}. "
-        f"Search them: {_search_command(index)}",
+        f"Search them: {_command('search', index)}",
         soft_wrap=True,
     )
 
 
-def _search_command(index: Path) -> str:
+def _command(name: str, index: Path) -> str:
     from retriever.terminal import one_line
 
-    return f"retriever search --index {one_line(shlex.quote(str(index)))}"
+    return f"retriever {name} --index {one_line(shlex.quote(str(index)))}"
 
 
 @main.command()
@@ -290,6 +291,7 @@ def add(
     ):
         report = retriever.add(corpus, on_error=on_error)
     display.show_ingest(report)
+    display.show_drift(report, _command("rebuild", index))
 
 
 @main.command()
@@ -361,12 +363,13 @@ def search(
 def _answer_one(retriever: "Retriever", query: str, k: int, min_score: float | None, as_json: bool) -> None:
     from retriever import display
 
-    hits = retriever.search(query, k, min_score=min_score, highlight=True)
+    (answer,) = retriever.answer_many([query], k, min_score=min_score, highlight=True)
     if as_json:
-        for hit in hits:
+        for hit in answer.hits:
             _echo_json({"query": query, **hit.to_json()})
     else:
-        display.show_hits(hits)
+        display.show_hits(answer.hits)
+    display.show_novelty(answer)
     k_given = click.get_current_context().get_parameter_source("k") is ParameterSource.COMMANDLINE
     if k_given and k > len(retriever):
         display.err.print(f"The collection has only {display.plural(len(retriever), 'document')}.")
@@ -381,21 +384,24 @@ def _answer_file(
     from retriever.queries import in_batches, read_queries, run_file, write_run
     from retriever.terminal import one_line
 
-    answered = 0
+    answered, strange, first = 0, 0, ""
     with ExitStack() as stack:
         run = stack.enter_context(run_file(trec)) if trec else None
         for batch in in_batches(read_queries(queries)):
-            results = retriever.search_many([query.text for query in batch], k, min_score=min_score)
-            for query, hits in zip(batch, results, strict=True):
+            answers = retriever.answer_many([query.text for query in batch], k, min_score=min_score)
+            for query, answer in zip(batch, answers, strict=True):
                 answered += 1
+                strange += answer.strange
+                first = first or (query.id if answer.strange else "")
                 if run:
-                    write_run(run, query.id, hits)
+                    write_run(run, query.id, answer.hits)
                 if as_json:
-                    for hit in hits:
+                    for hit in answer.hits:
                         _echo_json({"query_id": query.id, "query": query.text, **hit.to_json()})
                 elif not run:
                     display.out.print(f"\n{one_line(query.id)}: {one_line(query.text)}", style="bold", soft_wrap=True)
-                    display.show_hits(hits)
+                    display.show_hits(answer.hits)
+    display.show_novelties(answered, strange, first)
     if trec:
         many = "query" if answered == 1 else "queries"
         display.err.print(f"{answered:,} {many} answered, run written to {one_line(str(trec))}.", soft_wrap=True)
@@ -430,7 +436,7 @@ def info(index: Path, as_json: bool) -> None:
 @encoder_option
 @device_option
 def rebuild(index: Path, transform: str | None, index_type: str | None, encoder: str | None, device: str) -> None:
-    """Fit the transform and build the index again from the stored vectors; nothing is embedded."""
+    """Fit the transform and build the index again from the stored vectors; no document is embedded."""
     from retriever import display
     from retriever.retriever import Retriever
 
@@ -509,7 +515,7 @@ def demo(index: Path, device: str) -> None:
         for question, hits in zip(QUESTIONS, retriever.search_many(QUESTIONS, 3, highlight=True), strict=True):
             display.out.print(f"\n{question}", style="bold green")
             display.show_hits(hits)
-    display.out.print(f"\nGo on with: {_search_command(index)}", style="bold", soft_wrap=True)
+    display.out.print(f"\nGo on with: {_command('search', index)}", style="bold", soft_wrap=True)
 
 
 main.add_command(bench)

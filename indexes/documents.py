@@ -202,6 +202,11 @@ class DocumentStore:
         query = "SELECT count(*) FROM vectors WHERE id > ? AND id NOT IN (SELECT vector FROM unused)"
         return int(self.db.conn.execute(query, [last]).fetchone()[0])
 
+    def used_vectors(self, after: int = 0) -> NDArray[np.int64]:
+        """The vectors newer than `after` that a passage points to, rising."""
+        query = "SELECT id FROM vectors WHERE id > ? AND id NOT IN (SELECT vector FROM unused) ORDER BY id"
+        return np.fromiter((row[0] for row in self.db.conn.execute(query, [after])), np.int64)
+
     def unused_vectors(self, last: int) -> NDArray[np.int64]:
         """The vectors up to `last` that no passage points to any more."""
         rows = self.db.conn.execute("SELECT vector FROM unused WHERE vector <= ? ORDER BY vector", [last])

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from retriever.corpus import Corpus, Document, Keys, Skipped
     from retriever.retriever import Retriever
-    from retriever.search import Hit
+    from retriever.search import Answer, Hit
 
-__all__ = ["Corpus", "Document", "Hit", "Keys", "Retriever", "Skipped"]
+__all__ = ["Answer", "Corpus", "Document", "Hit", "Keys", "Retriever", "Skipped"]
 
 _HOMES = {
+    "Answer": "retriever.search",
     "Corpus": "retriever.corpus",
     "Document": "retriever.corpus",
     "Hit": "retriever.search",

@@ -14,7 +14,7 @@ from indexes.verify import Report as VerifyReport
 from retriever.corpus import Document
 from retriever.ingest import IngestReport
 from retriever.progress import Progress as ProgressReport
-from retriever.search import Hit
+from retriever.search import Answer, Hit
 from retriever.terminal import cut, one_line
 
 PASSAGE_SHOWN = 420
@@ -108,6 +108,29 @@ def show_hits(hits: Sequence[Hit]) -> None:
         out.print(head + _name(hit.title, hit.id), soft_wrap=True)
         for line in _excerpt(hit).wrap(out, max(out.width - 5, 20)):
             out.print(Text("     ") + line)
+
+
+def show_novelty(answer: Answer) -> None:
+    """A warning where the query is far outside what the collection knows."""
+    if answer.strange:
+        err.print(
+            "Note: this query is unlike anything in the collection "
+            f"({answer.novelty:.2f} bits per dimension; ordinary short texts stay below {answer.limit:.2f}); "
+            "take the hits with care.",
+            style="yellow",
+            soft_wrap=True,
+        )
+
+
+def show_novelties(answered: int, strange: int, first: str) -> None:
+    """The same for a file of queries, in one line."""
+    if strange:
+        err.print(
+            f"Note: {strange:,} of {'1 query is' if answered == 1 else f'{answered:,} queries are'} unlike anything in "
+            f"the collection, first: {one_line(first)}; take their hits with care.",
+            style="yellow",
+            soft_wrap=True,
+        )
 
 
 def _name(title: str, id_: str) -> Text:
@@ -213,6 +236,29 @@ def show_ingest(report: IngestReport) -> None:
         err.print(f"Warning: {one_line(report.prune_refused)}.", style="yellow", soft_wrap=True)
 
 
+def show_drift(report: IngestReport, rebuild: str) -> None:
+    """A warning where much of what was added is unlike what the transform was fitted on."""
+    drift = report.drift
+    if drift and drift.strong:
+        ids = ", ".join(one_line(id_) for id_ in drift.strange_ids)
+        err.print(
+            f"Warning: {drift.strange:,} of {plural(drift.scored, 'passage')} added are unlike what the transform was "
+            f"fitted on (1 % would be ordinary), first: {ids}. To fit it again: {rebuild}",
+            style="yellow",
+            soft_wrap=True,
+        )
+
+
+def _describe_drift(drift: dict[str, Any]) -> str:
+    if not drift.get("added"):
+        return str(drift["verdict"])
+    of = "" if drift["scored"] == drift["added"] else f" of {drift['scored']:,} looked at"
+    return (
+        f"{drift['verdict']}; {plural(drift['added'], 'passage')} added since, {drift['share']:.1%}{of} beyond what "
+        f"1 % was, mean shift {drift['shift']:+.3f} bits per dimension"
+    )
+
+
 def notes(info: dict[str, Any]) -> list[str]:
     """What was done otherwise than asked: by the fit of the transform, by the build of the index."""
     return [*info["transform"].get("notes", []), *filter(None, [info["index"]["note"]])]
@@ -238,6 +284,7 @@ def show_info(info: dict[str, Any]) -> None:
     table.add_row("transform", one_line(describe_transform(transform)))
     for note in notes(info):
         table.add_row("", Text(one_line(note), style="yellow"))
+    table.add_row("drift", one_line(_describe_drift(info["drift"])))
     table.add_row(
         "index",
         f"{one_line(index['type'])} ({one_line(str(index['factory']))}), generation {index['generation']}, "

@@ -17,6 +17,7 @@ import numpy as np
 
 from indexes.documents import VECTOR_TYPE, DocumentRow, DocumentStore
 from retriever.corpus import Document, Skipped
+from retriever.drift import Drift
 from retriever.encoder import Encoder
 from retriever.errors import BadSource, Misuse, RetrieverError
 from retriever.passages import encoded_text, fit_title, split
@@ -48,6 +49,8 @@ class IngestReport:
     texts_reused: int = 0
     skipped: int = 0
     skipped_list: list[Skipped] = field(default_factory=list)
+    drift: Drift | None = None
+    """How unlike the passages added are to those that the transform was fitted on, where it was kept."""
 
 
 class Ingestion:

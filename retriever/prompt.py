@@ -11,7 +11,7 @@ from pathlib import Path
 from retriever import display
 from retriever.errors import RetrieverError
 from retriever.retriever import Retriever
-from retriever.search import Hit
+from retriever.search import Answer, Hit
 from retriever.terminal import lines, one_line
 
 MOST_DIGITS = 6
@@ -86,12 +86,17 @@ class Prompt:
             display.out.print()
 
     def _search(self, query: str) -> None:
-        self._list(lambda k: self.retriever.search(query, k, min_score=self.min_score, highlight=True))
+        def answer(k: int) -> Answer:
+            return self.retriever.answer_many([query], k, min_score=self.min_score, highlight=True)[0]
+
+        found = answer(self.k)
+        self._list(found.hits, lambda k: answer(k).hits)
+        display.show_novelty(found)
         self.query = query
 
-    def _list(self, search: Callable[[int], list[Hit]]) -> None:
+    def _list(self, hits: list[Hit], search: Callable[[int], list[Hit]]) -> None:
         """Show the hits of a search that `:more` goes on with."""
-        self.hits, self._last, self.shown = search(self.k), search, 0
+        self.hits, self._last, self.shown = hits, search, 0
         self._show_new()
 
     def _show_new(self) -> None:
@@ -127,7 +132,7 @@ class Prompt:
 
     def _similar(self, argument: str) -> None:
         if hit := self._hit(argument):
-            self._list(lambda k: self.retriever.similar(hit.id, k))
+            self._list(self.retriever.similar(hit.id, self.k), lambda k: self.retriever.similar(hit.id, k))
 
     def _show(self, argument: str) -> None:
         if hit := self._hit(argument):

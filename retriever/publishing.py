@@ -2,7 +2,7 @@
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,7 +17,9 @@ from indexes.generation import Generation
 from indexes.vectors import empty_index, factory_string
 from retriever.choosing import POOL, Evidence, choose
 from retriever.encoder import Encoder
-from retriever.errors import Mismatch, Misuse
+from retriever.errors import EncoderUnavailable, Mismatch, Misuse
+from retriever.novelty import JSON_FILE as NOVELTY_FILE
+from retriever.novelty import Novelty, measured
 from retriever.passages import encoded_text
 from retriever.progress import Progress, silent
 from retriever.transforms import Transform, fit, load, parse
@@ -91,14 +93,17 @@ def publish(
 ) -> Transform:
     """Publish a new generation; the transform is chosen and fitted again only where it has to be.
 
-    `encoder` is asked for only when a transform is to be chosen, for the sentences that serve as queries.
+    `encoder` is asked for only when a transform is fitted, for short texts cut from the passages: those that serve
+    as queries where one is to be chosen, and those that tell what an ordinary query scores.
     """
     _return_free_memory()
-    transform = None if refit else _kept_transform(collection, plan)
-    if transform is not None:
+    kept = None if refit else _kept_transform(collection, plan)
+    if kept is not None:
+        transform, novelty = kept
         choice = collection.store.setting("choice")
     else:
-        sample = _sample(collection)
+        numbers = _sample(collection)
+        sample = collection.store.vectors(numbers.tolist(), collection.dimension)
         spec, choice = plan.transform, None
         if spec == AUTO:
             chosen = choose(
@@ -115,9 +120,16 @@ def publish(
             seed=SEED,
             progress=lambda done, total: progress("fitting the transform", done, total),
         )
+        progress("measuring ordinary text", 0, 1)
+        novelty = _measured(collection, numbers, sample, encoder)
+        progress("measuring ordinary text", 1, 1)
         del sample
         _return_free_memory()
-    _publish(collection, plan, transform, transform.save, choice, compact, progress)
+
+    def write_files(folder: Path) -> list[str]:
+        return [*transform.save(folder), *(novelty.save(folder) if novelty else [])]
+
+    _publish(collection, plan, transform, write_files, choice, compact, progress)
     return transform
 
 
@@ -134,6 +146,8 @@ def republish(
     with TemporaryDirectory() as folder:
         write_files(Path(folder))
         transform = load(Path(folder))
+        if NOVELTY_FILE in files:
+            Novelty.load(Path(folder))  # refused if damaged
     _publish(collection, plan, transform, write_files, collection.store.setting("choice"), False, progress)
     return transform
 
@@ -186,11 +200,11 @@ def _as_planned(generation: Generation, plan: Plan) -> bool:
     return bool(manifest["asked"] == plan.transform and manifest["index_type"] == plan.index_type)
 
 
-def _kept_transform(collection: Collection, plan: Plan) -> Transform | None:
+def _kept_transform(collection: Collection, plan: Plan) -> tuple[Transform, Novelty | None] | None:
     generation = collection.generation()
     if generation is None or generation.manifest["asked"] != plan.transform:
         return None
-    return None if _outgrown(collection, generation) else load_transform(generation)
+    return None if _outgrown(collection, generation) else (load_transform(generation), Novelty.of(generation))
 
 
 def _outgrown(collection: Collection, generation: Generation) -> bool:
@@ -199,16 +213,37 @@ def _outgrown(collection: Collection, generation: Generation) -> bool:
     return fitted_on < FIT_SAMPLE and collection.store.count_used_after(0) >= REFIT_GROWTH * fitted_on
 
 
-def _sample(collection: Collection) -> NDArray[np.float32]:
-    """Raw vectors in use: all of them or, past FIT_SAMPLE, a seeded random choice."""
-    rows = collection.store.db.conn.execute(
-        "SELECT id FROM vectors WHERE id NOT IN (SELECT vector FROM unused) ORDER BY id"
-    )
-    numbers = np.fromiter((row[0] for row in rows), np.int64)
+def _sample(collection: Collection) -> NDArray[np.int64]:
+    """The numbers of the vectors in use: all of them or, past FIT_SAMPLE, a seeded random choice."""
+    numbers = collection.store.used_vectors()
     if len(numbers) > FIT_SAMPLE:
         rng = np.random.default_rng(SEED)
         numbers = np.sort(rng.choice(numbers, FIT_SAMPLE, replace=False))
-    return collection.store.vectors(numbers.tolist(), collection.dimension)
+    return numbers
+
+
+def _measured(
+    collection: Collection, numbers: NDArray[np.int64], sample: NDArray[np.float32], encoder: Callable[[], Encoder]
+) -> Novelty | None:
+    """What ordinary text scores, for the alarm; without short texts where the encoder is not to be had."""
+
+    store = collection.store
+    found = store.passages_of_vectors(numbers.tolist())
+    passages = [found[number][0] for number in numbers.tolist()]
+
+    def texts_of(rows: NDArray[np.int64]) -> list[str]:
+        chosen = [passages[row] for row in rows]
+        fields = store.documents(list({passage.document for passage in chosen}))
+        return [fields[passage.document]["text"][passage.start : passage.end] for passage in chosen]
+
+    def encode(texts: Sequence[str]) -> NDArray[np.float32] | None:
+        try:
+            return encoder().encode(texts)
+        except (EncoderUnavailable, Mismatch):
+            return None
+
+    documents = np.array([passage.document for passage in passages], np.int64)
+    return measured(sample, documents, texts_of, encode, last_vector=store.last_vector(), seed=SEED)
 
 
 def _evidence(collection: Collection) -> Evidence:

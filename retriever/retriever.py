@@ -15,15 +15,17 @@ from indexes.collection import Collection
 from indexes.verify import Report as VerifyReport
 from retriever import publishing
 from retriever.corpus import Document
+from retriever.drift import Drift, drift, unknown
 from retriever.encoder import BATCH_SIZE, Encoder, check_same
 from retriever.errors import Damaged, Misuse
 from retriever.export import Format, export
 from retriever.ingest import Ingestion, IngestReport, OnError
 from retriever.models import EMBEDDED, EncoderIdentity
 from retriever.pooling import AUTO, PoolingChoice, choose_pooling
+from retriever.novelty import Novelty
 from retriever.progress import Progress, silent
 from retriever.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
-from retriever.search import Hit, Searcher, Space, is_unicode
+from retriever.search import Answer, Hit, Searcher, Space, is_unicode
 from retriever.source import Documents, Source
 
 
@@ -149,7 +151,7 @@ class Retriever:
         return deleted
 
     def rebuild(self, *, transform: str | None = None, index_type: str | None = None) -> None:
-        """Fit the transform and build the index again from the stored raw vectors; nothing is embedded."""
+        """Fit the transform and build the index again from the stored raw vectors; no document is embedded."""
         with self.collection.writing():
             if not self.collection.store.count("passages"):
                 raise Misuse(f"{self.collection.folder} has no documents to rebuild an index from.")
@@ -171,11 +173,18 @@ class Retriever:
         encoder = self.encoder()
         ingestion = Ingestion(self.collection.store, encoder, on_error=on_error, progress=self.progress)
         self.report = ingestion.report
+        last_before = self.collection.store.last_vector()
         ingestion.run(documents, prune=prune)
         newer, unused = self.collection.backlog()
         if publishing.due(self.collection, plan) or (whole and newer):
             compact = unused > publishing.BACKLOG_SHARE * self.collection.store.count("vectors")
             self._publish(plan, compact=compact)
+        self.report.drift = self._drift(last_before)
+
+    def _drift(self, after: int = 0) -> Drift | None:
+        """How unlike what was added since the fit, and after this vector, is; None where that is not known."""
+        novelty = self.collection.with_generation(lambda generation: generation and Novelty.of(generation))
+        return drift(self.collection, novelty, after) if novelty else None
 
     # ---- searching ---------------------------------------------------------------------------------------
 
@@ -205,6 +214,19 @@ class Retriever:
         highlight: bool = False,
     ) -> list[list[Hit]]:
         """The same for many queries, encoded together."""
+        answers = self.answer_many(queries, k, min_score=min_score, space=space, highlight=highlight)
+        return [answer.hits for answer in answers]
+
+    def answer_many(
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        *,
+        min_score: float | None = None,
+        space: Space = "index",
+        highlight: bool = False,
+    ) -> list[Answer]:
+        """The hits of many queries, each with how unlike the query is to the collection's text."""
         return self._searcher.search(queries, k, min_score=min_score, space=space, highlight=highlight)
 
     def similar(self, id_: str, k: int = 10) -> list[Hit]:
@@ -240,6 +262,7 @@ class Retriever:
             "transform": generation.manifest["transform"] if generation else {"spec": store.setting("transform")},
             "choice": store.setting("choice"),
             "pooling_choice": store.setting("pooling_choice"),
+            "drift": found.to_json() if (found := self._drift()) else unknown(generation),
             "index": {
                 "type": store.setting("index_type"),
                 "factory": generation.manifest["factory"] if generation else None,

@@ -14,6 +14,7 @@ from indexes.space import Apply, Match
 from indexes.vectors import unit_rows
 from retriever.encoder import Encoder
 from retriever.errors import Misuse
+from retriever.novelty import Novelty
 from retriever.passages import sentences
 from retriever.publishing import load_transform
 from retriever.transforms import Transform
@@ -41,25 +42,48 @@ class Hit:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The hits of a query, and how unlike it is to the text that the transform was fitted on."""
+
+    hits: list[Hit]
+    novelty: float | None
+    """Bits per dimension, higher is stranger; None where the collection does not know what is ordinary."""
+    limit: float | None
+    """What ordinary short texts stay below; None where that is not known, or the query is too short to be judged."""
+
+    @property
+    def strange(self) -> bool:
+        """Whether the query is far outside: then the hits mean little."""
+        return self.novelty is not None and self.limit is not None and self.novelty > self.limit
+
+
 class Searcher:
     """Answers queries over one collection with its encoder and the transform of its generation."""
 
     def __init__(self, collection: Collection, encoder: Callable[[], Encoder]) -> None:
         self.collection = collection
         self._encoder = encoder
-        self._transform: tuple[int, Transform] | None = None
+        self._loaded: tuple[int, Transform, Novelty | None] | None = None
 
     def transform(self) -> Transform:
         """The transform of the published generation."""
         return self.collection.load(self._transform_of)[1]
 
+    def novelty(self) -> Novelty | None:
+        """What tells ordinary text from strange in the published generation, if it is known."""
+        return self.collection.load(self._parts_of)[1][1]
+
     def _apply_of(self, generation: Generation) -> Apply:
         return self._transform_of(generation).apply
 
     def _transform_of(self, generation: Generation) -> Transform:
-        if self._transform is None or self._transform[0] != generation.number:
-            self._transform = (generation.number, load_transform(generation))
-        return self._transform[1]
+        return self._parts_of(generation)[0]
+
+    def _parts_of(self, generation: Generation) -> tuple[Transform, Novelty | None]:
+        if self._loaded is None or self._loaded[0] != generation.number:
+            self._loaded = (generation.number, load_transform(generation), Novelty.of(generation))
+        return self._loaded[1:]
 
     def search(
         self,
@@ -69,17 +93,20 @@ class Searcher:
         min_score: float | None = None,
         space: Space = "index",
         highlight: bool = False,
-    ) -> list[list[Hit]]:
+    ) -> list[Answer]:
         """The k nearest documents of each query."""
         _check_request(queries, k, min_score, space)
         if not queries:
             return []
-        self.transform()  # a collection that cannot be searched says so before the encoder is loaded
+        novelty = self.novelty()  # a collection that cannot be searched says so before the encoder is loaded
         vectors = self._encoder().encode(queries)
         results = [_hits(matches, min_score) for matches in self._matches(vectors, k, space)]
         if highlight:
-            return [self._highlighted(hits, vector, space) for hits, vector in zip(results, vectors, strict=True)]
-        return results
+            results = [self._highlighted(hits, vector, space) for hits, vector in zip(results, vectors, strict=True)]
+        if novelty is None:
+            return [Answer(hits, None, None) for hits in results]
+        scored = zip(queries, results, novelty.scores(vectors).tolist(), strict=True)
+        return [Answer(hits, score, novelty.query_limit(query)) for query, hits, score in scored]
 
     def similar(self, id_: str, k: int) -> list[Hit]:
         """The documents nearest to a stored one, by their nearest pair of passages."""
