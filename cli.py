@@ -166,8 +166,8 @@ batch_size_option = click.option("--batch-size", type=int, default=32, show_defa
 transform_option = click.option(
     "--transform",
     metavar="SPEC",
-    help="auto (chosen by the text itself), none, center, standardize, whiten or bert-flow; options follow a colon, as in "
-    "whiten:dimension=256,gamma=0.5.  [default: the collection's, else auto]",
+    help="auto (chosen by the text itself), none, center, standardize, whiten, flow or bert-flow (as published); "
+    "options follow a colon, as in flow:strength=0.5 or whiten:dimension=256.  [default: the collection's, else auto]",
 )
 index_type_option = click.option(
     "--index-type",
@@ -246,7 +246,8 @@ def _show_built(retriever: "Retriever", index: Path, seconds: float) -> None:
         display.show_pooling_choice(info["pooling_choice"])
     if info["choice"] and retriever.report.texts_embedded:
         display.show_choice(info["choice"], most=4)
-    display.out.print(f"transform  {display.describe_transform(info['transform'])}", soft_wrap=True)
+    described = display.describe_transform(info["transform"], info["fitted_on"])
+    display.out.print(f"transform  {described}", soft_wrap=True)
     for note in display.notes(info):
         display.err.print(f"Warning: {note}", style="yellow", soft_wrap=True)
     display.out.print(

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from retriever.errors import FitFailed, FitWarning
 from retriever.lexical import Bm25
 from retriever.passages import sentences
-from retriever.transforms import Transform, fit, parse
+from retriever.transforms import Flow, Transform, fit, parse
 
 # Tried in this order; the first of equals is taken, so the gentler stand first.
 CANDIDATES = (
@@ -37,8 +37,13 @@ CANDIDATES = (
     "whiten:dimension=256",
     "whiten:dimension=128",
     "whiten",
-    "bert-flow",
+    "flow:strength=0.25",
+    "flow:strength=0.5",
+    "flow:strength=0.75",
+    "flow:strength=0.9",
+    "flow:strength=1",
 )
+STRENGTHS = tuple(spec for spec in CANDIDATES if spec.startswith("flow"))
 MARGIN = 0.1
 QUERIES = 400
 POOL = 4000
@@ -124,29 +129,38 @@ def choose(
     *,
     seed: int = 0,
     candidates: Sequence[str] = CANDIDATES,
+    otherwise: str = "none",
     progress: Callable[[int, int], None] | None = None,
 ) -> Choice:
     """Fit every candidate to the sample of raw vectors and compare them on the evidence.
 
-    `encode` gives the raw vectors of the sentences that are cut out as queries.
+    `encode` gives the raw vectors of the sentences that are cut out as queries. `otherwise` is taken where nothing can
+    be judged. Where "none" is not among the candidates, it is only what they are compared with.
     """
     began = time.perf_counter()
     questions = cut_questions(evidence.texts, evidence.documents, seed)
     if questions.too_few:
         seconds = time.perf_counter() - began
-        return Choice("none", questions.too_few, (), len(questions.texts), len(evidence.texts), MARGIN, seconds)
+        return Choice(otherwise, questions.too_few, (), len(questions.texts), len(evidence.texts), MARGIN, seconds)
     asked = encode(questions.texts)
 
-    usable = [spec for spec in candidates if _fits(spec, evidence.vectors.shape[1])]
+    usable = [spec for spec in dict.fromkeys(("none", *candidates)) if _fits(spec, evidence.vectors.shape[1])]
     agreement: dict[str, NDArray[np.float64]] = {}
+    flow: Flow | None = None
     for number, spec in enumerate(usable):
-        transform = fitted(spec, sample, seed)
+        # A flow is trained once; its strength is only a dial.
+        transform = flow.at_strength(spec) if flow and spec in STRENGTHS else fitted(spec, sample, seed)
+        if isinstance(transform, Flow):
+            flow = transform
         if transform is not None:
             agreement[spec] = questions.agreement(transform, asked, evidence.vectors)
         if progress:
             progress(number + 1, len(usable))
     found = tuple(_compared(spec, scores, agreement["none"]) for spec, scores in agreement.items())
-    chosen, reason = _decide(found)
+    if "none" in candidates:
+        chosen, reason = _decide(found)
+    else:
+        chosen, reason = _best(found[1:], otherwise)
     return Choice(chosen, reason, found, len(asked), len(evidence.texts), MARGIN, round(time.perf_counter() - began, 2))
 
 
@@ -195,6 +209,13 @@ def _compared(spec: str, scores: NDArray[np.float64], none: NDArray[np.float64])
     error = 1.96 * difference.std(ddof=1) / np.sqrt(len(difference))
     gain = float(difference.mean())
     return Candidate(spec, float(scores.mean()), gain, gain - float(error), gain + float(error))
+
+
+def _best(found: tuple[Candidate, ...], otherwise: str) -> tuple[str, str]:
+    if not found:
+        return otherwise, "no candidate could be fitted"
+    best = max(found, key=lambda candidate: candidate.agreement)
+    return best.spec, f"{best.spec} agrees best with the words of the text"
 
 
 def _decide(found: tuple[Candidate, ...]) -> tuple[str, str]:

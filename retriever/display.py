@@ -281,7 +281,7 @@ def show_info(info: dict[str, Any]) -> None:
         f"{one_line(encoder['name'])}, {encoder['dimension']} dimensions, {encoder['pooling']} pooling, "
         f"at most {encoder['max_length']} tokens, weights {encoder['weights'][:12]}",
     )
-    table.add_row("transform", one_line(describe_transform(transform)))
+    table.add_row("transform", one_line(describe_transform(transform, info["fitted_on"])))
     for note in notes(info):
         table.add_row("", Text(one_line(note), style="yellow"))
     table.add_row("drift", one_line(_describe_drift(info["drift"])))
@@ -348,11 +348,14 @@ def _evidence(choice: dict[str, Any], what: str) -> str:
     )
 
 
-def describe_transform(transform: dict[str, Any]) -> str:
-    """A transform in a line: family, what it was fitted on, and the flow's training if it is one."""
+def describe_transform(transform: dict[str, Any], counts: dict[str, int]) -> str:
+    """A transform in a line: what it is, what it was fitted on (`counts`), and the flow's training if it is one."""
     if "family" not in transform:
         return f"{transform['spec']} (not fitted yet)"
-    line = f"{transform['family']}, fitted on {plural(transform['fitted_on'], 'vector')}"
+    name = transform["spec"] if transform["spec"].startswith(transform["family"]) else transform["family"]
+    line = f"{name}, fitted on {plural(counts['passages'], 'passage')}"
+    if counts.get("short_texts"):
+        line += f" and {plural(counts['short_texts'], 'short text')} cut from them"
     if "held_out_bits_at_best" in transform:
         line += (
             f", {transform['parameters']:,} parameters, best at step {transform['best_step']} of "

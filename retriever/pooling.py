@@ -147,7 +147,8 @@ class _Judge:
     def _scores(self, rows: NDArray[np.float32], transforms: Sequence[str]) -> dict[str, NDArray[np.float64]]:
         asked = len(self.questions.texts)
         passages, queries = rows[:-asked], rows[-asked:]
-        fits = {spec: fitted(spec, passages, self.seed) for spec in transforms}
+        # Fitted on both, as a collection's transform is fitted on passages and on short texts cut from them.
+        fits = {spec: fitted(spec, rows, self.seed) for spec in transforms}
         return {spec: self.questions.agreement(fit, queries, passages) for spec, fit in fits.items() if fit is not None}
 
 

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from indexes.collection import Collection
 from indexes.generation import Generation
 from indexes.vectors import empty_index, factory_string
-from retriever.choosing import POOL, Evidence, choose
+from retriever.choosing import CANDIDATES, POOL, STRENGTHS, Evidence, choose
 from retriever.encoder import Encoder
 from retriever.errors import EncoderUnavailable, Mismatch, Misuse
 from retriever.novelty import JSON_FILE as NOVELTY_FILE
 from retriever.novelty import Novelty, measured
 from retriever.passages import encoded_text
 from retriever.progress import Progress, silent
+from retriever.short_texts import short_texts
 from retriever.transforms import Transform, fit, load, parse
 
 AUTO = "auto"
@@ -30,6 +31,9 @@ DEFAULT_INDEX_TYPE = "flat"
 SEED = 0
 # Enough to estimate a covariance of a thousand dimensions and to train the flow, and small in memory.
 FIT_SAMPLE = 20_000
+# Cut from the passages, for the fit to know what is short; as many as there are passages, up to this.
+SHORT_TEXTS = 1000
+FEWEST_FOR_SHORT = 50
 # A transform fitted on less than half of what is there now is fitted again.
 REFIT_GROWTH = 2
 # A search scans what is newer than the generation exactly; past this many it is worth a new one.
@@ -99,18 +103,22 @@ def publish(
     _return_free_memory()
     kept = None if refit else _kept_transform(collection, plan)
     if kept is not None:
-        transform, novelty = kept
+        transform, novelty, counts = kept
         choice = collection.store.setting("choice")
     else:
         numbers = _sample(collection)
-        sample = collection.store.vectors(numbers.tolist(), collection.dimension)
+        passages = collection.store.vectors(numbers.tolist(), collection.dimension)
+        evidence = _evidence(collection)
+        sample, short = _with_short_texts(passages, evidence, plan, encoder, progress)
         spec, choice = plan.transform, None
-        if spec == AUTO:
+        if spec == AUTO or (spec == "flow" and short):
             chosen = choose(
-                _evidence(collection),
+                evidence,
                 lambda texts: encoder().encode(texts),
                 sample,
                 seed=SEED,
+                candidates=CANDIDATES if spec == AUTO else STRENGTHS,
+                otherwise="none" if spec == AUTO else spec,
                 progress=lambda done, total: progress("choosing a transform", done, total),
             )
             spec, choice = chosen.chosen, chosen.to_json()
@@ -120,16 +128,18 @@ def publish(
             seed=SEED,
             progress=lambda done, total: progress("fitting the transform", done, total),
         )
+        counts = {"passages": len(passages), "short_texts": short}
+        del sample, evidence
         progress("measuring ordinary text", 0, 1)
-        novelty = _measured(collection, numbers, sample, encoder)
+        novelty = _measured(collection, numbers, passages, encoder)
         progress("measuring ordinary text", 1, 1)
-        del sample
+        del passages
         _return_free_memory()
 
     def write_files(folder: Path) -> list[str]:
         return [*transform.save(folder), *(novelty.save(folder) if novelty else [])]
 
-    _publish(collection, plan, transform, write_files, choice, compact, progress)
+    _publish(collection, plan, transform, write_files, choice, counts, compact, progress)
     return transform
 
 
@@ -148,7 +158,8 @@ def republish(
         transform = load(Path(folder))
         if NOVELTY_FILE in files:
             Novelty.load(Path(folder))  # refused if damaged
-    _publish(collection, plan, transform, write_files, collection.store.setting("choice"), False, progress)
+    choice = collection.store.setting("choice")
+    _publish(collection, plan, transform, write_files, choice, {"passages": transform.fitted_on}, False, progress)
     return transform
 
 
@@ -158,6 +169,7 @@ def _publish(
     transform: Transform,
     write_transform: Callable[[Path], list[str]],
     choice: dict[str, Any] | None,
+    counts: dict[str, int],
     compact: bool,
     progress: Progress,
 ) -> None:
@@ -171,6 +183,7 @@ def _publish(
             "encoder": collection.encoder,
             "asked": plan.transform,
             "transform": transform.describe(),
+            "fitted_on": counts,
             "index_type": plan.index_type,
         },
         {"transform": plan.transform, "index_type": plan.index_type, "choice": choice},
@@ -200,17 +213,25 @@ def _as_planned(generation: Generation, plan: Plan) -> bool:
     return bool(manifest["asked"] == plan.transform and manifest["index_type"] == plan.index_type)
 
 
-def _kept_transform(collection: Collection, plan: Plan) -> tuple[Transform, Novelty | None] | None:
+def _kept_transform(collection: Collection, plan: Plan) -> tuple[Transform, Novelty | None, dict[str, int]] | None:
     generation = collection.generation()
     if generation is None or generation.manifest["asked"] != plan.transform:
         return None
-    return None if _outgrown(collection, generation) else (load_transform(generation), Novelty.of(generation))
+    if _outgrown(collection, generation):
+        return None
+    return load_transform(generation), Novelty.of(generation), fitted_on(generation)
+
+
+def fitted_on(generation: Generation) -> dict[str, int]:
+    """How many passages and short texts the transform was fitted on; older manifests know of passages only."""
+    manifest = generation.manifest
+    return dict(manifest.get("fitted_on") or {"passages": manifest["transform"]["fitted_on"]})
 
 
 def _outgrown(collection: Collection, generation: Generation) -> bool:
     """Whether the transform was fitted on so few that fitting it again is worth it."""
-    fitted_on = int(generation.manifest["transform"]["fitted_on"])
-    return fitted_on < FIT_SAMPLE and collection.store.count_used_after(0) >= REFIT_GROWTH * fitted_on
+    passages = fitted_on(generation)["passages"]
+    return passages < FIT_SAMPLE and collection.store.count_used_after(0) >= REFIT_GROWTH * passages
 
 
 def _sample(collection: Collection) -> NDArray[np.int64]:
@@ -220,6 +241,31 @@ def _sample(collection: Collection) -> NDArray[np.int64]:
         rng = np.random.default_rng(SEED)
         numbers = np.sort(rng.choice(numbers, FIT_SAMPLE, replace=False))
     return numbers
+
+
+def _with_short_texts(
+    passages: NDArray[np.float32],
+    evidence: Evidence,
+    plan: Plan,
+    encoder: Callable[[], Encoder],
+    progress: Progress,
+) -> tuple[NDArray[np.float32], int]:
+    """The passages' vectors and, after them, those of short texts cut from them; and how many the latter are.
+
+    None where the transform learns nothing or the encoder is not to be had.
+    """
+    if plan.transform == "none" or len(passages) < FEWEST_FOR_SHORT:
+        return passages, 0
+    texts = short_texts(evidence.texts, min(SHORT_TEXTS, len(passages)), SEED + 1)
+    progress("embedding short texts", 0, len(texts))
+    try:
+        vectors = encoder().encode(texts)
+    except (EncoderUnavailable, Mismatch):
+        if plan.transform == AUTO:
+            raise
+        return passages, 0
+    progress("embedding short texts", len(texts), len(texts))
+    return np.concatenate([passages, vectors]), len(texts)
 
 
 def _measured(

@@ -21,8 +21,8 @@ from retriever.errors import Damaged, Misuse
 from retriever.export import Format, export
 from retriever.ingest import Ingestion, IngestReport, OnError
 from retriever.models import EMBEDDED, EncoderIdentity
-from retriever.pooling import AUTO, PoolingChoice, choose_pooling
 from retriever.novelty import Novelty
+from retriever.pooling import AUTO, PoolingChoice, choose_pooling
 from retriever.progress import Progress, silent
 from retriever.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
 from retriever.search import Answer, Hit, Searcher, Space, is_unicode
@@ -260,6 +260,7 @@ class Retriever:
             "dimension": collection.dimension,
             "encoder": collection.encoder,
             "transform": generation.manifest["transform"] if generation else {"spec": store.setting("transform")},
+            "fitted_on": publishing.fitted_on(generation) if generation else {},
             "choice": store.setting("choice"),
             "pooling_choice": store.setting("pooling_choice"),
             "drift": found.to_json() if (found := self._drift()) else unknown(generation),

@@ -8,7 +8,16 @@ Fitting a flow needs torch. Applying one does not.
 
 from retriever.transforms.base import Transform
 from retriever.transforms.fitting import fit
+from retriever.transforms.flow import Flow
 from retriever.transforms.spec import FAMILIES, Spec, parse
 from retriever.transforms.store import load
 
-__all__ = ["FAMILIES", "Spec", "Transform", "fit", "load", "parse"]
+__all__ = [
+    "FAMILIES",
+    "Flow",
+    "Spec",
+    "Transform",
+    "fit",
+    "load",
+    "parse",
+]

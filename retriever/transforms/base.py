@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from retriever.errors import Mismatch
 
-__all__ = ["JSON_FILE", "TENSOR_FILE", "Array", "Json", "State", "Transform"]
+__all__ = ["CHUNK", "JSON_FILE", "TENSOR_FILE", "Array", "Json", "State", "Transform", "checked_rows"]
 
 Array = NDArray[Any]
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -82,7 +82,7 @@ class Transform(ABC):
 
     @abstractmethod
     def _constant_log_det(self) -> float:
-        """log |det dz/du| in nats. Every family here has the same one for all vectors."""
+        """log |det dz/du| in nats, or the part of it that is the same for all vectors."""
 
     def apply(self, vectors: Array) -> NDArray[np.float32]:
         """Raw vectors (n, dimension_in) to isotropic ones (n, dimension_out)."""
@@ -98,7 +98,7 @@ class Transform(ABC):
 
     def log_det(self, vectors: Array) -> NDArray[np.float64]:
         """log |det dz/du| of every row, in nats; for a reduced dimension, within the kept subspace."""
-        rows = _rows(vectors, self.dimension_in)
+        rows = checked_rows(vectors, self.dimension_in)
         return np.full(len(rows), self._constant_log_det(), dtype=np.float64)
 
     def log_likelihood(self, vectors: Array) -> NDArray[np.float64]:
@@ -107,7 +107,7 @@ class Transform(ABC):
         For a reduced dimension this is the density of the projection onto the kept subspace: comparable
         between transforms that keep the same number of dimensions, and only between those.
         """
-        rows = _rows(vectors, self.dimension_in)
+        rows = checked_rows(vectors, self.dimension_in)
         out = np.empty(len(rows), dtype=np.float64)
         constant = self._constant_log_det() - 0.5 * self.dimension_out * math.log(2 * math.pi)
         for start in range(0, len(rows), CHUNK):
@@ -139,7 +139,7 @@ class Transform(ABC):
     def _by_chunks(
         self, step: Any, rows: Array, width_in: int, width_out: int, precision: type[np.floating[Any]]
     ) -> NDArray[np.float32]:
-        rows = _rows(rows, width_in)
+        rows = checked_rows(rows, width_in)
         if len(rows) <= CHUNK:
             return np.asarray(step(rows.astype(precision)), dtype=np.float32)
         out = np.empty((len(rows), width_out), dtype=np.float32)
@@ -148,7 +148,8 @@ class Transform(ABC):
         return out
 
 
-def _rows(vectors: Array, width: int) -> Array:
+def checked_rows(vectors: Array, width: int) -> Array:
+    """The vectors as rows of `width` numbers; refused if they are not."""
     rows = np.asarray(vectors)
     if rows.ndim != 2 or rows.shape[1] != width:
         raise Mismatch(f"the transform takes rows of {width} numbers, got an array of shape {rows.shape}")

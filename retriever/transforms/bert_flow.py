@@ -13,6 +13,7 @@ import numpy as np
 from retriever.errors import FitWarning
 from retriever.transforms.base import Array, Json, State, Transform
 from retriever.transforms.glow import LOG_SCALE_FACTOR, Glow, Numbers
+from retriever.transforms.moments import distinct
 from retriever.transforms.none import fit_none
 from retriever.transforms.spec import Option, Spec
 from retriever.transforms.whiten import fit_whiten
@@ -94,7 +95,7 @@ def fit_bert_flow(
     if n > steps * BATCH + HELD_OUT_MOST:
         rows = np.random.default_rng(seed).choice(n, steps * BATCH + HELD_OUT_MOST, replace=False)
         chosen = vectors[np.sort(rows)]
-    chosen = _distinct(chosen)
+    chosen = distinct(chosen)
     if len(chosen) < FEWEST_VECTORS:
         reason = f"a flow needs at least {FEWEST_VECTORS} distinct vectors, and there are {len(chosen)}"
         return _whitened(vectors, spec, seed, reason)
@@ -145,13 +146,6 @@ def _sizes(dimension: int, options: Mapping[str, Option]) -> tuple[Glow, tuple[s
         return wanted, ()
     note = f"{dimension} dimensions halve {halvings} times; the flow has as many levels, not {wanted.levels}"
     return Glow(dimension, **given | {"levels": halvings}), (note,)
-
-
-def _distinct(vectors: Array) -> Array:
-    """Every vector once: a copy on both sides of the split would hide that the flow learns by heart."""
-    # Hashes, not the rows themselves, which would double the memory of the sample.
-    first = {hash(row.tobytes()): number for number, row in reversed(list(enumerate(vectors)))}
-    return vectors if len(first) == len(vectors) else vectors[sorted(first.values())]
 
 
 def _whitened(vectors: Array, spec: str, seed: int, reason: str) -> Transform:

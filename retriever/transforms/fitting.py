@@ -9,6 +9,7 @@ from retriever.errors import FitFailed
 from retriever.transforms.base import CHUNK, Array, Transform
 from retriever.transforms.bert_flow import fit_bert_flow
 from retriever.transforms.center import fit_center
+from retriever.transforms.flow import fit_flow
 from retriever.transforms.moments import equal_rows
 from retriever.transforms.none import fit_none
 from retriever.transforms.spec import Spec, parse
@@ -28,7 +29,7 @@ def fit(
 ) -> Transform:
     """Fit the transform that `spec` names to raw vectors (n, d).
 
-    `seed` and `device` matter to the flow only, and `progress(done, total)` is called while it trains. Where
+    `seed` and `device` matter to the flows only, and `progress(done, total)` is called while one trains. Where
     a fit is not possible but search is, a simpler transform comes back and its `notes` say why.
     """
     asked = parse(spec)
@@ -45,6 +46,8 @@ def fit(
         return fit_standardize(rows, text, seed)
     if asked.family == "whiten":
         return fit_whiten(rows, asked, text, seed)
+    if asked.family == "flow":
+        return fit_flow(rows, asked, text, seed, device, progress)
     return fit_bert_flow(rows, asked, text, seed, device, progress)
 
 

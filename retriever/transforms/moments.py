@@ -6,7 +6,7 @@ import numpy as np
 
 from retriever.transforms.base import CHUNK, Array
 
-__all__ = ["NEGLIGIBLE", "Moments", "equal_rows", "moments"]
+__all__ = ["NEGLIGIBLE", "Moments", "distinct", "equal_rows", "moments", "principal_axes"]
 
 # Spread below this part of the vectors' own size is rounding of float32, not data.
 ROUNDING = 1e-6
@@ -49,6 +49,14 @@ def moments(vectors: Array) -> Moments:
     return Moments(mean, covariance, error / distance if error > 0 and distance > 0 else 0.0)
 
 
+def principal_axes(covariance: Array) -> tuple[Array, Array]:
+    """Eigenvalues, largest first and none below 0, and eigenvectors as columns, their largest entries positive."""
+    values, axes = np.linalg.eigh(covariance)
+    values, axes = np.maximum(values[::-1], 0.0), axes[:, ::-1]
+    signs = np.where(axes[np.abs(axes).argmax(axis=0), np.arange(len(values))] < 0, -1.0, 1.0)
+    return values, axes * signs
+
+
 def equal_rows(vectors: Array) -> bool:
     """Whether all vectors are the same, up to rounding."""
     first = vectors[0].astype(np.float64)
@@ -57,3 +65,10 @@ def equal_rows(vectors: Array) -> bool:
         if np.abs(vectors[start : start + CHUNK] - first).max() > ROUNDING * size:
             return False
     return True
+
+
+def distinct(vectors: Array) -> Array:
+    """Every vector once: a copy on both sides of the split would hide that a flow learns by heart."""
+    # Hashes, not the rows themselves, which would double the memory of the sample.
+    first = {hash(row.tobytes()): number for number, row in reversed(list(enumerate(vectors)))}
+    return vectors if len(first) == len(vectors) else vectors[sorted(first.values())]

@@ -73,6 +73,10 @@ OPTIONS: dict[str, dict[str, Rule]] = {
         "shrinkage": _either(_word("auto"), _real(0, 1)),
         "soft": _real(0, 1000),
     },
+    "flow": {
+        "strength": _real(0, 1),
+        "steps": _whole(0, 1_000_000),
+    },
     "bert-flow": {
         "steps": _whole(1, 1_000_000),
         "levels": _whole(1, 16),

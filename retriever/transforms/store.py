@@ -8,13 +8,22 @@ from retriever.errors import Damaged
 from retriever.transforms.base import JSON_FILE, TENSOR_FILE, State, Transform
 from retriever.transforms.bert_flow import BertFlow
 from retriever.transforms.center import Center
+from retriever.transforms.flow import Flow
 from retriever.transforms.none import Identity
 from retriever.transforms.standardize import Standardize
 from retriever.transforms.whiten import Whiten
 
 __all__ = ["load"]
 
-KINDS: dict[str, type[Transform]] = {kind.family: kind for kind in (Identity, Center, Standardize, Whiten, BertFlow)}
+KINDS: dict[str, type[Transform]] = {
+    kind.family: kind for kind in (Identity, Center, Standardize, Whiten, Flow, BertFlow)
+}
+
+
+class FormerBertFlow(BertFlow):
+    """BERT-flow as it was saved when it went by the name `flow`."""
+
+    family = "flow"
 
 
 def load(folder: Path) -> Transform:
@@ -33,7 +42,8 @@ def load(folder: Path) -> Transform:
             config=header["config"],
             tensors=tensors,
         )
-        transform = KINDS[header["family"]](state)
+        former = header["family"] == "flow" and "architecture" in state.config
+        transform = (FormerBertFlow if former else KINDS[header["family"]])(state)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Damaged(f"{folder / JSON_FILE} does not describe the transform beside it: {error}") from error
     if transform.fingerprint != header.get("fingerprint"):

@@ -19,7 +19,7 @@ import numpy as np
 from retriever.errors import Misuse
 from retriever.transforms.affine import Affine, affine
 from retriever.transforms.base import Array, Json, Transform
-from retriever.transforms.moments import NEGLIGIBLE, moments
+from retriever.transforms.moments import NEGLIGIBLE, moments, principal_axes
 from retriever.transforms.spec import Spec
 
 __all__ = ["Whiten", "fit_whiten"]
@@ -44,9 +44,7 @@ def fit_whiten(vectors: Array, asked: Spec, spec: str, seed: int, notes: tuple[s
 
     found = moments(vectors)
     coefficient = found.shrinkage if shrinkage == "auto" else float(shrinkage)
-    values, axes = np.linalg.eigh(found.covariance)
-    values, axes = np.maximum(values[::-1], 0.0), axes[:, ::-1]
-    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(d)] < 0, -1.0, 1.0)
+    values, axes = principal_axes(found.covariance)
     average = float(values.mean())
     shrunk = (1 - coefficient) * values + (coefficient + soft) * average
     empty = shrunk < NEGLIGIBLE**2 * average

@@ -149,7 +149,7 @@ def test_other_transform_code_is_measured_again(
 
 def test_seeds_only_where_something_is_random(run: Run, where: list[object], tmp_path: Path) -> None:
     write_set(tmp_path / "data", "stsb", pairs=160)
-    flow = "flow:steps=3"
+    flow = "bert-flow:steps=3"
     command = ["bench", "sts", "--data", tmp_path / "data", *where, "--out", tmp_path / "out", "--seeds", 3]
     output = run(*command, "--transform", "center", "--transform", flow).output
     rows = rows_in(tmp_path / "out")
@@ -228,9 +228,11 @@ def test_a_missing_set_changes_the_average_and_is_said(
 
 def test_a_fit_that_falls_back_or_fails_says_so(run: Run, data: Path, where: list[object]) -> None:
     command = ["bench", "sts", "--data", data, *where, "--dataset", "sts12", "--dataset", "sts13"]
-    output = run(*command, "--transform", "none", "--transform", "flow", "--transform", "whiten:dimension=99").stderr
+    output = run(
+        *command, "--transform", "none", "--transform", "bert-flow", "--transform", "whiten:dimension=99"
+    ).stderr
     (fallback,) = [line for line in output.splitlines() if "instead" in line]
-    assert "flow (target of sts12, sts13): " in fallback
+    assert "bert-flow (target of sts12, sts13): " in fallback
     assert "asked for 99 dimensions, but the vectors have 32; left out" in output
     alone = run(*command, "--transform", "whiten:dimension=99", code=1).output
     assert "nothing could be measured" in alone and "99 dimensions" in alone

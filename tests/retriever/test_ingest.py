@@ -124,13 +124,13 @@ def test_what_was_read_before_a_failure_is_kept(tmp_path: Path, tiny_bert: str) 
 def test_the_transform_is_fitted_again_when_the_collection_has_doubled(tmp_path: Path, tiny_bert: str) -> None:
     documents = [Document(str(i), f"text number {i}") for i in range(100)]
     with Retriever.build(documents[:40], tmp_path / "c", encoder=tiny_bert, transform="whiten") as retriever:
-        assert retriever.info()["transform"]["fitted_on"] == 40
+        assert retriever.info()["fitted_on"]["passages"] == 40
     with Retriever.build(documents[:60], tmp_path / "c") as retriever:
-        assert retriever.info()["transform"]["fitted_on"] == 40
+        assert retriever.info()["fitted_on"]["passages"] == 40
         retriever.add(documents[60:75])
-        assert retriever.info()["transform"]["fitted_on"] == 40
+        assert retriever.info()["fitted_on"]["passages"] == 40
     with Retriever.build(documents, tmp_path / "c") as retriever:
-        assert retriever.info()["transform"]["fitted_on"] == 100
+        assert retriever.info()["fitted_on"]["passages"] == 100
 
 
 def test_plain_texts_and_dicts(tmp_path: Path, tiny_bert: str) -> None:

@@ -221,7 +221,7 @@ def test_a_transform_that_is_fitted_again_knows_what_was_added(tmp_path: Path, t
     Retriever.build(pets(60), tmp_path / "c", encoder=tiny_bert, transform="center").close()
     with Retriever.open(tmp_path / "c") as retriever:
         report = retriever.add([Document(r["id"], r["text"]) for r in statutes(80)])
-        assert retriever.info()["transform"]["fitted_on"] == 140
+        assert retriever.info()["fitted_on"]["passages"] == 140
         assert report.drift is not None and report.drift.added == 0
 
 

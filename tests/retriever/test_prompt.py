@@ -130,5 +130,5 @@ def test_problems_that_are_left_are_shown(shown: io.StringIO) -> None:
 
 
 def test_a_transform_fitted_on_one_vector() -> None:
-    described = {"family": "center", "fitted_on": 1, "dimension_in": 2, "dimension_out": 2, "fingerprint": "f" * 20}
-    assert "fitted on 1 vector," in display.describe_transform(described)
+    described = {"family": "center", "spec": "center", "dimension_in": 2, "dimension_out": 2, "fingerprint": "f" * 20}
+    assert "center, fitted on 1 passage," in display.describe_transform(described, {"passages": 1, "short_texts": 0})

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from retriever.errors import Damaged, Mismatch
-from retriever.transforms import Transform, fit, load, parse
+from retriever.transforms import Flow, Transform, fit, load, parse
 from retriever.transforms.affine import Affine
 from retriever.transforms.bert_flow import BertFlow
 from retriever.transforms.bert_flow_training import forward
@@ -28,6 +28,10 @@ SPECS = (
     "whiten:gamma=0.5",
     "whiten:dimension=5",
     "whiten:dimension=5,gamma=0.25,soft=1",
+    "flow",
+    "flow:strength=1",
+    "flow:strength=0.3",
+    "flow:strength=0",
     "bert-flow",
     "bert-flow:levels=2,depth=2,width=8",
 )
@@ -46,7 +50,7 @@ def cone(n: int, d: int = DIMENSION, seed: int = 0) -> np.ndarray:
 @pytest.fixture(scope="module", params=SPECS)
 def transform(request: pytest.FixtureRequest) -> Transform:
     spec = request.param
-    if spec.startswith("bert-flow"):
+    if "flow" in spec:
         spec += ("," if ":" in spec else ":") + "steps=200"
     fitted = fit(spec, cone(1500), seed=3)
     assert fitted.spec == str(parse(spec)) and fitted.notes == ()
@@ -58,11 +62,35 @@ def in_torch(transform: Transform, x: torch.Tensor) -> tuple[torch.Tensor, torch
     tensors = {name: torch.from_numpy(t.astype(np.float64)) for name, t in transform.state.tensors.items()}
     if isinstance(transform, BertFlow):
         return forward(transform.glow, tensors, x)
+    if isinstance(transform, Flow):
+        return flow_in_torch(transform.describe(), tensors, x)
     assert isinstance(transform, Affine)
     jacobian = torch.autograd.functional.jacobian(lambda row: in_torch_z(tensors, row), x[:1].clone()).reshape(
         transform.dimension_out, transform.dimension_in
     )
     return in_torch_z(tensors, x), 0.5 * torch.linalg.slogdet(jacobian @ jacobian.T)[1]
+
+
+def flow_in_torch(told: dict, tensors: dict[str, torch.Tensor], x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Our flow written again: whiten, bend, couple, temper; the determinant step by step."""
+    white = (x - tensors["mean"]) @ tensors["matrix"]
+    length, d = white.norm(dim=1), x.shape[1]
+    z = white * (told["factor"] * length ** (told["power"] - 1))[:, None]
+    bend = d * math.log(told["factor"]) + d * (told["power"] - 1) * length.log() + math.log(told["power"])
+    top, rest = z[:, : told["top"]], z[:, told["top"] :]
+    for number in range(told["rounds"]):
+        for side in ("down", "up"):
+            a, b, c, e = (
+                tensors[f"round{number}.{side}.{layer}.{part}"]
+                for layer in ("first", "last")
+                for part in ("weight", "bias")
+            )
+            move = told["strength"] ** 4 * (torch.tanh((top if side == "down" else rest) @ a + b) @ c + e)
+            top, rest = (top, rest + move) if side == "down" else (top + move, rest)
+    spectrum = tensors["spectrum"]
+    temper = (spectrum / (told["strength"] * spectrum + 1 - told["strength"])).sqrt()
+    z = torch.cat([top, rest], dim=1) * temper
+    return z, torch.linalg.slogdet(tensors["matrix"])[1] + bend + temper.log().sum()
 
 
 def in_torch_z(tensors: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
@@ -116,7 +144,7 @@ def test_numpy_agrees_with_torch(transform: Transform) -> None:
     x = cone(50, seed=1)
     z, log_det = in_torch(transform, torch.from_numpy(x.astype(np.float64)))
     np.testing.assert_allclose(transform.apply(x), z.numpy(), atol=1e-4, rtol=1e-4)
-    np.testing.assert_allclose(transform.log_det(x), float(log_det), rtol=1e-9, atol=1e-6)
+    np.testing.assert_allclose(transform.log_det(x), np.broadcast_to(log_det.numpy(), 50), rtol=1e-9, atol=1e-6)
 
 
 def test_log_determinant_is_that_of_autograd(transform: Transform) -> None:
@@ -132,8 +160,9 @@ def test_gradient_of_the_likelihood(transform: Transform) -> None:
     """Finite differences of numpy's likelihood against autograd's gradient."""
     row = cone(1, seed=4).astype(np.float64)
     x = torch.from_numpy(row).requires_grad_()
-    z, log_det = in_torch(transform, x)
-    value = log_det - 0.5 * (z**2).sum() - 0.5 * transform.dimension_out * math.log(2 * math.pi)
+    full = transform.at_strength("flow:strength=1") if isinstance(transform, Flow) else transform
+    z, log_det = in_torch(full, x)
+    value = log_det.sum() - 0.5 * (z**2).sum() - 0.5 * transform.dimension_out * math.log(2 * math.pi)
     value.backward()
     assert x.grad is not None
     np.testing.assert_allclose(transform.log_likelihood(row), float(value.detach()), rtol=1e-9)

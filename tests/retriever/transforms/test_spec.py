@@ -9,7 +9,7 @@ from retriever.transforms import FAMILIES, Spec, parse
 
 
 def test_families_and_options() -> None:
-    assert FAMILIES == ("none", "center", "standardize", "whiten", "bert-flow")
+    assert FAMILIES == ("none", "center", "standardize", "whiten", "flow", "bert-flow")
     assert parse("whiten:dimension=256,gamma=0.5") == Spec("whiten", {"dimension": 256, "gamma": 0.5})
     assert parse(" whiten: shrinkage = auto ") == Spec("whiten", {"shrinkage": "auto"})
     assert parse("bert-flow:steps=50,levels=2") == Spec("bert-flow", {"steps": 50, "levels": 2})
@@ -25,8 +25,8 @@ def test_canonical_text() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "none, center, standardize, whiten, bert-flow"),
-        ("glow", "none, center, standardize, whiten, bert-flow"),
+        ("", "none, center, standardize, whiten, flow, bert-flow"),
+        ("glow", "none, center, standardize, whiten, flow, bert-flow"),
         ("none:gamma=1", "it takes none"),
         ("whiten:", "method, dimension, gamma, shrinkage, soft"),
         ("whiten:gama=1", "method, dimension, gamma, shrinkage, soft"),

@@ -1,0 +1,66 @@
+"""The learned part of `flow`: additive couplings between the strongest directions and all others, in numpy.
+
+The whitened vector is split into its `top` first directions and the rest. A round moves the rest by what the top
+foretells of it, then the top by what the rest foretells:
+
+    rest <- rest + tanh(top A + a) B + b
+    top  <- top  + tanh(rest C + c) D + e
+
+B, D and their biases start at zero, so the map starts as the identity. tanh bounds each move whatever comes in: a query
+unlike anything seen is moved no further than the texts that were. Couplings keep volume: log |det| = 0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from retriever.transforms.base import Array
+
+__all__ = ["Couplings"]
+
+
+@dataclass(frozen=True)
+class Couplings:
+    """The sizes: `dimension` numbers, of which `top` are on one side, `width` hidden units, `rounds` rounds."""
+
+    dimension: int
+    top: int
+    width: int
+    rounds: int = 1
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The name and shape of every parameter, in the order in which they are used."""
+        out: dict[str, tuple[int, ...]] = {}
+        rest = self.dimension - self.top
+        for number in range(self.rounds):
+            for side, given, moved in (("down", self.top, rest), ("up", rest, self.top)):
+                name = f"round{number}.{side}"
+                out |= {
+                    f"{name}.first.weight": (given, self.width),
+                    f"{name}.first.bias": (self.width,),
+                    f"{name}.last.weight": (self.width, moved),
+                    f"{name}.last.bias": (moved,),
+                }
+        return out
+
+    def forward(self, parameters: Mapping[str, Array], z: Array, share: float = 1.0) -> Array:
+        """The rows moved, each move multiplied by `share`."""
+        top, rest = z[:, : self.top], z[:, self.top :]
+        for number in range(self.rounds):
+            rest = rest + share * _move(parameters, f"round{number}.down", top)
+            top = top + share * _move(parameters, f"round{number}.up", rest)
+        return np.concatenate([top, rest], axis=1)
+
+    def backward(self, parameters: Mapping[str, Array], z: Array, share: float = 1.0) -> Array:
+        """Undo `forward`."""
+        top, rest = z[:, : self.top], z[:, self.top :]
+        for number in reversed(range(self.rounds)):
+            top = top - share * _move(parameters, f"round{number}.up", rest)
+            rest = rest - share * _move(parameters, f"round{number}.down", top)
+        return np.concatenate([top, rest], axis=1)
+
+
+def _move(parameters: Mapping[str, Array], name: str, given: Array) -> Array:
+    hidden = np.tanh(given @ parameters[f"{name}.first.weight"] + parameters[f"{name}.first.bias"])
+    return np.asarray(hidden @ parameters[f"{name}.last.weight"] + parameters[f"{name}.last.bias"])

@@ -1,0 +1,268 @@
+"""`flow`: our own flow from sentence vectors to a Gaussian, made for search, with a dial.
+
+    raw ──whiten──▶ radial ──▶ couplings ──▶ temper ──▶ z
+
+- whitening by principal axes with a shrunk covariance (`moments`), so that fewer vectors than dimensions will do;
+- radial Gaussianisation of the lengths (`radial`), which also bounds what lies far outside;
+- learned couplings (`couplings`), which start as the identity and are kept only as far as they better the likelihood
+  of vectors that nothing was fitted on;
+- tempering: direction i, whose variance was l_i times the average, is multiplied by sqrt(l_i / (s l_i + 1 - s)), and
+  the couplings' moves by s^4. `strength=s` is 1 for the full Gaussian and 0 for the centred vectors as they were.
+
+The likelihood is that of the full flow, whatever the strength. A likelier map is not a better one to search with: the
+couplings gain up to 0.06 bits per dimension and lose similarity on most benchmarks at full strength, and directions of
+little variance hold mostly noise. So the dial: the couplings fade first, then the noise is kept small. STRENGTH is the
+default; `auto` chooses it by the text.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.errors import FitWarning
+from retriever.transforms.base import CHUNK, Array, Json, State, Transform, checked_rows
+from retriever.transforms.couplings import Couplings
+from retriever.transforms.moments import NEGLIGIBLE, distinct, moments, principal_axes
+from retriever.transforms.none import fit_none
+from retriever.transforms.radial import Radial, fit_radial
+from retriever.transforms.spec import Spec, parse
+
+__all__ = ["FEWEST_VECTORS", "Flow", "fit_flow"]
+
+STRENGTH = 0.75
+TOP, WIDTH = 64, 128
+MOST_STEPS = 600
+# Fewer tell nothing of the space that queries fall into: whitened by them, every query is far from everything.
+FEWEST_VECTORS = 50
+# With fewer distinct vectors nothing can be held out, and the flow is whitening and radial map alone.
+FEWEST_TO_LEARN = 200
+HELD_OUT_PART = 0.1
+HELD_OUT_MOST = 2000
+# More rows change neither a covariance of a thousand dimensions nor so small a net.
+FITTED_MOST = 200_000
+TRAINED_MOST = 50_000
+
+
+class Flow(Transform):
+    """z = temper(couple(bend(whiten(u))))."""
+
+    family = "flow"
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        d = state.dimension_in
+        numbers = {name: state.config[name] for name in ("strength", "power", "factor", "log_det_of_whitening")}
+        if not all(isinstance(value, float) for value in numbers.values()) or state.dimension_out != d:
+            raise ValueError(f"{numbers} are not the numbers of a flow")
+        self.strength: float = numbers["strength"]  # type: ignore[assignment]
+        self._radial = Radial(d, numbers["power"], numbers["factor"])  # type: ignore[arg-type]
+        sizes = {name: state.config[name] for name in ("top", "width", "rounds")}
+        self._couplings = Couplings(d, **sizes)  # type: ignore[arg-type]
+        expected = {"mean": (d,), "matrix": (d, d), "spectrum": (d,)} | self._couplings.shapes()
+        if {name: tensor.shape for name, tensor in state.tensors.items()} != expected:
+            raise ValueError("the tensors are not those of a flow of these sizes")
+        spectrum = state.tensors["spectrum"].astype(np.float64)
+        self._temper = np.sqrt(spectrum / (self.strength * spectrum + 1 - self.strength))
+        self._share = self.strength**4
+        self._single = dict(state.tensors)
+
+    @cached_property
+    def _double(self) -> dict[str, Array]:
+        return {name: tensor.astype(np.float64) for name, tensor in self.state.tensors.items()}
+
+    def _numbers(self, rows: Array) -> dict[str, Array]:
+        return self._single if rows.dtype == np.float32 else self._double
+
+    def _white(self, rows: Array) -> Array:
+        numbers = self._numbers(rows)
+        return np.asarray((rows - numbers["mean"]) @ numbers["matrix"])
+
+    def _forward(self, vectors: Array) -> Array:
+        z = self._radial.forward(self._white(vectors))
+        z = self._couplings.forward(self._numbers(vectors), z, self._share)
+        return np.asarray(z * self._temper.astype(vectors.dtype))
+
+    def _backward(self, z: Array) -> Array:
+        z = self._couplings.backward(self._double, z / self._temper, self._share)
+        return np.asarray(self._radial.backward(z) @ self._inverse_matrix + self._double["mean"])
+
+    @cached_property
+    def _inverse_matrix(self) -> Array:
+        return np.asarray(np.linalg.inv(self._double["matrix"]))
+
+    def _constant_log_det(self) -> float:
+        value = self.state.config["log_det_of_whitening"]
+        assert isinstance(value, float)
+        return value
+
+    def log_det(self, vectors: Array) -> NDArray[np.float64]:
+        """log |det dz/du| of every row, in nats."""
+        constant = self._constant_log_det() + float(np.log(self._temper).sum())
+        return constant + self._by_rows(vectors, lambda white: self._radial.log_det(white))
+
+    def log_likelihood(self, vectors: Array) -> NDArray[np.float64]:
+        """The density of the full flow, in nats: log N(z; 0, I) + log |det dz/du| at strength 1."""
+        constant = self._constant_log_det() - 0.5 * self.dimension_out * math.log(2 * math.pi)
+
+        def score(white: Array) -> Array:
+            z = self._couplings.forward(self._double, self._radial.forward(white))
+            return np.asarray(self._radial.log_det(white) - 0.5 * np.einsum("ij,ij->i", z, z))
+
+        return constant + self._by_rows(vectors, score)
+
+    def _by_rows(self, vectors: Array, score: Callable[[Array], Array]) -> NDArray[np.float64]:
+        rows = checked_rows(vectors, self.dimension_in)
+        out = np.empty(len(rows), dtype=np.float64)
+        for start in range(0, len(rows), CHUNK):
+            out[start : start + CHUNK] = score(self._white(rows[start : start + CHUNK].astype(np.float64)))
+        return out
+
+    def describe(self) -> dict[str, Json]:
+        """As every transform, with the number of parameters."""
+        return super().describe() | {"parameters": sum(t.size for t in self.state.tensors.values())}
+
+    def at_strength(self, spec: str) -> "Flow":
+        """The same flow as `spec` asks for it; only the strength may be another."""
+        strength = _strength(parse(spec))
+        config = dict(self.state.config) | {"strength": strength}
+        return Flow(replace(self.state, spec=str(parse(spec)), config=config))
+
+
+@dataclass(frozen=True)
+class _Whitening:
+    mean: Array
+    matrix: Array
+    spectrum: Array
+    log_det: float
+    empty: int
+
+    def apply(self, rows: Array) -> Array:
+        return np.asarray((rows - self.mean) @ self.matrix, dtype=np.float32)
+
+
+def fit_flow(
+    vectors: Array,
+    asked: Spec,
+    spec: str,
+    seed: int,
+    device: str,
+    progress: Callable[[int, int], None] | None,
+) -> Transform:
+    """Fit a flow; where there are too few vectors for any, the vectors are left as they are."""
+    n, d = vectors.shape
+    rng = np.random.default_rng(seed)
+    rows = vectors if n <= FITTED_MOST else vectors[np.sort(rng.choice(n, FITTED_MOST, replace=False))]
+    rows = distinct(rows)
+    if len(rows) < FEWEST_VECTORS:
+        note = (
+            f"a flow needs at least {FEWEST_VECTORS} distinct vectors, and there are {len(rows)}; "
+            "the vectors are left as they are instead"
+        )
+        warnings.warn(note, FitWarning, stacklevel=3)
+        return fit_none(vectors, spec, seed, notes=(note,))
+    rows = rows[rng.permutation(len(rows))]
+    couplings = Couplings(d, min(TOP, d // 2), WIDTH, rounds=0)
+    config: dict[str, Json] = {"steps": 0, "best_step": 0, "curve": []}
+    notes: tuple[str, ...] = ()
+    tensors: Mapping[str, Array] = {}
+    if len(rows) < FEWEST_TO_LEARN or d < 2:
+        whitening = _whiten(rows)
+        radial = fit_radial(whitening.apply(rows))
+        notes = (f"only {len(rows)} distinct vectors: the flow is whitening and a radial map, nothing was learned",)
+    else:
+        held = min(HELD_OUT_MOST, round(HELD_OUT_PART * len(rows)))
+        whitening = _whiten(rows[held:])
+        # The radial map is fitted to vectors that the whitening has not seen, as all that come later will be; a
+        # covariance of few vectors makes its own too short. What is told of the fit is measured on the other half.
+        tuning, unseen = np.array_split(whitening.apply(rows[:held]), 2)
+        start = _bits(unseen, Radial(d), whitening.log_det)
+        radial = fit_radial(tuning)
+        if _bits(unseen, radial, whitening.log_det) > start:
+            radial = Radial(d)
+        bent = _bits(unseen, radial, whitening.log_det)
+        steps = int(asked.options.get("steps", MOST_STEPS))
+        best = bent
+        if steps:
+            from retriever.transforms.flow_training import train
+
+            trained = replace(couplings, rounds=1)
+            training = train(
+                trained,
+                radial.forward(whitening.apply(rows[held : held + TRAINED_MOST])),
+                radial.forward(unseen),
+                steps=steps,
+                rng=rng,
+                device=device,
+                progress=progress,
+            )
+            offset = bent - training.curve[0][1]
+            config |= {
+                "steps": training.steps,
+                "best_step": training.best_step,
+                "curve": [[step, offset + bits] for step, bits in training.curve],
+            }
+            if training.best_step:
+                couplings, tensors = trained, training.parameters
+                best = min(offset + bits for _, bits in training.curve)
+        config |= {
+            "trained_on": len(rows) - held,
+            "held_out": len(unseen),
+            "held_out_bits_at_start": start,
+            "held_out_bits_after_radial": bent,
+            "held_out_bits_at_best": best,
+        }
+    if whitening.empty:
+        notes += (f"{whitening.empty} of {d} directions hold no variance and were not scaled up",)
+    config |= {
+        "strength": _strength(asked),
+        "power": radial.power,
+        "factor": radial.factor,
+        "log_det_of_whitening": whitening.log_det,
+        "top": couplings.top,
+        "width": couplings.width,
+        "rounds": couplings.rounds,
+    }
+    whitened = {"mean": whitening.mean, "matrix": whitening.matrix, "spectrum": whitening.spectrum}
+    return Flow(
+        State(
+            spec=spec,
+            dimension_in=d,
+            dimension_out=d,
+            fitted_on=n,
+            seed=seed,
+            notes=notes,
+            config=config,
+            tensors=whitened | dict(tensors),
+        )
+    )
+
+
+def _strength(asked: Spec) -> float:
+    return float(asked.options.get("strength", STRENGTH))
+
+
+def _whiten(rows: Array) -> _Whitening:
+    found = moments(rows)
+    values, axes = principal_axes(found.covariance)
+    average = float(values.mean())
+    shrunk = (1 - found.shrinkage) * values / average + found.shrinkage
+    empty = shrunk < NEGLIGIBLE**2
+    # An empty direction gets the mean variance: a query that differs there counts as much as anywhere else.
+    spectrum = np.where(empty, 1.0, shrunk)
+    matrix = (axes * (spectrum * average) ** -0.5).astype(np.float32)
+    log_det = float(np.linalg.slogdet(matrix.astype(np.float64))[1])
+    return _Whitening(found.mean.astype(np.float32), matrix, spectrum.astype(np.float32), log_det, int(empty.sum()))
+
+
+def _bits(z: Array, radial: Radial, log_det: float) -> float:
+    """Negative log-likelihood of whitened rows through a radial map, in bits per dimension."""
+    d = z.shape[1]
+    wide = z.astype(np.float64)
+    bent = radial.forward(wide)
+    nats = float((radial.log_det(wide) - 0.5 * (bent**2).sum(axis=1)).mean()) + log_det
+    return float((0.5 * d * math.log(2 * math.pi) - nats) / (d * math.log(2)))
