@@ -1,18 +1,17 @@
 """How unlike a text is to what the transform was fitted on: the alarm that `search`, `add` and `info` raise.
 
 The score of a raw vector is its negative log-likelihood in bits per dimension, so higher is stranger. It means
-something only beside the scores of ordinary text, so these are measured when the transform is fitted: of passages,
-and of short texts cut out of passages, because a query is short and no stranger for it. Both are scored by a density
-that has not seen them (fitted on nine tenths of the documents, for the passages of the last), as the text to come will
-be: a density that knows a text by heart would call every new one strange.
+something only beside the scores of ordinary text, so these are measured when the transform is fitted, by a density that
+has not seen the texts it scores: one that knows a text by heart would call every new one strange.
 
-The density is a Gaussian with shrunk covariance, fitted on the vectors that the transform is fitted on, whatever the
-transform: `none` and `center` have no density, a reduced dimension is blind outside its subspace, and a tempered
-whitening is not the likeliest. A flow has one of its own. BERT-flow's was compared once, with MiniLM, in sample and
-with the 99 % quantile of any sentences as the limit: better on some collections, worse on others. On Cranfield and
-SciFact it caught more foreign queries (95 % against 72 % of SciFact's on Cranfield), on beginnings of Wikipedia's
-articles none of the gibberish (24 %) and 3 % of the Chinese (83 %), and on its sentences it called 12 % of WikiQA's
-questions strange (3 %). One density for all families is the simpler and the steadier.
+A query is short and no stranger for it. To a BERT never tuned for similarity length is most of what there is to see:
+the mean of few token vectors lies far out, and by the scores of whole sentences 98 of 100 of WikiQA's questions would
+be called strange. So the density is fitted on short texts as well, and a query is judged by ordinary texts of as many
+words as it has (`Band`).
+
+The density is a Gaussian with shrunk covariance, whatever the transform: `none` and `center` have no density, a reduced
+dimension is blind outside its subspace, and a tempered whitening is not the likeliest. A flow has one of its own, but
+one for all families is the simpler, and BERT-flow's was no better where it was compared.
 """
 
 import hashlib
@@ -21,6 +20,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 
 from indexes.generation import Generation
 from retriever.errors import Damaged
-from retriever.passages import sentences
 from retriever.transforms import fit
 
 JSON_FILE = "novelty.json"
@@ -40,11 +39,12 @@ FOLDS = 10
 # Scores are measured on folds of a tenth until there are so many of them.
 ENOUGH = 400
 LEVELS = (1, 5, 25, 50, 75, 95, 99)
-SHORTEST, LONGEST, WINDOW = 8, 40, 12  # words of a short text
 # The limit is so many times as far from the median as the 95 % quantile, which some hundred texts give firmly; the 99 %
-# quantile, which they do not, was at 1.4 to 2.0. So 0 of 225 queries were called strange on Cranfield, and 4 of
-# WikiQA's 400 on beginnings of Wikipedia articles; both were looked at when it was chosen.
+# quantile, which they do not, was at 1.4 to 2.0. Chosen with Cranfield's and WikiQA's queries in sight.
 TAIL = 1.85
+# Texts are banded by their words: from one of these numbers up to the next.
+BANDS = (2, 4, 6, 9, 13, 20, 40, 80)
+FEWEST_IN_BAND = 20
 # A word by itself is far from all running text: half of the words of a collection would be called unlike it.
 FEWEST_WORDS = 3
 _WORD = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff]|\w+")
@@ -68,6 +68,24 @@ class Reference:
             float(scores.mean()),
             {str(level): float(value) for level, value in zip(LEVELS, found, strict=True)},
         )
+
+
+@dataclass(frozen=True)
+class Band:
+    """The scores of ordinary texts of about so many words, and what is beyond all but a few of them."""
+
+    words: float
+    n: int
+    median: float
+    limit: float
+
+
+@dataclass(frozen=True)
+class ShortTexts:
+    """Texts cut from passages, and their raw vectors."""
+
+    texts: Sequence[str]
+    vectors: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -104,8 +122,8 @@ class Novelty:
 
     density: Gaussian
     passages: Reference
-    short: Reference | None
-    """None where the encoder was not to be had when the transform was fitted."""
+    bands: tuple[Band, ...]
+    """What ordinary texts score by their length; none where the encoder was not to be had at the fit."""
     last_vector: int
     """The newest vector at the time of the fit: what is newer was added since."""
 
@@ -120,10 +138,12 @@ class Novelty:
 
     def query_limit(self, query: str) -> float | None:
         """What a query must be beyond to be called strange; None where it cannot be judged."""
-        if self.short is None or words(query) < FEWEST_WORDS:
+        count = words(query)
+        if not self.bands or count < max(FEWEST_WORDS, 0.75 * self.bands[0].words):
             return None
-        median = self.short.quantiles["50"]
-        return median + TAIL * (self.short.quantiles["95"] - median)
+        # The scatter of a mean goes with 1 / n; the longest band's limit holds for all that is longer.
+        places = [-1 / band.words for band in self.bands]
+        return float(np.interp(-1 / count, places, [band.limit for band in self.bands]))
 
     # ---- on disk -----------------------------------------------------------------------------------------
 
@@ -137,7 +157,7 @@ class Novelty:
             "log_det": self.density.log_det,
             "last_vector": self.last_vector,
             "passages": asdict(self.passages),
-            "short": self.short and asdict(self.short),
+            "bands": [asdict(band) for band in self.bands],
         }
         facts["fingerprint"] = _fingerprint(facts, tensors)
         text = json.dumps(facts, indent=1, sort_keys=True, allow_nan=False)
@@ -159,7 +179,7 @@ class Novelty:
             return cls(
                 Gaussian(tensors["mean"], tensors["matrix"], facts["log_det"]),
                 Reference(**facts["passages"]),
-                Reference(**facts["short"]) if facts["short"] else None,
+                tuple(Band(**band) for band in facts["bands"]),
                 facts["last_vector"],
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
@@ -182,37 +202,51 @@ def measured(
     vectors: NDArray[np.float32],
     documents: NDArray[np.int64],
     texts_of: Callable[[NDArray[np.int64]], Sequence[str]],
-    encode: Callable[[Sequence[str]], NDArray[np.float32] | None],
+    short: ShortTexts | None,
     *,
     last_vector: int,
     seed: int = 0,
 ) -> Novelty | None:
     """The density of these vectors and what ordinary text scores under it; None where there are too few.
 
-    `documents` says which rows belong together; `texts_of` gives the texts of some rows, `encode` the vectors of the
-    short texts that are cut from them, or None where it cannot.
+    `documents` says which rows belong together; `texts_of` gives the texts of some rows.
     """
-    density = Gaussian.fit(vectors) if len(vectors) >= FEWEST else None
+    if len(vectors) < FEWEST:
+        return None
+    known = vectors if short is None else np.concatenate([vectors, short.vectors])
+    density = Gaussian.fit(known)
     if density is None:
         return None
     rng = np.random.default_rng(seed)
-    held_out = list(_folds(vectors, documents, rng))
+    # Of the short texts every other one is scored, by a density that was fitted on the rest.
+    beside = vectors[:0] if short is None else short.vectors[::2]
+    held_out = list(_folds(vectors, documents, beside, rng))
     if not held_out:
         return None
     passages = np.concatenate([own.scores(vectors[rows]) for rows, own in held_out])
-    pieces = [[short_text(text, rng) for text in texts_of(rows)] for rows, _ in held_out]
-    asked = encode([piece for own in pieces for piece in own])
-    if asked is None or not len(asked):
-        return Novelty(density, Reference.of(passages), None, last_vector)
-    parts = np.split(asked, np.cumsum([len(own) for own in pieces])[:-1])
-    short = np.concatenate([own.scores(part) for (_, own), part in zip(held_out, parts, strict=True)])
-    return Novelty(density, Reference.of(passages), Reference.of(short), last_vector)
+    if short is None:
+        return Novelty(density, Reference.of(passages), (), last_vector)
+    scores = np.concatenate([passages, held_out[0][1].scores(short.vectors[1::2])])
+    texts = [*(text for rows, _ in held_out for text in texts_of(rows)), *short.texts[1::2]]
+    return Novelty(density, Reference.of(passages), _bands(np.array([words(t) for t in texts]), scores), last_vector)
+
+
+def _bands(counts: NDArray[np.int64], scores: Scores) -> tuple[Band, ...]:
+    found = []
+    for first, after in pairwise(BANDS):
+        some = (counts >= first) & (counts < after)
+        if some.sum() >= FEWEST_IN_BAND:
+            median, high = np.percentile(scores[some], (50, 95))
+            typical = 1 / float((1 / counts[some]).mean())
+            found.append(Band(typical, int(some.sum()), float(median), float(median + TAIL * (high - median))))
+    return tuple(found)
 
 
 def _folds(
-    vectors: NDArray[np.float32], documents: NDArray[np.int64], rng: np.random.Generator
+    vectors: NDArray[np.float32], documents: NDArray[np.int64], beside: NDArray[np.float32], rng: np.random.Generator
 ) -> Iterator[tuple[NDArray[np.int64], Gaussian]]:
-    """Rows from tenths of the documents, ENOUGH of them in all, each with a density fitted on the other nine.
+    """Rows from tenths of the documents, ENOUGH of them in all, each with a density fitted on the other nine and on
+    the short texts `beside` them.
 
     Whole documents, because a passage is less new to a density that knows the passages beside it.
     """
@@ -222,26 +256,10 @@ def _folds(
     done = 0
     for some_groups in np.array_split(rng.permutation(groups), FOLDS):
         fold = rng.permutation(np.flatnonzero(np.isin(documents, some_groups)))
-        if done < ENOUGH and (density := Gaussian.fit(np.delete(vectors, fold, axis=0))):
+        if done < ENOUGH and (density := Gaussian.fit(np.concatenate([np.delete(vectors, fold, axis=0), beside]))):
             some = np.sort(fold[: ENOUGH - done])
             done += len(some)
             yield some, density
-
-
-def short_text(text: str, rng: np.random.Generator) -> str:
-    """The longest sentence that a query could be; where there is none of such a length, some words in a row.
-
-    Any sentence would do worse: "The results are compared." is in every collection and says less of it than a query
-    does. With such as ordinary text, on Cranfield half of the foreign queries pass that are caught with the longest.
-    """
-    whole = [text[a:b] for a, b in sentences(text) if SHORTEST <= words(text[a:b]) <= LONGEST]
-    if whole:
-        return max(whole, key=words)
-    parts = text.split()
-    joint = " " if len(parts) > 1 else ""  # nothing: a script without spaces
-    parts = parts if joint else list(text.strip())
-    start = int(rng.integers(max(1, len(parts) - WINDOW + 1)))
-    return joint.join(parts[start : start + WINDOW])
 
 
 def words(text: str) -> int:

@@ -2,7 +2,7 @@
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,7 +19,7 @@ from retriever.choosing import CANDIDATES, POOL, STRENGTHS, Evidence, choose
 from retriever.encoder import Encoder
 from retriever.errors import EncoderUnavailable, Mismatch, Misuse
 from retriever.novelty import JSON_FILE as NOVELTY_FILE
-from retriever.novelty import Novelty, measured
+from retriever.novelty import Novelty, ShortTexts, measured
 from retriever.passages import encoded_text
 from retriever.progress import Progress, silent
 from retriever.short_texts import short_texts
@@ -109,9 +109,10 @@ def publish(
         numbers = _sample(collection)
         passages = collection.store.vectors(numbers.tolist(), collection.dimension)
         evidence = _evidence(collection)
-        sample, short = _with_short_texts(passages, evidence, plan, encoder, progress)
+        short = _short_texts(evidence, plan, encoder, progress)
+        sample = passages if short is None else np.concatenate([passages, short.vectors])
         spec, choice = plan.transform, None
-        if spec == AUTO or (spec == "flow" and short):
+        if spec == AUTO or (spec == "flow" and short is not None):
             chosen = choose(
                 evidence,
                 lambda texts: encoder().encode(texts),
@@ -128,10 +129,10 @@ def publish(
             seed=SEED,
             progress=lambda done, total: progress("fitting the transform", done, total),
         )
-        counts = {"passages": len(passages), "short_texts": short}
+        counts = {"passages": len(passages), "short_texts": len(short.texts) if short else 0}
         del sample, evidence
         progress("measuring ordinary text", 0, 1)
-        novelty = _measured(collection, numbers, passages, encoder)
+        novelty = _measured(collection, numbers, passages, short)
         progress("measuring ordinary text", 1, 1)
         del passages
         _return_free_memory()
@@ -243,36 +244,28 @@ def _sample(collection: Collection) -> NDArray[np.int64]:
     return numbers
 
 
-def _with_short_texts(
-    passages: NDArray[np.float32],
-    evidence: Evidence,
-    plan: Plan,
-    encoder: Callable[[], Encoder],
-    progress: Progress,
-) -> tuple[NDArray[np.float32], int]:
-    """The passages' vectors and, after them, those of short texts cut from them; and how many the latter are.
-
-    None where the transform learns nothing or the encoder is not to be had.
-    """
-    if plan.transform == "none" or len(passages) < FEWEST_FOR_SHORT:
-        return passages, 0
-    texts = short_texts(evidence.texts, min(SHORT_TEXTS, len(passages)), SEED + 1)
+def _short_texts(
+    evidence: Evidence, plan: Plan, encoder: Callable[[], Encoder], progress: Progress
+) -> ShortTexts | None:
+    """Texts as short as queries, cut from the passages; None where the encoder is not to be had."""
+    if len(evidence.texts) < FEWEST_FOR_SHORT:
+        return None
+    texts = short_texts(evidence.texts, min(SHORT_TEXTS, len(evidence.texts)), SEED + 1)
     progress("embedding short texts", 0, len(texts))
     try:
         vectors = encoder().encode(texts)
     except (EncoderUnavailable, Mismatch):
         if plan.transform == AUTO:
             raise
-        return passages, 0
+        return None
     progress("embedding short texts", len(texts), len(texts))
-    return np.concatenate([passages, vectors]), len(texts)
+    return ShortTexts(texts, vectors)
 
 
 def _measured(
-    collection: Collection, numbers: NDArray[np.int64], sample: NDArray[np.float32], encoder: Callable[[], Encoder]
+    collection: Collection, numbers: NDArray[np.int64], sample: NDArray[np.float32], short: ShortTexts | None
 ) -> Novelty | None:
-    """What ordinary text scores, for the alarm; without short texts where the encoder is not to be had."""
-
+    """What ordinary text scores, for the alarm."""
     store = collection.store
     found = store.passages_of_vectors(numbers.tolist())
     passages = [found[number][0] for number in numbers.tolist()]
@@ -282,14 +275,8 @@ def _measured(
         fields = store.documents(list({passage.document for passage in chosen}))
         return [fields[passage.document]["text"][passage.start : passage.end] for passage in chosen]
 
-    def encode(texts: Sequence[str]) -> NDArray[np.float32] | None:
-        try:
-            return encoder().encode(texts)
-        except (EncoderUnavailable, Mismatch):
-            return None
-
     documents = np.array([passage.document for passage in passages], np.int64)
-    return measured(sample, documents, texts_of, encode, last_vector=store.last_vector(), seed=SEED)
+    return measured(sample, documents, texts_of, short, last_vector=store.last_vector(), seed=SEED)
 
 
 def _evidence(collection: Collection) -> Evidence:

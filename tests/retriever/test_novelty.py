@@ -14,7 +14,7 @@ from retriever import Document, Retriever
 from retriever.demo import stdlib_documents
 from retriever.drift import Drift
 from retriever.errors import Damaged
-from retriever.novelty import JSON_FILE, TENSOR_FILE, Gaussian, Novelty, measured, short_text, words
+from retriever.novelty import JSON_FILE, TENSOR_FILE, Gaussian, Novelty, ShortTexts, measured, words
 
 OWN = [
     "how do I parse command line arguments",
@@ -95,12 +95,10 @@ def test_new_text_of_the_same_kind_scores_like_the_reference_even_from_few_vecto
     mixing = rng.normal(size=(40, 40)) * np.linspace(2, 0.1, 40)
     vectors = (rng.normal(size=(2060, 40)) @ mixing).astype(np.float32)
     fitted, new = vectors[:60], vectors[60:]
-    novelty = measured(
-        fitted, np.arange(60), lambda rows: ["A text."] * len(rows), lambda texts: new[: len(texts)], last_vector=9
-    )
-    assert novelty is not None and novelty.short is not None
+    novelty = measured(fitted, np.arange(60), lambda rows: ["A text."] * len(rows), None, last_vector=9)
+    assert novelty is not None and novelty.bands == () and novelty.query_limit("a query of words") is None
     scores = novelty.scores(new)
-    assert novelty.passages.n == novelty.short.n == 60
+    assert novelty.passages.n == 60
     assert abs(scores.mean() - novelty.passages.mean) < 0.1
     assert (scores > novelty.passage_limit).mean() < 0.06
     in_sample = novelty.scores(fitted).mean()
@@ -111,7 +109,7 @@ def test_too_few_vectors_or_equal_ones_have_no_reference() -> None:
     rng = np.random.default_rng(0)
     few = rng.normal(size=(49, 8)).astype(np.float32)
     for vectors in (few, np.ones((100, 8), np.float32)):
-        nothing = measured(vectors, np.arange(len(vectors)), lambda rows: [], lambda texts: few, last_vector=0)
+        nothing = measured(vectors, np.arange(len(vectors)), lambda rows: [], None, last_vector=0)
         assert nothing is None
 
 
@@ -121,7 +119,7 @@ def test_a_passage_is_not_judged_by_a_density_that_knows_the_rest_of_its_documen
     vectors = (rng.normal(size=(60, 32))[documents] + 0.1 * rng.normal(size=(300, 32))).astype(np.float32)
     new = (rng.normal(size=(200, 32)) + 0.1 * rng.normal(size=(200, 32))).astype(np.float32)
     found = [
-        measured(vectors, owners, lambda rows: ["A text."] * len(rows), lambda texts: None, last_vector=0)
+        measured(vectors, owners, lambda rows: ["A text."] * len(rows), None, last_vector=0)
         for owners in (documents, np.arange(300), np.zeros(300, np.int64))
     ]
     by_document, by_passage, one_document = (novelty.passages.mean for novelty in found if novelty)
@@ -129,28 +127,42 @@ def test_a_passage_is_not_judged_by_a_density_that_knows_the_rest_of_its_documen
     assert found[0] is not None and found[0].scores(new).mean() == pytest.approx(by_document, abs=0.15)
 
 
-def test_short_texts_are_the_longest_sentence_or_words_in_a_row() -> None:
+def test_a_query_is_judged_by_texts_of_as_many_words() -> None:
+    """As an untuned BERT has it: the fewer words, the further out; none of them is any stranger for it."""
     rng = np.random.default_rng(0)
-    text = "Too short this. This one has as many words as it needs. Of them all it is the one with most words. "
-    text += "Long " * 50
-    assert short_text(text, rng) == "Of them all it is the one with most words."
-    no_sentence = " ".join(f"w{i}" for i in range(100))
-    assert len(short_text(no_sentence, rng).split()) == 12 and short_text(no_sentence, rng) in no_sentence
-    assert short_text("词" * 100, rng) == "词" * 12
-    assert short_text("word", rng) == "word"
+
+    def texts_and_vectors(lengths: np.ndarray) -> tuple[list[str], np.ndarray]:
+        rows = rng.normal(size=(len(lengths), 16)) / np.sqrt(lengths)[:, None]
+        return ["word " * n for n in lengths], rows.astype(np.float32)
+
+    long_texts, long_vectors = texts_and_vectors(rng.integers(60, 79, 500))
+    short = ShortTexts(*texts_and_vectors(np.concatenate([rng.integers(3, 13, 500), rng.integers(13, 40, 400)])))
+    novelty = measured(long_vectors, np.arange(500), lambda rows: [long_texts[r] for r in rows], short, last_vector=0)
+    assert novelty is not None and len(novelty.bands) >= 5
+    limits = [band.limit for band in novelty.bands]
+    assert limits == sorted(limits, reverse=True) and sum(band.n for band in novelty.bands) > 700
+    for few in (3, 5, 10, 30):
+        texts, vectors = texts_and_vectors(np.full(400, few))
+        limit = novelty.query_limit(texts[0])
+        assert limit is not None and (novelty.scores(vectors) > limit).mean() < 0.04
+        assert (novelty.scores(3 * vectors) > limit).mean() > 0.6, "what is strange for its length is still caught"
+    assert novelty.query_limit("two words") is None
+    assert novelty.query_limit("word " * 500) == limits[-1]
+
+
+def test_words_are_counted_in_scripts_without_spaces_too() -> None:
     assert (words("heat transfer"), words("it's 3 o'clock"), words("机翼周围的气流")) == (2, 5, 7)
 
 
 def test_saved_and_loaded_and_refused_when_damaged(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(80, 8)).astype(np.float32)
-    novelty = measured(
-        vectors, np.arange(80), lambda rows: ["A text."] * len(rows), lambda texts: vectors[: len(texts)], last_vector=7
-    )
-    assert novelty is not None
+    short = ShortTexts(["A few words"] * 60, vectors[:60])
+    novelty = measured(vectors, np.arange(80), lambda rows: ["A text."] * len(rows), short, last_vector=7)
+    assert novelty is not None and len(novelty.bands) == 1
     assert novelty.save(tmp_path) == [JSON_FILE, TENSOR_FILE]
     again = Novelty.load(tmp_path)
-    assert (again.passages, again.short, again.last_vector) == (novelty.passages, novelty.short, 7)
+    assert (again.passages, again.bands, again.last_vector) == (novelty.passages, novelty.bands, 7)
     np.testing.assert_array_equal(again.scores(vectors), novelty.scores(vectors))
     for name in (JSON_FILE, TENSOR_FILE):
         whole = (tmp_path / name).read_bytes()
@@ -165,10 +177,9 @@ def test_ordinary_short_queries_are_not_strange_and_foreign_ones_are(collection:
         calm, alarmed = retriever.answer_many(OWN, 3), retriever.answer_many(FOREIGN, 3)
         assert [a.hits for a in calm] == retriever.search_many(OWN, 3), "the hits are the same with the alarm"
         novelty = retriever._searcher.novelty()
-    assert novelty is not None and novelty.short is not None
-    assert novelty.short.quantiles["50"] > novelty.passages.quantiles["50"], "a query is not judged as a passage is"
+    assert novelty is not None and len(novelty.bands) > 2
     assert not [query for query, answer in zip(OWN, calm, strict=True) if answer.strange]
-    assert sum(answer.strange for answer in alarmed) >= len(FOREIGN) - 1
+    assert sum(answer.strange for answer in alarmed) >= len(FOREIGN) - 2
     assert calm[-1].novelty is not None and calm[-1].limit is None, "a single word is not judged"
 
 
@@ -259,7 +270,7 @@ def test_verify_covers_it_and_a_repair_brings_it_back(run: Run, copy: Path) -> N
         assert generation is not None and not generations.problems(generation)
         after = Novelty.of(generation)
     assert before is not None and after is not None
-    assert (after.passages, after.short, after.last_vector) == (before.passages, before.short, before.last_vector)
+    assert (after.passages, after.bands, after.last_vector) == (before.passages, before.bands, before.last_vector)
 
 
 def test_without_the_encoder_a_rebuild_knows_passages_only(tmp_path: Path, tiny_bert: str) -> None:
