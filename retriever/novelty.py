@@ -213,13 +213,13 @@ def measured(
     """
     if len(vectors) < FEWEST:
         return None
-    known = vectors if short is None else np.concatenate([vectors, short.vectors])
-    density = Gaussian.fit(known)
+    # Of the short texts every other one is fitted on, and the rest are scored. The density that is kept knows no more
+    # of them than those that measure, or what is measured would be too lenient to queries.
+    beside = vectors[:0] if short is None else short.vectors[::2]
+    density = Gaussian.fit(np.concatenate([vectors, beside]))
     if density is None:
         return None
     rng = np.random.default_rng(seed)
-    # Of the short texts every other one is scored, by a density that was fitted on the rest.
-    beside = vectors[:0] if short is None else short.vectors[::2]
     held_out = list(_folds(vectors, documents, beside, rng))
     if not held_out:
         return None
