@@ -145,9 +145,17 @@ def publish(
 
 
 def republish(
-    collection: Collection, plan: Plan, files: Mapping[str, bytes], *, progress: Progress = silent
+    collection: Collection,
+    plan: Plan,
+    files: Mapping[str, bytes],
+    counts: dict[str, int] | None,
+    *,
+    progress: Progress = silent,
 ) -> Transform:
-    """Build the generation again with the very transform it had, whose files are given."""
+    """Build the generation again with the very transform it had, whose files are given.
+
+    `counts` is what it was fitted on, None where the manifest that knew is lost: then short texts count as passages.
+    """
 
     def write_files(folder: Path) -> list[str]:
         for name, data in files.items():
@@ -160,7 +168,8 @@ def republish(
         if NOVELTY_FILE in files:
             Novelty.load(Path(folder))  # refused if damaged
     choice = collection.store.setting("choice")
-    _publish(collection, plan, transform, write_files, choice, {"passages": transform.fitted_on}, False, progress)
+    counts = counts or {"passages": transform.fitted_on}
+    _publish(collection, plan, transform, write_files, choice, counts, False, progress)
     return transform
 
 

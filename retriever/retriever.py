@@ -312,6 +312,10 @@ class Retriever:
     def _repair(self, report: VerifyReport) -> None:
         collection = self.collection
         copies = [collection.kept_files(), repairing.folder_files(collection)]
+        counts = None
+        with contextlib.suppress(Damaged):
+            generation = collection.generation()
+            counts = publishing.fitted_on(generation) if generation else None
         repairing.put_aside(collection, report)
         if not (report.generation_broken or report.bad_vectors):
             return
@@ -325,7 +329,7 @@ class Retriever:
             plan = Plan(DEFAULT_TRANSFORM, DEFAULT_INDEX_TYPE)
         for files in copies:
             with contextlib.suppress(Damaged):
-                publishing.republish(collection, plan, files, progress=self.progress)
+                publishing.republish(collection, plan, files, counts, progress=self.progress)
                 report.repaired.append("made the index again from the stored vectors")
                 return
         self._publish(plan, refit=True)

@@ -36,8 +36,8 @@ def short_texts(passages: Sequence[str], count: int, seed: int) -> list[str]:
         a, b = usable[rng.integers(len(usable))]
         # A passage of one sentence is its own sentence: only a phrase of it is any shorter.
         whole = number % 2 == 0 and len(spans) > 1
-        short = _cut(text[a:b], *((1, SENTENCE[1]) if whole else PHRASE), rng, whole)
-        if short != text.strip():
+        short = _cut(text[a:b], *((1, SENTENCE[1]) if whole else PHRASE), rng, whole).strip()
+        if short and short.split() != text.split():
             found[short] = None
     return list(found)
 

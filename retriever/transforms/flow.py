@@ -173,7 +173,8 @@ def fit_flow(
     if len(rows) < FEWEST_TO_LEARN or d < 2:
         whitening = _whiten(rows)
         radial = fit_radial(whitening.apply(rows))
-        notes = (f"only {len(rows)} distinct vectors: the flow is whitening and a radial map, nothing was learned",)
+        reason = "vectors of one number" if d < 2 else f"only {len(rows)} distinct vectors"
+        notes = (f"{reason}: the flow is whitening and a radial map, nothing was learned",)
     else:
         held = min(HELD_OUT_MOST, round(HELD_OUT_PART * len(rows)))
         whitening = _whiten(rows[held:])

@@ -1,16 +1,21 @@
 """The choice without labels: on vectors where the right answer is known, and kept with the collection."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from samples import Run, make_bert
 
+from indexes.generation import INDEX_FILE
 from retriever import Document, Retriever
-from retriever.choosing import CANDIDATES, Choice, Evidence, choose
+from retriever.choosing import CANDIDATES, STRENGTHS, Choice, Evidence, choose
+from retriever.errors import EncoderUnavailable
 from retriever.lexical import Bm25
+from retriever.transforms import flow_training
 
 TOPICS, WORDS, DIMENSION = 40, 12, 32
 
@@ -49,13 +54,13 @@ class World:
         common = self.rng.normal(size=(len(texts), 2)) @ self.cone * self.noise
         return (self.topics[about] + common + 0.3 * self.rng.normal(size=(len(texts), DIMENSION))).astype(np.float32)
 
-    def choose(self) -> Choice:
-        return choose(self.evidence, self.encode, self.evidence.vectors)
+    def choose(self, candidates: Sequence[str] = CANDIDATES, otherwise: str = "none") -> Choice:
+        return choose(self.evidence, self.encode, self.evidence.vectors, candidates=candidates, otherwise=otherwise)
 
 
 def test_a_cone_is_undone() -> None:
     choice = World(noise=3.0).choose()
-    assert choice.chosen.startswith(("whiten", "bert-flow"))
+    assert choice.chosen.startswith(("whiten", "flow"))
     none, chosen = (next(c for c in choice.candidates if c.spec == spec) for spec in ("none", choice.chosen))
     assert chosen.low > 0 and chosen.low <= chosen.gain <= chosen.high
     assert chosen.gain > choice.margin * none.agreement
@@ -79,12 +84,140 @@ def test_the_same_seed_chooses_the_same() -> None:
     assert first.candidates == second.candidates
 
 
-def test_kept_with_the_collection_and_not_made_again(tmp_path: Path, tiny_bert: str) -> None:
+@pytest.fixture
+def trainings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The steps of every training of a flow, as they come."""
+    steps: list[int] = []
+    train = flow_training.train
+
+    def counted(*args: Any, **options: Any) -> flow_training.Training:
+        steps.append(options["steps"])
+        return train(*args, **options)
+
+    monkeypatch.setattr(flow_training, "train", counted)
+    return steps
+
+
+@pytest.mark.parametrize("candidates", [CANDIDATES, STRENGTHS])
+def test_a_flow_is_trained_once_for_all_its_strengths(candidates: tuple[str, ...], trainings: list[int]) -> None:
+    choice = World(noise=3.0).choose(candidates)
+    assert set(STRENGTHS) <= {candidate.spec for candidate in choice.candidates}
+    assert len({candidate.agreement for candidate in choice.candidates if candidate.spec in STRENGTHS}) > 1
+    assert len(trainings) == 1
+
+
+def test_among_strengths_none_is_only_what_they_are_compared_with() -> None:
+    """Even where doing nothing is best: whoever asks for a flow gets one."""
+    for noise in (0.0, 3.0):
+        choice = World(noise=noise).choose(STRENGTHS, "flow")
+        assert [candidate.spec for candidate in choice.candidates] == ["none", *STRENGTHS]
+        flows = choice.candidates[1:]
+        assert choice.chosen == max(flows, key=lambda candidate: candidate.agreement).spec
+        assert choice.chosen in choice.reason
+
+
+def test_too_little_to_judge_a_strength_by() -> None:
+    choice = World(noise=3.0, passages=20).choose(STRENGTHS, "flow")
+    assert choice.chosen == "flow" and "could serve as queries" in choice.reason and not choice.candidates
+
+
+def sentences_of_words(count: int = 300) -> list[Document]:
     rng = np.random.default_rng(0)
-    documents = [
+    return [
         Document(str(i), f"The {' and the '.join(f'{w}' for w in rng.choice(TEXT_WORDS, 6))} met in number {i}.")
-        for i in range(300)
+        for i in range(count)
     ]
+
+
+def without_seconds(choice: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in choice.items() if name != "seconds"}
+
+
+def test_a_flow_asked_for_plainly_gets_its_strength_by_the_text(tmp_path: Path, tiny_bert: str) -> None:
+    with Retriever.build(sentences_of_words(), tmp_path / "c", encoder=tiny_bert, transform="flow") as retriever:
+        told = retriever.info()
+        choice, transform = told["choice"], told["transform"]
+        assert [candidate["spec"] for candidate in choice["candidates"]] == ["none", *STRENGTHS]
+        assert choice["chosen"] == transform["spec"] and transform["spec"] in STRENGTHS
+        assert transform["family"] == "flow" and transform["spec"] == f"flow:strength={transform['strength']:g}"
+        hits = retriever.search("the cat and the dog")
+    with Retriever.open(tmp_path / "c") as retriever:
+        assert retriever.info()["choice"] == choice and retriever.info()["transform"] == transform
+        assert retriever.search("the cat and the dog") == hits
+        retriever.add([Document("more", "One more.")])
+        assert retriever.info()["transform"] == transform
+        retriever.delete(["more"])
+        retriever.rebuild()
+        assert without_seconds(retriever.info()["choice"]) == without_seconds(choice)
+        assert retriever.info()["transform"]["fingerprint"] == transform["fingerprint"]
+        retriever.rebuild(transform="flow:strength=0.6")
+        assert retriever.info()["choice"] is None and retriever.info()["transform"]["strength"] == 0.6
+
+
+def test_passages_and_short_texts_of_the_fit_are_told_apart(tmp_path: Path, tiny_bert: str) -> None:
+    with Retriever.build(sentences_of_words(), tmp_path / "c", encoder=tiny_bert, transform="flow") as retriever:
+        counts = retriever.info()["fitted_on"]
+        assert set(counts) == {"passages", "short_texts"}
+        assert counts["passages"] == 300 and 150 < counts["short_texts"] <= 300
+        assert retriever.info()["transform"]["fitted_on"] == sum(counts.values())
+        generation = retriever.collection.generation()
+        assert generation is not None and generation.manifest["fitted_on"] == counts
+        (generation.folder / INDEX_FILE).write_bytes(b"damaged")
+        report = retriever.verify(repair=True)
+        assert report.repaired and not report.left
+        assert retriever.info()["fitted_on"] == counts
+        retriever.rebuild(transform="none")
+        assert retriever.info()["fitted_on"] == {"passages": 300, "short_texts": 0}
+
+
+def different_words(number: int) -> str:
+    return f"Nothing{number} else{number} shares{number} these{number} words{number} here{number}."
+
+
+def two_words(number: int) -> str:
+    return f"pair {number}"
+
+
+@pytest.mark.parametrize("text", [different_words, two_words])
+def test_without_sentences_to_judge_by_a_flow_has_its_default_strength(
+    tmp_path: Path, tiny_bert: str, text: Callable[[int], str]
+) -> None:
+    documents = [Document(str(number), text(number)) for number in range(80)]
+    with Retriever.build(documents, tmp_path / "c", encoder=tiny_bert, transform="flow") as retriever:
+        told = retriever.info()
+        assert told["transform"]["family"] == told["transform"]["spec"] == "flow"
+        assert told["transform"]["strength"] == 0.75 and told["fitted_on"]["passages"] == 80
+        if told["fitted_on"]["short_texts"]:
+            assert told["choice"]["chosen"] == "flow" and "could serve as queries" in told["choice"]["reason"]
+        else:
+            assert told["choice"] is None
+        assert retriever.search(text(7))
+
+
+def test_without_its_encoder_a_collection_can_have_a_flow_but_not_choose(tmp_path: Path, run: Run) -> None:
+    encoder = make_bert(tmp_path / "encoder")
+    folder = tmp_path / "c"
+    with Retriever.build(sentences_of_words(), folder, encoder=str(encoder), transform="none"):
+        pass
+    encoder.rename(tmp_path / "moved")
+    with Retriever.open(folder) as retriever:
+        retriever.rebuild(transform="flow")
+        told = retriever.info()
+        assert told["transform"]["spec"] == "flow" and told["transform"]["strength"] == 0.75
+        assert told["choice"] is None and told["fitted_on"] == {"passages": 300, "short_texts": 0}
+        with pytest.raises(EncoderUnavailable, match="no model folder.*if it has moved"):
+            retriever.rebuild(transform="auto")
+        assert retriever.info()["transform"] == told["transform"]
+    output = run("rebuild", "--index", folder, "--transform", "auto", code=1).output
+    assert "there is no model folder" in output and "--encoder" in output
+    with Retriever.open(folder, encoder=str(tmp_path / "moved")) as retriever:
+        retriever.rebuild(transform="flow")
+        assert retriever.info()["choice"]["candidates"] and retriever.info()["fitted_on"]["short_texts"] > 0
+        assert retriever.search("the cat and the dog")
+
+
+def test_kept_with_the_collection_and_not_made_again(tmp_path: Path, tiny_bert: str) -> None:
+    documents = sentences_of_words()
     with Retriever.build(documents, tmp_path / "c", encoder=tiny_bert) as retriever:
         choice = retriever.info()["choice"]
         assert choice["queries"] >= 30 and len(choice["candidates"]) >= 10
