@@ -36,16 +36,23 @@ def short_texts(passages: Sequence[str], count: int, seed: int) -> list[str]:
         a, b = usable[rng.integers(len(usable))]
         # A passage of one sentence is its own sentence: only a phrase of it is any shorter.
         whole = number % 2 == 0 and len(spans) > 1
-        short = _cut(text[a:b], *((1, SENTENCE[1]) if whole else PHRASE), rng, whole).strip()
+        short = (_first(text[a:b], SENTENCE[1]) if whole else _phrase(text[a:b], rng)).strip()
         if short and short.split() != text.split():
             found[short] = None
     return list(found)
 
 
-def _cut(sentence: str, least: int, most: int, rng: np.random.Generator, whole: bool) -> str:
+def _first(sentence: str, most: int) -> str:
     units, between = _units(sentence)
-    size = min(len(units), most if whole else int(rng.integers(least, most + 1)))
-    start = 0 if whole else int(rng.integers(0, len(units) - size + 1))
+    return between.join(units[:most])
+
+
+def _phrase(sentence: str, rng: np.random.Generator) -> str:
+    """Some words in a row, fewer than the sentence has."""
+    units, between = _units(sentence)
+    least, most = PHRASE
+    size = int(rng.integers(least, min(most, len(units) - 1) + 1))
+    start = int(rng.integers(0, len(units) - size + 1))
     return between.join(units[start : start + size])
 
 

@@ -48,6 +48,9 @@ FITTED_MOST = 200_000
 TRAINED_MOST = 50_000
 
 
+NUMBERS = ("strength", "power", "factor", "longest", "log_det_of_whitening")
+
+
 class Flow(Transform):
     """z = temper(couple(bend(whiten(u))))."""
 
@@ -56,11 +59,13 @@ class Flow(Transform):
     def __init__(self, state: State) -> None:
         super().__init__(state)
         d = state.dimension_in
-        numbers = {name: state.config[name] for name in ("strength", "power", "factor", "log_det_of_whitening")}
+        numbers = {
+            name: state.config[name] for name in ("strength", "power", "factor", "longest", "log_det_of_whitening")
+        }
         if not all(isinstance(value, float) for value in numbers.values()) or state.dimension_out != d:
             raise ValueError(f"{numbers} are not the numbers of a flow")
         self.strength: float = numbers["strength"]  # type: ignore[assignment]
-        self._radial = Radial(d, numbers["power"], numbers["factor"])  # type: ignore[arg-type]
+        self._radial = Radial(d, numbers["power"], numbers["factor"], numbers["longest"])  # type: ignore[arg-type]
         sizes = {name: state.config[name] for name in ("top", "width", "rounds")}
         self._couplings = Couplings(d, **sizes)  # type: ignore[arg-type]
         expected = {"mean": (d,), "matrix": (d, d), "spectrum": (d,)} | self._couplings.shapes()
@@ -172,7 +177,8 @@ def fit_flow(
     tensors: Mapping[str, Array] = {}
     if len(rows) < FEWEST_TO_LEARN or d < 2:
         whitening = _whiten(rows)
-        radial = fit_radial(whitening.apply(rows))
+        white = whitening.apply(rows)
+        radial = fit_radial(white, _longest(white))
         reason = "vectors of one number" if d < 2 else f"only {len(rows)} distinct vectors"
         notes = (f"{reason}: the flow is whitening and a radial map, nothing was learned",)
     else:
@@ -182,9 +188,11 @@ def fit_flow(
         # covariance of few vectors makes its own too short. What is told of the fit is measured on the other half.
         tuning, unseen = np.array_split(whitening.apply(rows[:held]), 2)
         start = _bits(unseen, Radial(d), whitening.log_det)
-        radial = fit_radial(tuning)
+        white = whitening.apply(rows[held : held + TRAINED_MOST])
+        longest = max(_longest(white), _longest(tuning))
+        radial = fit_radial(tuning, longest)
         if _bits(unseen, radial, whitening.log_det) > start:
-            radial = Radial(d)
+            radial = Radial(d, longest=longest)
         bent = _bits(unseen, radial, whitening.log_det)
         steps = int(asked.options.get("steps", MOST_STEPS))
         best = bent
@@ -194,7 +202,7 @@ def fit_flow(
             trained = replace(couplings, rounds=1)
             training = train(
                 trained,
-                radial.forward(whitening.apply(rows[held : held + TRAINED_MOST])),
+                radial.forward(white),
                 radial.forward(unseen),
                 steps=steps,
                 rng=rng,
@@ -223,6 +231,7 @@ def fit_flow(
         "strength": _strength(asked),
         "power": radial.power,
         "factor": radial.factor,
+        "longest": radial.longest,
         "log_det_of_whitening": whitening.log_det,
         "top": couplings.top,
         "width": couplings.width,
@@ -258,6 +267,10 @@ def _whiten(rows: Array) -> _Whitening:
     matrix = (axes * (spectrum * average) ** -0.5).astype(np.float32)
     log_det = float(np.linalg.slogdet(matrix.astype(np.float64))[1])
     return _Whitening(found.mean.astype(np.float32), matrix, spectrum.astype(np.float32), log_det, int(empty.sum()))
+
+
+def _longest(z: Array) -> float:
+    return float(np.linalg.norm(z, axis=1).max())
 
 
 def _bits(z: Array, radial: Radial, log_det: float) -> float:

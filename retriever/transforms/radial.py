@@ -2,10 +2,11 @@
 
 Sentence vectors are means over tokens, so short texts lie far out and long ones close to the centre; in the whitened
 space their lengths spread far more than a Gaussian's sqrt(d). One power and one factor, both in closed form or nearly,
-mend most of that: s is near 0.15 for BERT's sentences, which also bounds what lies far outside (a vector ten times too
-long comes out 1.4 times too long). Directions, and so cosines, stay as they are.
+mend most of that: s is near 0.15 for BERT's sentences. Beyond the longest vector seen the power is at most OUTSIDE,
+whatever the data: a vector ten times too long comes out at most 1.4 times too long. Directions, and so cosines, stay as
+they are.
 
-|det| is c^d s |z|^(d (s - 1)).
+With rho(|z|) the new length, log |det| is d log(rho / |z|) + log s.
 """
 
 import math
@@ -19,43 +20,61 @@ from retriever.transforms.base import Array
 __all__ = ["Radial", "fit_radial"]
 
 SMALLEST_POWER = 0.05
+OUTSIDE = 0.15
 # A length below this part of sqrt(d) is taken as this long, so that the mean itself stays where it is.
 SHORTEST = 1e-3
 
 
 @dataclass(frozen=True)
 class Radial:
-    """The map for vectors of `dimension` numbers; power 1 and factor 1 leave them as they are."""
+    """The map for vectors of `dimension` numbers, up to `longest` as fitted; by default all stay as they are."""
 
     dimension: int
     power: float = 1.0
     factor: float = 1.0
+    longest: float = math.inf
 
     def forward(self, z: Array) -> Array:
-        lengths = self._lengths(z)
-        return np.asarray(z * (self.factor * lengths ** (self.power - 1)).astype(z.dtype)[:, None])
+        return np.asarray(z * np.exp(self._log_stretch(_lengths(z))).astype(z.dtype)[:, None])
 
     def backward(self, z: Array) -> Array:
-        own = np.linalg.norm(z.astype(np.float64), axis=1)
-        lengths = np.maximum((own / self.factor) ** (1 / self.power), self._shortest)
-        return np.asarray(z / (self.factor * lengths ** (self.power - 1)).astype(z.dtype)[:, None])
+        own = np.maximum(_lengths(z), 1e-300)
+        inside = np.maximum((own / self.factor) ** (1 / self.power), self._shortest)
+        if math.isfinite(self.longest):
+            edge = self.factor * self.longest**self.power
+            beyond = self.longest * np.maximum(own / edge, 1.0) ** (1 / self._power_outside)
+            inside = np.where(own > edge, beyond, inside)
+        return np.asarray(z * np.exp(-self._log_stretch(inside)).astype(z.dtype)[:, None])
 
     def log_det(self, z: Array) -> NDArray[np.float64]:
         """log |det| at every row, in nats."""
-        own = np.linalg.norm(z.astype(np.float64), axis=1)
-        value = self.dimension * (math.log(self.factor) + (self.power - 1) * np.log(self._lengths(z)))
-        return np.asarray(value + np.where(own < self._shortest, 0.0, math.log(self.power)))
+        lengths = _lengths(z)
+        power = np.where(lengths > self.longest, self._power_outside, self.power)
+        power = np.where(lengths < self._shortest, 1.0, power)
+        return np.asarray(self.dimension * self._log_stretch(lengths) + np.log(power))
+
+    def _log_stretch(self, lengths: NDArray[np.float64]) -> NDArray[np.float64]:
+        """log(rho / |z|) of vectors of these lengths."""
+        lengths = np.maximum(lengths, self._shortest)
+        inside = np.minimum(lengths, self.longest)
+        stretch = math.log(self.factor) + (self.power - 1) * np.log(inside)
+        return np.asarray(stretch + (self._power_outside - 1) * np.log(lengths / inside))
+
+    @property
+    def _power_outside(self) -> float:
+        return min(self.power, OUTSIDE)
 
     @property
     def _shortest(self) -> float:
         return SHORTEST * math.sqrt(self.dimension)
 
-    def _lengths(self, z: Array) -> NDArray[np.float64]:
-        return np.asarray(np.maximum(np.linalg.norm(z.astype(np.float64), axis=1), self._shortest))
+
+def _lengths(z: Array) -> NDArray[np.float64]:
+    return np.asarray(np.linalg.norm(z.astype(np.float64), axis=1))
 
 
-def fit_radial(z: Array) -> Radial:
-    """The likeliest map for whitened rows, with a power from SMALLEST_POWER to 1.
+def fit_radial(z: Array, longest: float) -> Radial:
+    """The likeliest map for whitened rows, with a power from SMALLEST_POWER to 1; `longest` is the longest row seen.
 
     For a given power the likeliest factor is sqrt(d / mean |z|^(2 s)); the power itself is found by bisection of
     brackets (golden section) on the likelihood, which has one peak.
@@ -63,7 +82,7 @@ def fit_radial(z: Array) -> Radial:
     from scipy.optimize import minimize_scalar
 
     dimension = int(z.shape[1])
-    logs = np.log(np.maximum(np.linalg.norm(z.astype(np.float64), axis=1), SHORTEST * math.sqrt(dimension)))
+    logs = np.log(np.maximum(_lengths(z), SHORTEST * math.sqrt(dimension)))
     middle = float(logs.mean())
 
     def log_factor(power: float) -> float:
@@ -74,4 +93,4 @@ def fit_radial(z: Array) -> Radial:
         return -(dimension * (log_factor(power) + (power - 1) * middle) + math.log(power))
 
     power = float(minimize_scalar(loss, bounds=(SMALLEST_POWER, 1.0), method="bounded").x)
-    return Radial(dimension, power, math.exp(log_factor(power)))
+    return Radial(dimension, power, math.exp(log_factor(power)), longest)

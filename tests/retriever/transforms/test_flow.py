@@ -15,7 +15,7 @@ from retriever.transforms import Flow, fit, load
 from retriever.transforms.bert_flow import BertFlow
 from retriever.transforms.couplings import Couplings
 from retriever.transforms.flow_training import forward
-from retriever.transforms.radial import SHORTEST, Radial, fit_radial
+from retriever.transforms.radial import OUTSIDE, SHORTEST, Radial, fit_radial
 from retriever.transforms.store import FormerBertFlow
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -286,9 +286,10 @@ def test_progress_is_told_to_the_end() -> None:
 # ---- outside of what was seen ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("make", [cone, curved, gaussian])
 @pytest.mark.parametrize("times", [10, 100, 1e4])
-def test_far_outside_lengths_stay_bounded(times: float) -> None:
-    x, unseen = cone(2000, 128), cone(200, 128, seed=1)
+def test_far_outside_lengths_stay_bounded(make: Callable[..., np.ndarray], times: float) -> None:
+    x, unseen = make(2000, 128), make(200, 128, seed=1)
     flow = fit_flow("flow:strength=1,steps=100", x)
     mean = x.mean(axis=0)
     farthest = np.linalg.norm(x - mean, axis=1).max()
@@ -404,14 +405,17 @@ def test_couplings_keep_volume() -> None:
 
 @pytest.mark.parametrize("d", [1, 3, 16])
 @pytest.mark.parametrize(("power", "factor"), [(1.0, 1.0), (0.15, 4.0), (0.6, 0.5), (0.05, 9.0)])
-def test_radial_map_by_autograd_and_back(d: int, power: float, factor: float) -> None:
-    radial = Radial(d, power, factor)
+@pytest.mark.parametrize("longest", [math.inf, 30.0])
+def test_radial_map_by_autograd_and_back(d: int, power: float, factor: float, longest: float) -> None:
+    radial = Radial(d, power, factor, longest)
     way = np.random.default_rng(0).normal(size=(5, d))
     way /= np.linalg.norm(way, axis=1, keepdims=True)
     shortest = SHORTEST * math.sqrt(d)
 
     def in_torch(z: torch.Tensor) -> torch.Tensor:
-        return z * factor * z.norm().clamp(min=shortest) ** (power - 1)
+        length = z.norm().clamp(min=shortest)
+        beyond = (length / longest).clamp(min=1.0) ** (min(power, OUTSIDE) - 1)
+        return z * factor * length.clamp(max=longest) ** (power - 1) * beyond
 
     for length in (1e-9, 0.5 * shortest, 2 * shortest, 1.0, math.sqrt(d), 100.0):
         z = way * length
@@ -440,7 +444,7 @@ def test_radial_fit_is_the_likeliest_by_brute_force(d: int, tail: float) -> None
         radial = Radial(d, power, math.exp(log_factor))
         return float((0.5 * (radial.forward(z) ** 2).sum(axis=1) - radial.log_det(z)).mean())
 
-    found = fit_radial(z)
+    found = fit_radial(z, math.inf)
     best = brute(lambda p: loss(*p), ((0.05, 1.0), (-1.0, 5.0)), Ns=60, finish=None, full_output=True)[1]
     assert 0.05 <= found.power <= 1
     assert loss(found.power, math.log(found.factor)) <= best + 1e-4
@@ -449,7 +453,7 @@ def test_radial_fit_is_the_likeliest_by_brute_force(d: int, tail: float) -> None
 def test_radial_fit_brings_lengths_to_those_of_a_gaussian() -> None:
     rng = np.random.default_rng(0)
     z = rng.normal(size=(2000, 64)) * np.exp(rng.normal(0, 0.6, size=(2000, 1)))
-    lengths = np.linalg.norm(fit_radial(z).forward(z), axis=1)
+    lengths = np.linalg.norm(fit_radial(z, math.inf).forward(z), axis=1)
     assert (lengths**2).mean() == pytest.approx(64, rel=1e-3)
     assert lengths.std() < 2 and np.linalg.norm(z, axis=1).std() > 5
 
