@@ -73,10 +73,11 @@ def shared_options(fits: bool = True, data_needed: bool = True) -> Callable[[Cal
                 "--fit",
                 "fits",
                 multiple=True,
-                type=click.Choice(["target", "target-train", "nli"]),
+                type=click.Choice(["target", "target-short", "target-train", "nli"]),
                 default=("target",),
                 show_default=True,
-                help="Text the transform learns from: all of the set, its train split, or NLI; several may be given.",
+                help="Text the transform learns from: all of the set, that and phrases cut from it, its train split, "
+                "or NLI; several may be given.",
             ),
             click.option(
                 "--nli-sample",

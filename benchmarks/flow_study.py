@@ -34,12 +34,12 @@ from benchmarks.sts_data import read_sets
 from benchmarks.tables import show
 from benchmarks.vectors import VectorCache
 from retriever.transforms import fit
-from retriever.transforms.flow import STRENGTH
 from retriever.transforms.flow_training import BATCH, EVALUATE_EVERY, LEARNING_RATE, WEIGHT_DECAY
 from retriever.transforms.moments import distinct
 from retriever.transforms.radial import Radial, fit_radial
 
 MOST_STEPS, PATIENCE = 300, 4
+STRENGTH = 0.75
 SHARE = STRENGTH**4
 HELD_OUT_PART = 0.1
 AT_ONCE = 512
@@ -111,7 +111,7 @@ def study(
     widths = np.linalg.norm(whitening.state.tensors["matrix"].astype(np.float64), axis=0) ** -2
     spectrum = widths / widths.mean()
     temper = np.sqrt(spectrum / (STRENGTH * spectrum + 1 - STRENGTH))
-    bent = fit_radial(tuning)
+    bent = fit_radial(tuning, math.inf)
 
     def agreement(moved: Rows) -> float:
         return spearman(pair_cosines(moved, scorer.first, scorer.second), scorer.gold)

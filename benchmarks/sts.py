@@ -4,6 +4,7 @@
 
 STS-B and SICK-R score their test split, the others all pairs. A transform is fitted for each set on the text that
 `fit` names, every sentence once, as a collection holds it, and never on a score: `target`, all sentences of the set;
+`target-short`, these and a phrase cut from each, as a collection's transform is fitted on passages and short texts;
 `target-train`, those of its train split; `nli`, sentences of natural language inference, fitted once for all sets.
 """
 
@@ -18,6 +19,7 @@ from benchmarks.results import AVERAGE, Configuration, Row, Run, rows_of
 from benchmarks.runs import Findings, Measured, Plan, Subject, Vectors, measure_all
 from benchmarks.sts_data import DATASETS, Pair, StsSet, distinct, read_nli, read_sets
 from retriever.errors import Misuse
+from retriever.short_texts import short_texts
 from retriever.transforms import Transform
 
 BENCH = "sts"
@@ -55,6 +57,8 @@ def fit_texts(found: StsSet, fits: Sequence[str], nli: Sequence[str]) -> dict[st
     texts: dict[str, Sequence[str]] = {}
     for fit in fits:
         own = nli if fit == "nli" else found.sentences("train" if fit == "target-train" else None)
+        if own and fit == "target-short":
+            own = list(dict.fromkeys([*own, *short_texts(own, len(own), seed=1)]))
         if own:
             texts[fit] = own
     return texts

@@ -34,7 +34,7 @@ from retriever.transforms.spec import Spec, parse
 
 __all__ = ["FEWEST_VECTORS", "Flow", "fit_flow"]
 
-STRENGTH = 0.75
+STRENGTH = 0.5
 TOP, WIDTH = 64, 128
 MOST_STEPS = 600
 # Fewer tell nothing of the space that queries fall into: whitened by them, every query is far from everything.

@@ -186,7 +186,7 @@ def test_without_sentences_to_judge_by_a_flow_has_its_default_strength(
     with Retriever.build(documents, tmp_path / "c", encoder=tiny_bert, transform="flow") as retriever:
         told = retriever.info()
         assert told["transform"]["family"] == told["transform"]["spec"] == "flow"
-        assert told["transform"]["strength"] == 0.75 and told["fitted_on"]["passages"] == 80
+        assert told["transform"]["strength"] == 0.5 and told["fitted_on"]["passages"] == 80
         if told["fitted_on"]["short_texts"]:
             assert told["choice"]["chosen"] == "flow" and "could serve as queries" in told["choice"]["reason"]
         else:
@@ -203,7 +203,7 @@ def test_without_its_encoder_a_collection_can_have_a_flow_but_not_choose(tmp_pat
     with Retriever.open(folder) as retriever:
         retriever.rebuild(transform="flow")
         told = retriever.info()
-        assert told["transform"]["spec"] == "flow" and told["transform"]["strength"] == 0.75
+        assert told["transform"]["spec"] == "flow" and told["transform"]["strength"] == 0.5
         assert told["choice"] is None and told["fitted_on"] == {"passages": 300, "short_texts": 0}
         with pytest.raises(EncoderUnavailable, match="no model folder.*if it has moved"):
             retriever.rebuild(transform="auto")

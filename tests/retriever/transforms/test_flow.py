@@ -370,7 +370,7 @@ def test_likelihood_is_that_of_the_full_flow_at_any_strength() -> None:
 
 def test_default_strength_is_kept_with_the_flow() -> None:
     flow = fit_flow("flow:steps=0", curved(300))
-    assert flow.strength == flow.describe()["strength"] == 0.75
+    assert flow.strength == flow.describe()["strength"] == 0.5
 
 
 # ---- its parts -------------------------------------------------------------------------------------------
