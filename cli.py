@@ -233,10 +233,10 @@ def index(
     with display.progress_bar() as progress:
         retriever = Retriever.build(corpus, index, prune=prune, progress=progress, **options)
     with retriever:
-        _show_built(retriever, index, time.monotonic() - began)
+        _show_built(retriever, index, time.monotonic() - began, asked=options["transform"] is not None)
 
 
-def _show_built(retriever: "Retriever", index: Path, seconds: float) -> None:
+def _show_built(retriever: "Retriever", index: Path, seconds: float, asked: bool = False) -> None:
     from retriever import display
 
     display.show_ingest(retriever.report)
@@ -244,7 +244,7 @@ def _show_built(retriever: "Retriever", index: Path, seconds: float) -> None:
     info = retriever.info()
     if info["pooling_choice"] and retriever.report.texts_embedded:
         display.show_pooling_choice(info["pooling_choice"])
-    if info["choice"] and retriever.report.texts_embedded:
+    if info["choice"] and (retriever.report.texts_embedded or asked):
         display.show_choice(info["choice"], most=4)
     described = display.describe_transform(info["transform"], info["fitted_on"])
     display.out.print(f"transform  {described}", soft_wrap=True)

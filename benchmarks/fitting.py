@@ -57,7 +57,10 @@ def fit_transform(
 
 
 def _choose(texts: Sequence[str], vectors: NDArray[np.float32], encode: Encode, seed: int) -> Choice:
-    """What `retriever index --transform auto` would choose if each text were a document."""
+    """What `retriever index --transform auto` would choose if each text were a document.
+
+    With `--fit target-short` the texts have short ones among them, as a collection's sample has.
+    """
     picked = np.sort(np.random.default_rng(seed).permutation(len(texts))[:POOL])
     evidence = Evidence([texts[n] for n in picked], np.arange(len(picked)), vectors[picked])
     return choose(evidence, encode, vectors, seed=seed)

@@ -125,7 +125,7 @@ def run(plan: Plan, data: Path | None, *, texts: Path | None = None, sample: int
     if texts is not None:
         name, lines = texts.stem, read_texts(texts)
     elif data is not None:
-        reading = read_sets(data, [DATASET])
+        reading = read_sets(data, [DATASET], scored=False)
         found, problems = reading.sets[0], reading.problems
         name, lines = DATASET, found.sentences()
         alike = [pair for pair in found.pairs if pair.score >= ALIKE]

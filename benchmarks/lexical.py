@@ -8,6 +8,7 @@ edit distance, and how far of the way from the raw vectors' to the gold scores' 
 what it counts edits in; of those tried, words and marks come nearest to its figure for the gold scores.
 """
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def run(
     nli_sample: int = NLI_SAMPLE,
 ) -> Findings:
     """Measure STS-B's split; the raw vectors are always measured too, for the way starts there."""
-    reading = read_sets(data, [DATASET])
+    reading = read_sets(data, [DATASET], scored=False)
     found = reading.sets[0]
     pairs = found.of(split)
     if len(pairs) < 2:
@@ -63,6 +64,8 @@ def run(
         raise Misuse(f"STS-B has {len(pairs)} pairs in the split {split!r}; give --split one of: {known}.")
     fits = list(dict.fromkeys(fits))
     scorer = LexicalScorer(pairs, unit)
+    if math.isnan(scorer.gold_correlation):
+        raise Misuse(f"in STS-B's split {split!r} all gold scores or all edit distances are the same: nothing to rank.")
     texts = fit_texts(found, fits, read_nli(data, nli_sample) if "nli" in fits else [])
     if missing := [fit for fit in fits if fit not in texts]:
         raise Misuse(f"STS-B has no train split here, which --fit {', '.join(missing)} needs.")

@@ -125,7 +125,7 @@ class Results:
 
     def put(self, rows: Iterable[Row]) -> None:
         """Take in rows that no run gave by itself: averages, shares, published figures."""
-        for row in rows:
+        for row in (row for row in rows if math.isfinite(row.value)):
             kept = [other for other in self._rows.get(row.run, []) if other.metric != row.metric]
             self._rows[row.run] = [*kept, row]
         self.write()
@@ -136,8 +136,8 @@ class Results:
     def write(self) -> None:
         if self.folder:
             rows = [row.to_json() for own in self._rows.values() for row in own]
-            write_json(self.folder / PROVENANCE, self._provenance)
             write_json(self.folder / RESULTS, rows)
+            write_json(self.folder / PROVENANCE, self._provenance)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ end with \\n and with nothing else: some sentences hold U+2028. A row that canno
 import gzip
 import hashlib
 import math
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -87,8 +88,8 @@ class Reading:
     problems: tuple[str, ...]
 
 
-def read_sets(data: Path, names: Sequence[str] = tuple(DATASETS)) -> Reading:
-    """The sets of that name in the folder, or in its folder `sts`."""
+def read_sets(data: Path, names: Sequence[str] = tuple(DATASETS), *, scored: bool = True) -> Reading:
+    """The sets of that name in the folder, or in its folder `sts`; `scored` leaves out those with no pairs to score."""
     folder = data / "sts" if (data / "sts").is_dir() else data
     if not any((folder / f"{name}.tsv").is_file() for name in names):
         raise Misuse(how_to_get(folder, names))
@@ -102,7 +103,7 @@ def read_sets(data: Path, names: Sequence[str] = tuple(DATASETS)) -> Reading:
         problems += _told(path, bad)
         if found is None:
             continue
-        if len(found.evaluated) < 2:
+        if scored and len(found.evaluated) < 2:
             what = f"rows of the split {DATASETS[name].split!r}" if DATASETS[name].split else "rows"
             problems.append(f"{path} has {len(found.evaluated)} {what}, too few to rank: the set is left out")
             continue
@@ -176,8 +177,13 @@ def read_nli(data: Path, count: int, seed: int = 0) -> list[str]:
             f"--fit nli needs {data / NLI_FILE}: one sentence a line, gzipped, such as the premises and hypotheses of "
             "SNLI and MultiNLI (Hugging Face: stanfordnlp/snli, nyu-mll/multi_nli)."
         )
-    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
-        sentences = list(dict.fromkeys(line.rstrip("\n") for line in file if line.strip()))
+    try:
+        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+            sentences = list(dict.fromkeys(line.rstrip("\n") for line in file if line.strip()))
+    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
+        raise Misuse(
+            f"{path} cannot be read as gzipped UTF-8 text ({error}); get it again, or leave out --fit nli."
+        ) from error
     if len(sentences) <= count:
         return sentences
     return [sentences[n] for n in sorted(np.random.default_rng(seed).choice(len(sentences), count, replace=False))]

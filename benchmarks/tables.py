@@ -58,7 +58,7 @@ def configuration_table(title: str, lines: Iterable[Configuration], columns: Seq
         for name in Configuration._fields
         if name == "transform" or len({getattr(line, name) for line in lines}) > 1
     ]
-    shared = [f"{getattr(lines[0], name)}" for name in Configuration._fields if name not in varying]
+    shared = [f"{getattr(line, name)}" for line in lines[:1] for name in Configuration._fields if name not in varying]
     caption = f"{title}; {', '.join(filter(None, shared))}" if any(shared) else title
     table = Table(title=caption, box=None, padding=(0, 2, 0, 0))
     for name in varying:

@@ -56,7 +56,7 @@ def measure_words(plan: Plan, data: Path) -> tuple[list[Row], list[str]]:
 def read_ranks(path: Path) -> tuple[dict[str, int], list[str]]:
     """The frequency rank, from 1 on, of every token that has one."""
     ranks, problems = {}, []
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n")[1:], start=2):
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n")[1:], start=2):
         cells = line.split("\t")
         if len(cells) == COLUMNS and (not cells[3] or cells[3].isdigit()):
             if cells[3]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from retriever.errors import FitFailed, FitWarning
 from retriever.lexical import Bm25
 from retriever.passages import sentences
+from retriever.short_texts import first, units
 from retriever.transforms import Flow, Transform, fit, parse
 
 # Tried in this order; the first of equals is taken, so the gentler stand first.
@@ -161,28 +162,37 @@ def choose(
         chosen, reason = _decide(found)
     else:
         chosen, reason = _best(found[1:], otherwise)
-    return Choice(chosen, reason, found, len(asked), len(evidence.texts), MARGIN, round(time.perf_counter() - began, 2))
+    margin = MARGIN if "none" in candidates else 0.0
+    return Choice(chosen, reason, found, len(asked), len(evidence.texts), margin, round(time.perf_counter() - began, 2))
 
 
 def cut_questions(texts: Sequence[str], documents: NDArray[np.int64], seed: int) -> Questions:
     """A sentence from each of up to QUERIES passages, without those that fewer than DEPTH others have words of."""
     rng = np.random.default_rng(seed)
-    queries, origins = [], []
-    for number in rng.permutation(len(texts)):
-        text = texts[number]
-        spans = [(a, b) for a, b in sentences(text) if SHORTEST <= len(text[a:b].split()) <= LONGEST]
-        if spans:
-            a, b = spans[rng.integers(len(spans))]
-            queries.append(text[a:b])
-            origins.append(number)
-        if len(queries) == QUERIES:
-            break
+    queries, origins = _cut(texts, rng, lambda text: SHORTEST <= len(text.split()) <= LONGEST)
+    if len(queries) < FEWEST_QUERIES:  # no spaces between words, or no marks between sentences: what is long is cut
+        queries, origins = _cut(texts, rng, lambda text: len(units(text)[0]) >= SHORTEST)
     gains = Bm25(texts).scores(queries) if queries else np.zeros((0, len(texts)))
     own = documents[None, :] == documents[np.array(origins, np.int64)][:, None]
     gains[own] = 0
     answered = (gains > 0).sum(axis=1) >= DEPTH
     kept = [query for query, good in zip(queries, answered, strict=True) if good]
     return Questions(kept, gains[answered], own[answered])
+
+
+def _cut(texts: Sequence[str], rng: np.random.Generator, good: Callable[[str], bool]) -> tuple[list[str], list[int]]:
+    """One good sentence, its first LONGEST words, from each of up to QUERIES texts, and which texts these are."""
+    queries, origins = [], []
+    for number in rng.permutation(len(texts)):
+        text = texts[number]
+        spans = [(a, b) for a, b in sentences(text) if good(text[a:b])]
+        if spans:
+            a, b = spans[rng.integers(len(spans))]
+            queries.append(text[a:b] if len(units(text[a:b])[0]) <= LONGEST else first(text[a:b], LONGEST))
+            origins.append(int(number))
+        if len(queries) == QUERIES:
+            break
+    return queries, origins
 
 
 def fitted(spec: str, sample: NDArray[np.float32], seed: int) -> Transform | None:

@@ -312,7 +312,8 @@ def show_choice(choice: dict[str, Any], most: int | None = None) -> None:
     out.print(f"chosen     {choice['chosen']}: {choice['reason']}", soft_wrap=True)
     if choice["candidates"]:
         _show_candidates(choice, {"candidate": "spec"}, "none", most)
-        out.print(f"{_evidence(choice, 'candidates')}; none has a margin of {choice['margin']:.0%}.")
+        margin = f"; none has a margin of {choice['margin']:.0%}" if choice["margin"] else ""
+        out.print(f"{_evidence(choice, 'candidates')}{margin}.", soft_wrap=True)
 
 
 def show_pooling_choice(choice: dict[str, Any]) -> None:

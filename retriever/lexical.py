@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 K1, B = 0.9, 0.4
-_WORD = re.compile(r"\w+")
+# Of scripts that put no spaces between words, every character counts as one.
+_WORD = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff]|[^\W\u2e80-\u9fff\uf900-\ufaff]+")
 
 
 def words(text: str) -> list[str]:

@@ -3,7 +3,7 @@
 import contextlib
 import ctypes
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -109,7 +109,7 @@ def publish(
         numbers = _sample(collection)
         passages = collection.store.vectors(numbers.tolist(), collection.dimension)
         evidence = _evidence(collection)
-        short = _short_texts(evidence, plan, encoder, progress)
+        short = _short_texts(evidence, plan, encoder, progress) if len(passages) >= FEWEST_FOR_SHORT else None
         sample = passages if short is None else np.concatenate([passages, short.vectors])
         spec, choice = plan.transform, None
         if spec == AUTO or (spec == "flow" and short is not None):
@@ -129,7 +129,14 @@ def publish(
             seed=SEED,
             progress=lambda done, total: progress("fitting the transform", done, total),
         )
-        counts = {"passages": len(passages), "short_texts": len(short.texts) if short else 0}
+        lost = short is None and len(passages) >= FEWEST_FOR_SHORT and short_texts(evidence.texts, 1, SEED + 1)
+        if lost and transform.family != "none":
+            note = "the encoder was not to be had: fitted on passages alone, and short queries may fall outside of them"
+            transform = type(transform)(replace(transform.state, notes=(*transform.notes, note)))
+        counts = {
+            "passages": len(passages),
+            "short_texts": len(short.texts) if short and transform.family != "none" else 0,
+        }
         del sample, evidence
         progress("measuring ordinary text", 0, 1)
         novelty = _measured(collection, numbers, passages, short)
@@ -257,9 +264,9 @@ def _short_texts(
     evidence: Evidence, plan: Plan, encoder: Callable[[], Encoder], progress: Progress
 ) -> ShortTexts | None:
     """Texts as short as queries, cut from the passages; None where the encoder is not to be had."""
-    if len(evidence.texts) < FEWEST_FOR_SHORT:
-        return None
     texts = short_texts(evidence.texts, min(SHORT_TEXTS, len(evidence.texts)), SEED + 1)
+    if not texts:
+        return None
     progress("embedding short texts", 0, len(texts))
     try:
         vectors = encoder().encode(texts)

@@ -28,6 +28,9 @@ from retriever.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
 from retriever.search import Answer, Hit, Searcher, Space, is_unicode
 from retriever.source import Documents, Source
 
+# What `flow` could be given when it was the name of what is now `bert-flow`; a collection of then may still say so.
+FORMER_FLOW_OPTIONS = ("levels", "depth", "width")
+
 
 @dataclass(frozen=True)
 class EncoderOptions:
@@ -166,7 +169,10 @@ class Retriever:
 
     def _choices(self, transform: str | None, index_type: str | None) -> tuple[str, str]:
         store = self.collection.store
-        return transform or store.setting("transform"), index_type or store.setting("index_type")
+        stored = str(store.setting("transform"))
+        if any(f"{option}=" in stored for option in FORMER_FLOW_OPTIONS):
+            stored = stored.replace("flow:", "bert-flow:") if stored.startswith("flow:") else stored
+        return transform or stored, index_type or store.setting("index_type")
 
     def _update(self, documents: Source, plan: Plan, on_error: OnError, prune: bool, whole: bool) -> None:
         """Ingest, then publish if that is due; a whole run over a source always leaves nothing unpublished."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from retriever.passages import sentences
 
-__all__ = ["short_texts"]
+__all__ = ["first", "short_texts", "units"]
 
 PHRASE = (2, 12)
 SENTENCE = (4, 40)
@@ -29,34 +29,34 @@ def short_texts(passages: Sequence[str], count: int, seed: int) -> list[str]:
             break
         text = passages[place]
         spans = sentences(text)
-        lengths = [len(_units(text[a:b])[0]) for a, b in spans]
+        lengths = [len(units(text[a:b])[0]) for a, b in spans]
         usable = [span for span, length in zip(spans, lengths, strict=True) if SENTENCE[0] <= length]
         if not usable:
             continue
         a, b = usable[rng.integers(len(usable))]
         # A passage of one sentence is its own sentence: only a phrase of it is any shorter.
         whole = number % 2 == 0 and len(spans) > 1
-        short = (_first(text[a:b], SENTENCE[1]) if whole else _phrase(text[a:b], rng)).strip()
+        short = (first(text[a:b], SENTENCE[1]) if whole else _phrase(text[a:b], rng)).strip()
         if short and short.split() != text.split():
             found[short] = None
     return list(found)
 
 
-def _first(sentence: str, most: int) -> str:
-    units, between = _units(sentence)
-    return between.join(units[:most])
+def first(sentence: str, most: int) -> str:
+    own, between = units(sentence)
+    return between.join(own[:most])
 
 
 def _phrase(sentence: str, rng: np.random.Generator) -> str:
     """Some words in a row, fewer than the sentence has."""
-    units, between = _units(sentence)
+    own, between = units(sentence)
     least, most = PHRASE
-    size = int(rng.integers(least, min(most, len(units) - 1) + 1))
-    start = int(rng.integers(0, len(units) - size + 1))
-    return between.join(units[start : start + size])
+    size = int(rng.integers(least, min(most, len(own) - 1) + 1))
+    start = int(rng.integers(0, len(own) - size + 1))
+    return between.join(own[start : start + size])
 
 
-def _units(sentence: str) -> tuple[list[str], str]:
+def units(sentence: str) -> tuple[list[str], str]:
     """Words; pairs of characters in scripts that do not put spaces between words."""
     words = sentence.split()
     if len(words) > 1 and len(sentence) < 20 * len(words):

@@ -12,7 +12,7 @@ from samples import Run, make_bert
 
 from indexes.generation import INDEX_FILE
 from retriever import Document, Retriever
-from retriever.choosing import CANDIDATES, STRENGTHS, Choice, Evidence, choose
+from retriever.choosing import CANDIDATES, STRENGTHS, Choice, Evidence, choose, cut_questions
 from retriever.errors import EncoderUnavailable
 from retriever.lexical import Bm25
 from retriever.transforms import flow_training
@@ -167,7 +167,7 @@ def test_passages_and_short_texts_of_the_fit_are_told_apart(tmp_path: Path, tiny
         assert report.repaired and not report.left
         assert retriever.info()["fitted_on"] == counts
         retriever.rebuild(transform="none")
-        assert retriever.info()["fitted_on"] == counts
+        assert retriever.info()["fitted_on"] == {"passages": 300, "short_texts": 0}
 
 
 def different_words(number: int) -> str:
@@ -187,7 +187,10 @@ def test_without_sentences_to_judge_by_a_flow_has_its_default_strength(
         told = retriever.info()
         assert told["transform"]["family"] == told["transform"]["spec"] == "flow"
         assert told["transform"]["strength"] == 0.5 and told["fitted_on"]["passages"] == 80
-        assert told["choice"]["chosen"] == "flow" and "could serve as queries" in told["choice"]["reason"]
+        if told["fitted_on"]["short_texts"]:
+            assert told["choice"]["chosen"] == "flow" and "could serve as queries" in told["choice"]["reason"]
+        else:
+            assert told["choice"] is None
         assert retriever.search(text(7))
 
 
@@ -228,3 +231,12 @@ def test_kept_with_the_collection_and_not_made_again(tmp_path: Path, tiny_bert: 
 
 
 TEXT_WORDS = "ant bee cat dog elk fox gnu hen owl pig rat yak sea sky sun ice fog oak elm ash tin gem jar pot".split()
+
+
+def test_text_without_spaces_or_full_stops_can_be_judged_by_too() -> None:
+    words = "机翼周围的气流与边界层在高速下如何变化热传导问题压力分布激波理论实验结果表明"
+    rng = np.random.default_rng(0)
+    chinese = ["".join(rng.choice(list(words), 60)) for _ in range(120)]
+    plain = [" ".join(rng.choice(["wing", "flow", "heat", "shock", "layer", "jet", "cone"], 60)) for _ in range(120)]
+    for texts in (chinese, plain):
+        assert not cut_questions(texts, np.arange(120), 0).too_few
