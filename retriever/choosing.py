@@ -6,7 +6,10 @@ with BM25's scores as gains). Words alone are a poor judge of one ranking, but a
 agrees most with them is, on encoders never tuned for similarity, the one that retrieves best. Looking for the document
 that the sentence came from would mislead: it rewards telling texts apart, not knowing which belong together.
 
-Doing nothing has a margin: a candidate must beat "none" by MARGIN of its score, and by more than chance.
+Doing nothing has a margin: a candidate must beat "none" by MARGIN of its score, and by more than chance. On
+all-MiniLM-L6-v2, which needs no transform, the best candidate was better than none by 2 % (WikiQA, Python's
+documentation) and 4 % (Cranfield), and worse in truth; on a BERT never tuned for similarity by 36 % (WikiQA), 149 %
+(Cranfield) and 185 % (SciFact), and better in truth. A tenth lies between.
 """
 
 import time
