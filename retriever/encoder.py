@@ -180,7 +180,12 @@ class Encoder:
                 f"the GPU has too little memory for batches of {self.batch_size}; take a smaller batch size."
             ) from error
         if not np.isfinite(vectors).all():
-            raise RetrieverError(f"the encoder {self.identity.name} gave vectors that are not finite.")
+            row = int(np.flatnonzero(~np.isfinite(vectors).all(axis=(0, 2)))[0])
+            text = self._tokenizer.decode(tokens[row])
+            raise RetrieverError(
+                f"the encoder {self.identity.name} gave NaN or infinity for the text {text[:60]!r}: its weights are "
+                "broken or overflow there. What was stored before stays; take another encoder, or leave that text out."
+            )
         return vectors
 
     def _token_vectors(self, ids: Any, mask: Any, poolings: Sequence[str]) -> Iterator[tuple[str, Any]]:

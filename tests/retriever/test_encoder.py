@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from samples import make_bert
 
 from retriever.encoder import Encoder, check_same
-from retriever.errors import EncoderUnavailable, Mismatch, Misuse
+from retriever.errors import EncoderUnavailable, Mismatch, Misuse, RetrieverError
 from retriever.models import EMBEDDED_SHA256, POOLINGS, ModelFiles
 
 SENTENCES = [
@@ -285,3 +286,20 @@ def test_cuda_gives_the_same_vectors(tiny_bert: str) -> None:
         pytest.skip("no CUDA GPU on this machine")
     on_gpu = Encoder(tiny_bert, device="cuda").encode(SENTENCES)
     np.testing.assert_allclose(on_gpu, Encoder(tiny_bert, device="cpu").encode(SENTENCES), atol=1e-3)
+
+
+def test_a_vector_that_is_not_finite_names_the_text(tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    folder = make_bert(tmp_path / "broken")
+    weights = load_file(folder / "model.safetensors")
+    name = next(key for key in weights if key.endswith("word_embeddings.weight"))
+    encoder = Encoder(str(folder), device="cpu")
+    cat = encoder._tokenizer.token_to_id("cat")
+    weights[name][cat] = torch.nan
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    encoder = Encoder(str(folder), device="cpu")
+    assert np.isfinite(encoder.encode(["the dog"])).all()
+    with pytest.raises(RetrieverError, match="NaN or infinity for the text '.*cat.*leave that text out"):
+        encoder.encode(["the dog", "a cat sleeps"])
