@@ -160,7 +160,7 @@ def choose(
             agreement[spec] = questions.agreement(transform, asked, evidence.vectors)
         if progress:
             progress(number + 1, len(usable))
-    found = tuple(_compared(spec, scores, agreement["none"]) for spec, scores in agreement.items())
+    found = tuple(Candidate(spec, *paired(scores, agreement["none"])) for spec, scores in agreement.items())
     if "none" in candidates:
         chosen, reason = _decide(found)
     else:
@@ -217,11 +217,12 @@ def _fits(spec: str, dimension: int) -> bool:
     return not kept or int(kept) < dimension
 
 
-def _compared(spec: str, scores: NDArray[np.float64], none: NDArray[np.float64]) -> Candidate:
-    difference = scores - none
+def paired(scores: NDArray[np.float64], base: NDArray[np.float64]) -> tuple[float, float, float, float]:
+    """The mean score, its gain over the base's, question by question, and the ends of the gain's 95 % interval."""
+    difference = scores - base
     error = 1.96 * difference.std(ddof=1) / np.sqrt(len(difference))
     gain = float(difference.mean())
-    return Candidate(spec, float(scores.mean()), gain, gain - float(error), gain + float(error))
+    return float(scores.mean()), gain, gain - float(error), gain + float(error)
 
 
 def _best(found: tuple[Candidate, ...], otherwise: str) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.choosing import Questions, cut_questions, fitted
+from retriever.choosing import Questions, cut_questions, fitted, paired
 from retriever.corpus import Document
 from retriever.encoder import Encoder
 from retriever.passages import encoded_text, fit_title, split
@@ -96,7 +96,10 @@ def choose_pooling(
         )
         judge = _Judge(questions, seed)
         best = {pooling: judge.best(rows, _transforms(transform)) for pooling, rows in vectors.items()}
-        found = tuple(_compared(pooling, *best[pooling], best[own][1]) for pooling in poolings)
+        found = tuple(
+            PoolingCandidate(pooling, through, *paired(scores, best[own][1]))
+            for pooling, (through, scores) in best.items()
+        )
         chosen, reason = _decide(found, judge.worth_of_a_transform(vectors[own]))
     seconds = round(time.perf_counter() - began, 2)
     return PoolingChoice(chosen, own, reason, found, len(questions.texts), len(texts), MARGIN, seconds)
@@ -150,13 +153,6 @@ class _Judge:
         # Fitted on both, as a collection's transform is fitted on passages and on short texts cut from them.
         fits = {spec: fitted(spec, rows, self.seed) for spec in transforms}
         return {spec: self.questions.agreement(fit, queries, passages) for spec, fit in fits.items() if fit is not None}
-
-
-def _compared(pooling: str, transform: str, scores: NDArray[np.float64], own: NDArray[np.float64]) -> PoolingCandidate:
-    difference = scores - own
-    error = 1.96 * difference.std(ddof=1) / np.sqrt(len(difference))
-    gain = float(difference.mean())
-    return PoolingCandidate(pooling, transform, float(scores.mean()), gain, gain - float(error), gain + float(error))
 
 
 def _decide(found: tuple[PoolingCandidate, ...], worth: float) -> tuple[str, str]:

@@ -34,6 +34,7 @@ FIT_SAMPLE = 20_000
 # Cut from the passages, for the fit to know what is short; as many as there are passages, up to this.
 SHORT_TEXTS = 1000
 FEWEST_FOR_SHORT = 50
+WITHOUT_SHORT = "the encoder was not to be had: fitted on passages alone, and short queries may fall outside of them"
 # A transform fitted on less than half of what is there now is fitted again.
 REFIT_GROWTH = 2
 # A search scans what is newer than the generation exactly; past this many it is worth a new one.
@@ -109,7 +110,9 @@ def publish(
         numbers = _sample(collection)
         passages = collection.store.vectors(numbers.tolist(), collection.dimension)
         evidence = _evidence(collection)
-        short = _short_texts(evidence, plan, encoder, progress) if len(passages) >= FEWEST_FOR_SHORT else None
+        short, without = None, ""
+        if len(passages) >= FEWEST_FOR_SHORT:
+            short, without = _short_texts(evidence, plan, encoder, progress)
         sample = passages if short is None else np.concatenate([passages, short.vectors])
         spec, choice = plan.transform, None
         if spec == AUTO or (spec == "flow" and short is not None):
@@ -129,10 +132,8 @@ def publish(
             seed=SEED,
             progress=lambda done, total: progress("fitting the transform", done, total),
         )
-        lost = short is None and len(passages) >= FEWEST_FOR_SHORT and short_texts(evidence.texts, 1, SEED + 1)
-        if lost and transform.family != "none":
-            note = "the encoder was not to be had: fitted on passages alone, and short queries may fall outside of them"
-            transform = type(transform)(replace(transform.state, notes=(*transform.notes, note)))
+        if without and transform.family != "none":
+            transform = type(transform)(replace(transform.state, notes=(*transform.notes, without)))
         counts = {
             "passages": len(passages),
             "short_texts": len(short.texts) if short and transform.family != "none" else 0,
@@ -262,20 +263,24 @@ def _sample(collection: Collection) -> NDArray[np.int64]:
 
 def _short_texts(
     evidence: Evidence, plan: Plan, encoder: Callable[[], Encoder], progress: Progress
-) -> ShortTexts | None:
-    """Texts as short as queries, cut from the passages; None where the encoder is not to be had."""
+) -> tuple[ShortTexts | None, str]:
+    """Texts as short as queries, cut from the passages; None where there are none, or the encoder is not to be had,
+    and then what to say of it."""
     texts = short_texts(evidence.texts, min(SHORT_TEXTS, len(evidence.texts)), SEED + 1)
     if not texts:
-        return None
+        return None, ""
     progress("embedding short texts", 0, len(texts))
     try:
         vectors = encoder().encode(texts)
     except (EncoderUnavailable, Mismatch):
         if plan.transform == AUTO:
             raise
-        return None
+        return (
+            None,
+            "the encoder was not to be had: fitted on passages alone, and short queries may fall outside of them",
+        )
     progress("embedding short texts", len(texts), len(texts))
-    return ShortTexts(texts, vectors)
+    return ShortTexts(texts, vectors), ""
 
 
 def _measured(

@@ -205,6 +205,7 @@ def test_without_its_encoder_a_collection_can_have_a_flow_but_not_choose(tmp_pat
         told = retriever.info()
         assert told["transform"]["spec"] == "flow" and told["transform"]["strength"] == 0.5
         assert told["choice"] is None and told["fitted_on"] == {"passages": 300, "short_texts": 0}
+        assert "fitted on passages alone" in told["transform"]["notes"][-1]
         with pytest.raises(EncoderUnavailable, match="no model folder.*if it has moved"):
             retriever.rebuild(transform="auto")
         assert retriever.info()["transform"] == told["transform"]
