@@ -83,9 +83,24 @@ class DocumentStore:
         if not applied and set(self.db.table_names()) - BOOKKEEPING_TABLES:
             raise NotACollection(f"{self.path} is another program's database.")
         if known - applied:
-            self.db.conn.execute("PRAGMA journal_mode=WAL")
-            with self.db.atomic():  # all tables or none, wherever the process is killed
-                migrations.apply(self.db)
+            self._migrate()
+
+    def _migrate(self) -> None:
+        """Make the tables, or bring those of an older version up to date; all or none, wherever it is killed."""
+        if _read_only(self.path):
+            raise NotACollection(
+                f"{self.path.parent} was made by an older version of retriever and cannot be written here, so it cannot "
+                "be brought up to date; open it once where it can be written, or copy it."
+            )
+        connection = self.db.conn
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("BEGIN IMMEDIATE")  # of two that open it at once, the second finds it done
+        try:
+            migrations.apply(self.db)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.rollback()
+            raise
 
     def close(self) -> None:
         self.db.conn.close()

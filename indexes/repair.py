@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from indexes import generation as generations
+from indexes import words
 from indexes.collection import GENERATIONS, Collection
 from indexes.verify import Report, any_text
 
@@ -53,6 +54,10 @@ def put_aside(collection: Collection, report: Report) -> None:
                 "INSERT INTO unused SELECT id FROM vectors WHERE id NOT IN (SELECT vector FROM passages)"
             )
             report.repaired.append("made the list of unused vectors again")
+        if report.words_wrong or report.bad_documents:  # what a damaged text said, its words cannot be told to forget
+            words.rebuild(collection.store)
+        if report.words_wrong:
+            report.repaired.append("made the index of words again")
         if report.kept_files_broken and not report.generation_broken:
             _keep_files_again(collection, report)
         if report.bad_settings:

@@ -77,12 +77,40 @@ CREATE TABLE quarantine (
 );
 """
 
+# The words of titles and texts (see indexes/words.py). It keeps no text of its own, so what leaves it must be said
+# as it went in; the triggers do that inside SQLite itself.
+WORDS = """
+CREATE VIRTUAL TABLE words USING fts5(
+    title, text, content='documents', content_rowid='number', tokenize='porter unicode61 remove_diacritics 2'
+);
+CREATE TRIGGER words_arrive AFTER INSERT ON documents BEGIN
+    INSERT INTO words (rowid, title, text) VALUES (NEW.number, NEW.title, NEW.text);
+END;
+CREATE TRIGGER words_leave AFTER DELETE ON documents BEGIN
+    INSERT INTO words (words, rowid, title, text) VALUES ('delete', OLD.number, OLD.title, OLD.text);
+END;
+CREATE TRIGGER words_change AFTER UPDATE OF title, text ON documents BEGIN
+    INSERT INTO words (words, rowid, title, text) VALUES ('delete', OLD.number, OLD.title, OLD.text);
+    INSERT INTO words (rowid, title, text) VALUES (NEW.number, NEW.title, NEW.text);
+END;
+INSERT INTO words (words) VALUES ('rebuild');
+"""
+
 
 @migrations()
 def m001_initial(db: Database) -> None:
-    # Statement by statement: executescript would commit the transaction that the migration runs in.
+    _execute(db, INITIAL)
+
+
+@migrations()
+def m002_words(db: Database) -> None:
+    _execute(db, WORDS)
+
+
+def _execute(db: Database, script: str) -> None:
+    """Statement by statement: executescript would commit the transaction that the migration runs in."""
     statement = ""
-    for line in INITIAL.splitlines(keepends=True):
+    for line in script.splitlines(keepends=True):
         statement += line
         if _complete(statement):
             db.conn.execute(statement)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from indexes import generation as generations
+from indexes import words
 from indexes.collection import Collection, is_encoder
 from indexes.content import content_hash, document_seal, vector_checksum
 from indexes.documents import VECTOR_TYPE
@@ -45,6 +46,7 @@ class Report:
     generation_broken: bool = False
     kept_files_broken: bool = False
     unused_wrong: bool = False
+    words_wrong: bool = False
     repaired: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     """Problems still there after a repair."""
@@ -73,6 +75,7 @@ def check(collection: Collection, defaults: Mapping[str, str], progress: Progres
         report.database_broken = True
         report.problems.append(f"{collection.store.path} is damaged: {error}")
     if not report.database_broken:
+        _check_words(collection, report)
         _check_generation(collection, report)
     return report
 
@@ -203,6 +206,12 @@ def _check_unused(collection: Collection, report: Report) -> None:
     if wrong:
         report.unused_wrong = True
         report.problems.append(f"the list of unused vectors is wrong about {wrong:,} of them")
+
+
+def _check_words(collection: Collection, report: Report) -> None:
+    if found := words.problem(collection.store):
+        report.words_wrong = True
+        report.problems.append(found)
 
 
 def _check_generation(collection: Collection, report: Report) -> None:

@@ -1,0 +1,125 @@
+"""Search by words: SQLite's FTS5 over titles and texts, scored by BM25, in the same tables and transactions.
+
+A query is data: its words are quoted one by one, so that nothing in it means anything to FTS5. Whatever holds one of
+the words is found. Words are compared by their stems, without case or diacritics (`porter unicode61`). FTS5's BM25
+has k1 = 1.2 and b = 0.75, and its scores count downwards; here they count upwards. Scripts that put no space between
+words are one long word to it: there it finds little.
+"""
+
+import json
+import sqlite3
+import unicodedata
+from collections.abc import Iterable
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.documents import DocumentStore
+
+K1 = 1.2
+MOST_WORDS = 1000
+"""Of a query longer than any question, a whole document pasted, the first so many different words."""
+# What highlight() puts before a match; documents hold no such thing by chance, and those that do only lose a mark.
+MARK = "\x02\x1f"
+
+
+def words(query: str) -> list[str]:
+    """The different words of a query: runs of letters, digits and the marks that belong to them."""
+    runs = ("".join(run) for is_word, run in groupby(query.lower(), _in_word) if is_word)
+    return list(dict.fromkeys(runs))[:MOST_WORDS]
+
+
+def _in_word(character: str) -> bool:
+    return character.isalnum() or unicodedata.category(character).startswith("M")
+
+
+def _expression(query: str) -> str:
+    """The query as FTS5 takes it; a quoted word can mean nothing but itself, and holds no quote."""
+    return " OR ".join(f'"{word}"' for word in words(query))
+
+
+def best(
+    store: DocumentStore, query: str, k: int, documents: NDArray[np.int64] | None = None
+) -> list[tuple[int, float]]:
+    """The k documents with the highest BM25, best first, those that tie by arrival: (number, score).
+
+    `documents` are the numbers of those that may be found, None for all.
+    """
+    expression = _expression(query)
+    if not expression:
+        return []
+    allowed, values = ("", []) if documents is None else _among(documents.tolist())
+    rows = store.db.conn.execute(
+        f"SELECT rowid, bm25(words) AS score FROM words WHERE words MATCH ?{allowed} ORDER BY score, rowid LIMIT ?",  # noqa: S608 - constant text
+        [expression, *values, k],
+    )
+    return [(number, -score) for number, score in rows]
+
+
+def scores(store: DocumentStore, query: str, documents: Iterable[int]) -> dict[int, float]:
+    """The BM25 of each of these documents that holds a word of the query."""
+    expression = _expression(query)
+    if not expression:
+        return {}
+    allowed, values = _among(list(documents))
+    rows = store.db.conn.execute(
+        f"SELECT rowid, bm25(words) FROM words WHERE words MATCH ?{allowed}",  # noqa: S608 - constant text
+        [expression, *values],
+    )
+    return {number: -score for number, score in rows}
+
+
+def places(store: DocumentStore, query: str, documents: Iterable[int]) -> dict[int, list[int]]:
+    """Where words of the query stand in the texts of these documents, as offsets of their first characters."""
+    expression = _expression(query)
+    if not expression:
+        return {}
+    allowed, values = _among(list(documents))
+    rows = store.db.conn.execute(
+        f"SELECT rowid, highlight(words, 1, ?, '') FROM words WHERE words MATCH ?{allowed}",  # noqa: S608 - constant text
+        [MARK, expression, *values],
+    )
+    return {number: _offsets(marked) for number, marked in rows}
+
+
+def _offsets(marked: str) -> list[int]:
+    parts = marked.split(MARK)[:-1]
+    offsets, position = [], 0
+    for part in parts:
+        position += len(part)
+        offsets.append(position)
+    return offsets
+
+
+def _among(documents: list[int]) -> tuple[str, list[str]]:
+    # The plus keeps SQLite from asking FTS5 for one document after the other, which is far slower.
+    return " AND +rowid IN (SELECT value FROM json_each(?))", [json.dumps(documents)]
+
+
+def problem(store: DocumentStore) -> str:
+    """What is wrong with the index of words; empty when all is well.
+
+    FTS5 checks its own index against the documents by what is a write to SQLite, though nothing changes: where that
+    cannot be, only the documents are counted.
+    """
+    missing, stray = store.db.conn.execute(
+        "SELECT (SELECT count(*) FROM documents WHERE number NOT IN (SELECT id FROM words_docsize)),"
+        " (SELECT count(*) FROM words_docsize WHERE id NOT IN (SELECT number FROM documents))"
+    ).fetchone()
+    if missing or stray:
+        return f"the index of words lacks {missing:,} documents and has {stray:,} that are not there"
+    try:
+        with store.db.atomic():
+            store.db.conn.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
+    except sqlite3.OperationalError:  # read-only, or another process is writing
+        return ""
+    except sqlite3.DatabaseError:
+        return "the index of words is not that of the documents"
+    return ""
+
+
+def rebuild(store: DocumentStore) -> None:
+    """Make the index of words again from the documents."""
+    with store.db.atomic():
+        store.db.conn.execute("INSERT INTO words (words) VALUES ('rebuild')")
