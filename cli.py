@@ -24,6 +24,7 @@ from retriever.errors import FitWarning, RetrieverError
 
 if TYPE_CHECKING:
     from retriever.retriever import Retriever
+    from retriever.search import Options
 
 INTERRUPTED = 130
 WRITING = ("index", "add", "demo", "rebuild")
@@ -312,12 +313,33 @@ def delete(ids: tuple[str, ...], index: Path) -> None:
         raise Failure(f"not there: {', '.join(missing)}", 1)
 
 
+where_option = click.option(
+    "--where",
+    multiple=True,
+    metavar="FILTER",
+    help="Only documents whose metadata fits, such as 'year >= 2020' or 'lang in (en, de)'; several must all fit.",
+)
+k_option = click.option("-k", type=int, default=10, show_default=True, help="How many hits.")
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a hit and line.")
+
+
 @main.command()
 @click.argument("query", required=False)
 @index_option
-@click.option("-k", type=int, default=10, show_default=True, help="How many hits.")
-@click.option("--min-score", type=float, help="Leave out hits with a lower cosine.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a hit and line.")
+@k_option
+@click.option(
+    "--mode",
+    type=click.Choice(["dense", "lexical", "hybrid"]),
+    default="dense",
+    show_default=True,
+    help="By meaning (dense), by words (lexical, BM25), or by both.",
+)
+@where_option
+@click.option(
+    "--rerank", metavar="NAME|DIR", callback=_not_empty, help="Have this cross-encoder judge the best hits again."
+)
+@click.option("--min-score", type=float, help="Leave out hits with a lower score.")
+@json_option
 @click.option(
     "--queries",
     type=click.Path(path_type=Path, dir_okay=False, exists=True, allow_dash=True),
@@ -330,6 +352,9 @@ def search(
     query: str | None,
     index: Path,
     k: int,
+    mode: Any,
+    where: tuple[str, ...],
+    rerank: str | None,
     min_score: float | None,
     as_json: bool,
     queries: Path | None,
@@ -339,6 +364,7 @@ def search(
 ) -> None:
     """Answer a query, a file of queries, or, with neither, whatever you type at a prompt."""
     from retriever.retriever import Retriever
+    from retriever.search import Options
 
     if query is not None and queries is not None:
         raise click.UsageError("give a query or --queries, not both.")
@@ -351,20 +377,25 @@ def search(
     if min_score is not None and math.isnan(min_score):
         raise click.BadParameter("must be a number, not nan.", param_hint="--min-score")
     with Retriever.open(index, encoder=encoder, device=device) as retriever:
+        options = Options(mode=mode, where=where, min_score=min_score)
+        if rerank:
+            from retriever.reranker import Reranker
+
+            options["rerank"] = Reranker(rerank, device=device)
         if queries is not None:
-            _answer_file(retriever, queries, trec, k, min_score, as_json)
+            _answer_file(retriever, queries, trec, k, options, as_json)
         elif query is not None:
-            _answer_one(retriever, query, k, min_score, as_json)
+            _answer_one(retriever, query, k, options, as_json)
         else:
             from retriever.prompt import Prompt
 
-            Prompt(retriever, k, min_score).run()
+            Prompt(retriever, k, options).run()
 
 
-def _answer_one(retriever: "Retriever", query: str, k: int, min_score: float | None, as_json: bool) -> None:
+def _answer_one(retriever: "Retriever", query: str, k: int, options: "Options", as_json: bool) -> None:
     from retriever import display
 
-    (answer,) = retriever.answer_many([query], k, min_score=min_score, highlight=True)
+    (answer,) = retriever.answer_many([query], k, highlight=True, **options)
     if as_json:
         for hit in answer.hits:
             _echo_json({"query": query, **hit.to_json()})
@@ -377,7 +408,7 @@ def _answer_one(retriever: "Retriever", query: str, k: int, min_score: float | N
 
 
 def _answer_file(
-    retriever: "Retriever", queries: Path, trec: Path | None, k: int, min_score: float | None, as_json: bool
+    retriever: "Retriever", queries: Path, trec: Path | None, k: int, options: "Options", as_json: bool
 ) -> None:
     from contextlib import ExitStack
 
@@ -389,7 +420,7 @@ def _answer_file(
     with ExitStack() as stack:
         run = stack.enter_context(run_file(trec)) if trec else None
         for batch in in_batches(read_queries(queries)):
-            answers = retriever.answer_many([query.text for query in batch], k, min_score=min_score)
+            answers = retriever.answer_many([query.text for query in batch], k, **options)
             for query, answer in zip(batch, answers, strict=True):
                 answered += 1
                 strange += answer.strange
@@ -412,6 +443,26 @@ def _echo_json(value: Any) -> None:
     import json
 
     click.echo(json.dumps(value, ensure_ascii=False))
+
+
+@main.command()
+@click.argument("id_", metavar="ID")
+@index_option
+@k_option
+@where_option
+@json_option
+def similar(id_: str, index: Path, k: int, where: tuple[str, ...], as_json: bool) -> None:
+    """Find the documents most like a stored one."""
+    from retriever import display
+    from retriever.retriever import Retriever
+
+    with Retriever.open(index) as retriever:
+        hits = retriever.similar(id_, k, where=where)
+    if as_json:
+        for hit in hits:
+            _echo_json({"similar_to": id_, **hit.to_json()})
+    else:
+        display.show_hits(hits)
 
 
 @main.command()

@@ -12,8 +12,7 @@ import contextlib
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +27,7 @@ from indexes import vectors as vector_indexes
 from indexes.documents import BOOKKEEPING_TABLES, DocumentStore
 from indexes.errors import Damaged, Locked, Misuse, NotACollection
 from indexes.generation import Generation
-from indexes.space import Apply, Match, Space
+from indexes.space import Apply, Space
 from indexes.vectors import VectorIndex, unit_rows
 
 FORMAT = 1
@@ -39,15 +38,6 @@ OWN_NAMES = {LOCK, GENERATIONS, "quarantine", DATABASE, f"{DATABASE}-wal", f"{DA
 NOTHING = np.zeros(0, np.int64)
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """Raw vectors to look for, one row a query, and the numbers of vectors to pass over."""
-
-    vectors: NDArray[np.float32]
-    without: Sequence[int] = ()
-
 
 
 class Collection:
@@ -302,12 +292,9 @@ class Collection:
             self._loaded, self._space = (generation, index), None
         return generation, prepare(generation)
 
-    def search(
-        self, ask: Callable[[], Question], k: int, transform_of: Callable[[Generation], Apply]
-    ) -> list[list[Match]]:
-        """The k documents nearest to each query, by cosine in the space of the transform.
+    def in_space(self, transform_of: Callable[[Generation], Apply], look: Callable[[Space], Result]) -> Result:
+        """What `look` finds in the space of the published generation, in one snapshot of the table.
 
-        `ask` gives the queries; it is called in the snapshot that the whole search sees, so it may read the table.
         `transform_of` gives the transform that belongs to a generation.
         """
         while True:
@@ -315,18 +302,16 @@ class Collection:
             with self.store.db.atomic():
                 published = self.published()
                 if published and published[0] == generation.number:
-                    question = ask()
-                    space = self._current_space(generation, apply)
-                    return space.nearest_documents(question.vectors, k, question.without)
+                    return look(self._current_space(generation, apply))
 
-    def search_raw(self, queries: NDArray[np.float32], k: int) -> list[list[Match]]:
+    def in_raw_space(self, look: Callable[[Space], Result]) -> Result:
         """The same in the encoder's own space, by an exact scan of the stored vectors."""
         with self.store.db.atomic():
             version = self.store.data_version
             if self._raw_space is None or self._raw_space.version != version:
                 index = self._newer_than(0, lambda vectors: vectors)
                 self._raw_space = Space(self.store, self.dimension, version, ((index, NOTHING),), lambda vectors: vectors)
-            return self._raw_space.nearest_documents(queries, k)
+            return look(self._raw_space)
 
     def _current_space(self, generation: Generation, apply: Apply) -> Space:
         assert self._loaded is not None

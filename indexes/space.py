@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ Apply = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 
 SCORED_TOGETHER = 8192
+SAMPLED = 2000
+SMALLEST_SPREAD = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +26,15 @@ class Match:
     passage: PassageRow
     score: float
     document: dict[str, Any]
+    places: tuple[int, ...] = ()
+    """Where words of the query begin in the document's text, if it was found by them."""
 
 
 Scored = list[tuple[int, float]]
 """Vector numbers with their cosines, best first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Space:
     """Indexes, each with the numbers to leave out, as of one state of the table."""
 
@@ -61,6 +66,36 @@ class Space:
             wanted = min(4 * wanted, total)
         documents = self.store.documents(list({p.document: None for own in found for p, _ in own}))
         return [[Match(p, score, documents[p.document]) for p, score in own] for own in found]
+
+    def matches_of(self, query: NDArray[np.float32], documents: Sequence[int]) -> dict[int, Match]:
+        """These documents, by number, each by its passage nearest to the query (a raw vector)."""
+        passages = [passage for own in self.store.passages_of_documents(documents).values() for passage in own]
+        numbers = list(dict.fromkeys(passage.vector for passage in passages))
+        if not numbers:
+            return {}
+        mapped = unit_rows(self.apply(np.concatenate([query[None, :], self.store.vectors(numbers, self.dimension)])))
+        cosines = mapped[1:].astype(np.float64) @ mapped[0].astype(np.float64)
+        score_of = dict(zip(numbers, cosines.tolist(), strict=True))
+        fields = self.store.documents(documents)
+        best: dict[int, Match] = {}
+        for passage in passages:
+            number, score = passage.document, score_of[passage.vector]
+            if number not in best or score > best[number].score:
+                best[number] = Match(passage, score, fields[number])
+        return best
+
+    def background(self, queries: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and standard deviation of each query's cosines with the vectors of the collection, from a sample."""
+        cosines = self._sample @ unit_rows(self.apply(queries)).astype(np.float64).T
+        return cosines.mean(axis=0), np.maximum(cosines.std(axis=0), SMALLEST_SPREAD)
+
+    @cached_property
+    def _sample(self) -> NDArray[np.float64]:
+        """Unit vectors of a seeded choice of the vectors in use."""
+        numbers = self.store.used_vectors()
+        if len(numbers) > SAMPLED:
+            numbers = np.sort(np.random.default_rng(0).choice(numbers, SAMPLED, replace=False))
+        return unit_rows(self.apply(self.store.vectors(numbers.tolist(), self.dimension))).astype(np.float64)
 
     def _nearest_vectors(self, queries: NDArray[np.float32], k: int, without: Sequence[int]) -> list[Scored]:
         """The k nearest to each query and all that tie with the last of them."""

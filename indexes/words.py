@@ -15,7 +15,8 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.documents import DocumentStore
+from indexes.documents import DocumentStore, PassageRow
+from indexes.space import Match
 
 K1 = 1.2
 MOST_WORDS = 1000
@@ -68,6 +69,24 @@ def scores(store: DocumentStore, query: str, documents: Iterable[int]) -> dict[i
         [expression, *values],
     )
     return {number: -score for number, score in rows}
+
+
+def matches(
+    store: DocumentStore, query: str, k: int, documents: NDArray[np.int64] | None = None
+) -> list[Match]:
+    """The same k documents, each by the passage that holds the most words of the query."""
+    found = best(store, query, k, documents)
+    numbers = [number for number, _ in found]
+    places_of, passages = places(store, query, numbers), store.passages_of_documents(numbers)
+    fields = store.documents(numbers)
+
+    def held(passage: PassageRow) -> int:
+        return sum(passage.start <= place < passage.end for place in places_of.get(passage.document, []))
+
+    return [
+        Match(max(passages[number], key=held), score, fields[number], tuple(places_of.get(number, ())))
+        for number, score in found
+    ]
 
 
 def places(store: DocumentStore, query: str, documents: Iterable[int]) -> dict[int, list[int]]:

@@ -284,6 +284,10 @@ def show_info(info: dict[str, Any]) -> None:
     table.add_row("transform", one_line(describe_transform(transform, info["fitted_on"])))
     for note in notes(info):
         table.add_row("", Text(one_line(note), style="yellow"))
+    believed = (
+        "as much as those of words" if info["hybrid_trust"] == 1 else f"{info['hybrid_trust']:g} of those of words"
+    )
+    table.add_row("hybrid", f"nats of vectors count {believed}")
     table.add_row("drift", one_line(_describe_drift(info["drift"])))
     table.add_row(
         "index",

@@ -7,11 +7,12 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast, get_args
 
 from retriever import display
 from retriever.errors import RetrieverError
 from retriever.retriever import Retriever
-from retriever.search import Answer, Hit
+from retriever.search import Answer, Hit, Mode, Options
 from retriever.terminal import lines, one_line
 
 MOST_DIGITS = 6
@@ -19,6 +20,9 @@ MOST_DIGITS = 6
 HELP = """\
 Type what you look for, in your own words. Or:
   :k 20        show 20 hits from now on
+  :mode hybrid search by meaning (dense), by words (lexical) or by both (hybrid) from now on
+  :where year >= 2020
+               only documents whose metadata fits, from now on; :where alone takes all again
   :more        the next hits of the last search
   :similar 3   documents like hit 3
   :show 3      hit 3's document, whole
@@ -30,10 +34,10 @@ Type what you look for, in your own words. Or:
 class Prompt:
     """One interactive session over an open collection."""
 
-    def __init__(self, retriever: Retriever, k: int = 10, min_score: float | None = None) -> None:
+    def __init__(self, retriever: Retriever, k: int = 10, options: Options | None = None) -> None:
         self.retriever = retriever
         self.k = k
-        self.min_score = min_score
+        self.options = options or Options()
         self.query = ""
         self._last: Callable[[int], list[Hit]] | None = None
         """The last search, of a query or of similar documents, for any number of hits."""
@@ -41,6 +45,8 @@ class Prompt:
         self.shown = 0
         self._commands: dict[str, Callable[[str], None]] = {
             "k": self._set_k,
+            "mode": self._set_mode,
+            "where": self._set_where,
             "more": self._more,
             "similar": self._similar,
             "show": self._show,
@@ -87,7 +93,7 @@ class Prompt:
 
     def _search(self, query: str) -> None:
         def answer(k: int) -> Answer:
-            return self.retriever.answer_many([query], k, min_score=self.min_score, highlight=True)[0]
+            return self.retriever.answer_many([query], k, highlight=True, **self.options)[0]
 
         found = answer(self.k)
         self._list(found.hits, lambda k: answer(k).hits)
@@ -111,6 +117,20 @@ class Prompt:
         self.k = number
         display.out.print(f"{display.plural(self.k, 'hit')} from now on.")
 
+    def _set_mode(self, argument: str) -> None:
+        if argument not in get_args(Mode):
+            now = self.options.get("mode", "dense")
+            display.out.print(f":mode takes one of {', '.join(get_args(Mode))}. It is {now} now.")
+            return
+        self.options["mode"] = cast(Mode, argument)
+        display.out.print(f"{argument} from now on.")
+
+    def _set_where(self, argument: str) -> None:
+        where = [argument] if argument else []
+        self.retriever.check_filters(where)
+        self.options["where"] = where
+        display.out.print(f"Only documents with {one_line(argument)} from now on." if where else "All documents again.")
+
     def _more(self, _: str) -> None:
         if self._last is None:
             display.out.print("There is no query yet to show more of.")
@@ -132,7 +152,11 @@ class Prompt:
 
     def _similar(self, argument: str) -> None:
         if hit := self._hit(argument):
-            self._list(self.retriever.similar(hit.id, self.k), lambda k: self.retriever.similar(hit.id, k))
+            where = self.options.get("where", ())
+            self._list(
+                self.retriever.similar(hit.id, self.k, where=where),
+                lambda k: self.retriever.similar(hit.id, k, where=where),
+            )
 
     def _show(self, argument: str) -> None:
         if hit := self._hit(argument):
@@ -143,10 +167,11 @@ class Prompt:
         if not query:
             display.out.print("There is no query yet to compare; search first, or give one: :compare QUERY")
             return
+        options = Options(where=self.options.get("where", ()))
         display.show_comparison(
             query,
-            self.retriever.search(query, self.k, min_score=self.min_score),
-            self.retriever.search(query, self.k, min_score=self.min_score, space="raw"),
+            self.retriever.search(query, self.k, **options),
+            self.retriever.search(query, self.k, space="raw", **options),
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from indexes import repair as repairing
 from indexes import verify as verification
@@ -19,13 +19,14 @@ from retriever.drift import Drift, drift, unknown
 from retriever.encoder import BATCH_SIZE, Encoder, check_same
 from retriever.errors import Damaged, Misuse
 from retriever.export import Format, export
+from retriever.fusion import trust
 from retriever.ingest import Ingestion, IngestReport, OnError
 from retriever.models import EMBEDDED, EncoderIdentity
 from retriever.novelty import Novelty
 from retriever.pooling import AUTO, PoolingChoice, choose_pooling
 from retriever.progress import Progress, silent
 from retriever.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
-from retriever.search import Answer, Hit, Searcher, Space, is_unicode
+from retriever.search import Answer, Hit, Options, Searcher, is_unicode
 from retriever.source import Documents, Source
 
 # What `flow` could be given when it was the name of what is now `bert-flow`; a collection of then may still say so.
@@ -194,46 +195,22 @@ class Retriever:
 
     # ---- searching ---------------------------------------------------------------------------------------
 
-    def search(
-        self,
-        query: str,
-        k: int = 10,
-        *,
-        min_score: float | None = None,
-        space: Space = "index",
-        highlight: bool = False,
-    ) -> list[Hit]:
-        """The k documents nearest to the query, best first.
+    def search(self, query: str, k: int = 10, **options: Unpack[Options]) -> list[Hit]:
+        """The k documents that answer the query best, best first.
 
-        `space="raw"` compares in the encoder's own space instead of the index's; `highlight` marks in each
-        hit the sentence nearest to the query.
+        `mode="lexical"` goes by words (BM25) instead of meaning, `mode="hybrid"` by both. `highlight` marks in each
+        hit the sentence nearest to the query. `rerank` is a `Reranker`, which judges the best hits again.
+        `space="raw"` compares in the encoder's own space instead of the index's.
         """
-        return self.search_many([query], k, min_score=min_score, space=space, highlight=highlight)[0]
+        return self.search_many([query], k, **options)[0]
 
-    def search_many(
-        self,
-        queries: Sequence[str],
-        k: int = 10,
-        *,
-        min_score: float | None = None,
-        space: Space = "index",
-        highlight: bool = False,
-    ) -> list[list[Hit]]:
+    def search_many(self, queries: Sequence[str], k: int = 10, **options: Unpack[Options]) -> list[list[Hit]]:
         """The same for many queries, encoded together."""
-        answers = self.answer_many(queries, k, min_score=min_score, space=space, highlight=highlight)
-        return [answer.hits for answer in answers]
+        return [answer.hits for answer in self.answer_many(queries, k, **options)]
 
-    def answer_many(
-        self,
-        queries: Sequence[str],
-        k: int = 10,
-        *,
-        min_score: float | None = None,
-        space: Space = "index",
-        highlight: bool = False,
-    ) -> list[Answer]:
+    def answer_many(self, queries: Sequence[str], k: int = 10, **options: Unpack[Options]) -> list[Answer]:
         """The hits of many queries, each with how unlike the query is to the collection's text."""
-        return self._searcher.search(queries, k, min_score=min_score, space=space, highlight=highlight)
+        return self._searcher.search(queries, k, **options)
 
     def similar(self, id_: str, k: int = 10) -> list[Hit]:
         """The k documents nearest to a stored one, itself left out."""
@@ -257,6 +234,7 @@ class Retriever:
         """What the collection holds and what made it."""
         collection, store = self.collection, self.collection.store
         generation = collection.generation()
+        transform = generation.manifest["transform"] if generation else {"spec": store.setting("transform")}
         newer, unused = collection.backlog()
         return {
             "folder": str(collection.folder),
@@ -265,10 +243,11 @@ class Retriever:
             "vectors": store.count("vectors"),
             "dimension": collection.dimension,
             "encoder": collection.encoder,
-            "transform": generation.manifest["transform"] if generation else {"spec": store.setting("transform")},
+            "transform": transform,
             "fitted_on": publishing.fitted_on(generation) if generation else {},
             "choice": store.setting("choice"),
             "pooling_choice": store.setting("pooling_choice"),
+            "hybrid_trust": trust(store.setting("choice"), transform.get("family", "none")),
             "drift": found.to_json() if (found := self._drift()) else unknown(generation),
             "index": {
                 "type": store.setting("index_type"),

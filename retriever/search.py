@@ -3,23 +3,43 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.collection import Collection, Question
+from indexes import words
+from indexes.collection import Collection
 from indexes.generation import Generation
 from indexes.space import Apply, Match
+from indexes.space import Space as VectorSpace
 from indexes.vectors import unit_rows
 from retriever.encoder import Encoder
 from retriever.errors import Misuse
+from retriever.fusion import fused, trust
 from retriever.novelty import Novelty
-from retriever.passages import sentences
+from retriever.passages import encoded_text, sentences
 from retriever.publishing import load_transform
 from retriever.transforms import Transform
 
+if TYPE_CHECKING:
+    from retriever.reranker import Reranker
+
+Mode = Literal["dense", "lexical", "hybrid"]
 Space = Literal["index", "raw"]
+
+RERANKED = 50
+"""How many hits a cross-encoder looks at, where fewer are asked for."""
+
+
+class Options(TypedDict, total=False):
+    """How to search, beside the queries and the number of hits; see `Searcher.search`."""
+
+    mode: Mode
+    min_score: float | None
+    space: Space
+    highlight: bool
+    rerank: "Reranker | None"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +48,7 @@ class Hit:
 
     rank: int
     score: float
+    """Dense: cosine. Lexical: BM25. Hybrid: nats, see `retriever.fusion`. Of a reranker: what it gives."""
     id: str
     title: str
     passage: str
@@ -36,7 +57,7 @@ class Hit:
     end: int
     metadata: dict[str, Any]
     highlight: tuple[int, int] | None = None
-    """The passage's sentence nearest to the query, as offsets into the passage."""
+    """The passage's sentence nearest to the query, or of a lexical search with most of its words, as offsets."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -74,6 +95,10 @@ class Searcher:
         """What tells ordinary text from strange in the published generation, if it is known."""
         return self.collection.load(self._parts_of)[1][1]
 
+    def trust(self) -> float:
+        """What a nat of the vectors counts beside one of the words in a hybrid search."""
+        return trust(self.collection.store.setting("choice"), self.transform().family)
+
     def _apply_of(self, generation: Generation) -> Apply:
         return self._transform_of(generation).apply
 
@@ -90,54 +115,74 @@ class Searcher:
         queries: Sequence[str],
         k: int,
         *,
+        mode: Mode = "dense",
         min_score: float | None = None,
         space: Space = "index",
         highlight: bool = False,
+        rerank: "Reranker | None" = None,
     ) -> list[Answer]:
-        """The k nearest documents of each query."""
-        _check_request(queries, k, min_score, space)
+        """The k best documents of each query.
+
+        `mode`: by vectors (dense), by words (lexical, which needs no encoder) or by both (hybrid). `space="raw"`
+        compares vectors as the encoder gave them. `highlight` marks the sentence of each hit that is nearest to the
+        query. `rerank` has a cross-encoder judge the best hits again; `min_score` is held against the final score.
+        """
+        _check_request(queries, k, mode, min_score, space)
         if not queries:
             return []
-        novelty = self.novelty()  # a collection that cannot be searched says so before the encoder is loaded
-        vectors = self._encoder().encode(queries)
-        results = [_hits(matches, min_score) for matches in self._matches(vectors, k, space)]
-        if highlight:
+        wanted = max(k, RERANKED) if rerank else k
+        if mode == "lexical":
+            with self.collection.store.db.atomic():
+                found = [words.matches(self.collection.store, query, wanted) for query in queries]
+            vectors, novelty = None, None
+        else:
+            novelty = self.novelty()  # a collection that cannot be searched says so before the encoder is loaded
+            vectors = self._encoder().encode(queries)
+            found = self._matches(queries, vectors, wanted, mode, space)
+        if rerank:
+            found = [_reranked(rerank, query, matches) for query, matches in zip(queries, found, strict=True)]
+        found = [_kept(matches, k, min_score) for matches in found]
+        results = [_hits(matches) for matches in found]
+        if highlight and vectors is None:
+            results = [_marked_by_words(matches, hits) for matches, hits in zip(found, results, strict=True)]
+        elif highlight and vectors is not None:
             results = [self._highlighted(hits, vector, space) for hits, vector in zip(results, vectors, strict=True)]
-        if novelty is None:
+        if novelty is None or vectors is None:
             return [Answer(hits, None, None) for hits in results]
         scored = zip(queries, results, novelty.scores(vectors).tolist(), strict=True)
         return [Answer(hits, score, novelty.query_limit(query)) for query, hits, score in scored]
 
+    def _matches(
+        self, queries: Sequence[str], vectors: NDArray[np.float32], k: int, mode: Mode, space: Space
+    ) -> list[list[Match]]:
+        def look(where: VectorSpace) -> list[list[Match]]:
+            if mode == "hybrid":
+                return fused(where, queries, vectors, k, trust=self.trust())
+            return where.nearest_documents(vectors, k)
+
+        return self.collection.in_raw_space(look) if space == "raw" else self.collection.in_space(self._apply_of, look)
+
     def similar(self, id_: str, k: int) -> list[Hit]:
         """The documents nearest to a stored one, by their nearest pair of passages."""
-        _check_request([], k, None, "index")
-        own_number = 0
+        _check_request([], k, "dense", None, "index")
 
-        def ask() -> Question:
-            nonlocal own_number
-            store = self.collection.store
-            found = store.document_number(id_)
-            if found is None:
+        def look(space: VectorSpace) -> list[Match]:
+            store = space.store
+            number = store.document_number(id_)
+            if number is None:
                 raise Misuse(f"there is no document {id_!r} in {self.collection.folder}.")
-            own_number = found
-            own = [passage.vector for passage in store.passages_of_document(found)]
+            own = [passage.vector for passage in store.passages_of_documents([number])[number]]
             stands_for = store.passages_of_vectors(own)
-            only_own = [v for v in own if all(passage.document == found for passage in stands_for[v])]
-            return Question(store.vectors(own, self.collection.dimension), only_own)
+            only_own = [v for v in own if all(passage.document == number for passage in stands_for[v])]
+            best: dict[int, Match] = {}
+            results = space.nearest_documents(store.vectors(own, space.dimension), k + 1, only_own)
+            for match in (match for matches in results for match in matches):
+                document = match.passage.document
+                if document != number and (document not in best or match.score > best[document].score):
+                    best[document] = match
+            return sorted(best.values(), key=lambda match: (-match.score, match.passage.document))[:k]
 
-        results = self.collection.search(ask, k + 1, self._apply_of)
-        best: dict[int, Match] = {}
-        for match in (match for matches in results for match in matches):
-            document = match.passage.document
-            if document != own_number and (document not in best or match.score > best[document].score):
-                best[document] = match
-        ranked = sorted(best.values(), key=lambda match: (-match.score, match.passage.document))
-        return _hits(ranked[:k], None)
-
-    def _matches(self, vectors: NDArray[np.float32], k: int, space: Space) -> list[list[Match]]:
-        if space == "raw":
-            return self.collection.search_raw(vectors, k)
-        return self.collection.search(lambda: Question(vectors), k, self._apply_of)
+        return _hits(self.collection.in_space(self._apply_of, look))
 
     def _highlighted(self, hits: list[Hit], query: NDArray[np.float32], space: Space) -> list[Hit]:
         """The hits with the sentence nearest to the query marked, where a passage has more than one."""
@@ -158,9 +203,11 @@ class Searcher:
         return marked
 
 
-def _check_request(queries: Sequence[str], k: int, min_score: float | None, space: str) -> None:
+def _check_request(queries: Sequence[str], k: int, mode: str, min_score: float | None, space: str) -> None:
     if k < 1:
         raise Misuse(f"-k must be at least 1, not {k}.")
+    if mode not in get_args(Mode):
+        raise Misuse(f"unknown mode {mode!r}; known: {', '.join(get_args(Mode))}.")
     if space not in get_args(Space):
         raise Misuse(f"unknown space {space!r}; known: {', '.join(get_args(Space))}.")
     if min_score is not None and math.isnan(min_score):
@@ -178,18 +225,45 @@ def is_unicode(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _hits(matches: Sequence[Match], min_score: float | None) -> list[Hit]:
-    kept = [match for match in matches if min_score is None or match.score >= min_score]
+def _reranked(rerank: "Reranker", query: str, matches: Sequence[Match]) -> list[Match]:
+    """The matches as a cross-encoder orders them, by what the encoder was given of each: title and passage."""
+    texts = [encoded_text(match.document["title"], _passage(match)) for match in matches]
+    scored = zip(matches, rerank.scores(query, texts).tolist(), strict=True)
+    return sorted((replace(match, score=score) for match, score in scored), key=lambda match: -match.score)
+
+
+def _kept(matches: Sequence[Match], k: int, min_score: float | None) -> list[Match]:
+    return [match for match in matches if min_score is None or match.score >= min_score][:k]
+
+
+def _passage(match: Match) -> str:
+    return str(match.document["text"][match.passage.start : match.passage.end])
+
+
+def _hits(matches: Sequence[Match]) -> list[Hit]:
     return [
         Hit(
             rank=rank,
             score=match.score,
             id=match.document["id"],
             title=match.document["title"],
-            passage=match.document["text"][match.passage.start : match.passage.end],
+            passage=_passage(match),
             start=match.passage.start,
             end=match.passage.end,
             metadata=match.document["metadata"],
         )
-        for rank, match in enumerate(kept, 1)
+        for rank, match in enumerate(matches, 1)
     ]
+
+
+def _marked_by_words(matches: Sequence[Match], hits: Sequence[Hit]) -> list[Hit]:
+    """The hits with the sentence marked that holds most words of the query, where a passage has more than one."""
+
+    def marked(match: Match, hit: Hit) -> Hit:
+        own = sentences(hit.passage)
+        if len(own) < 2 or not match.places:
+            return hit
+        places = [place - hit.start for place in match.places]
+        return replace(hit, highlight=max(own, key=lambda span: sum(span[0] <= p < span[1] for p in places)))
+
+    return [marked(match, hit) for match, hit in zip(matches, hits, strict=True)]
