@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from indexes import generation as generations
 from indexes import vectors as vector_indexes
+from indexes.conditions import Condition
 from indexes.documents import BOOKKEEPING_TABLES, DocumentStore
 from indexes.errors import Damaged, Locked, Misuse, NotACollection
 from indexes.generation import Generation
@@ -43,11 +44,11 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Raw vectors to look for, one row a query, and the numbers of vectors to pass over."""
+    """Raw vectors to look for, one row a query, the vectors to pass over, and what documents must meet."""
 
     vectors: NDArray[np.float32]
     without: Sequence[int] = ()
-
+    where: Sequence[Condition] = ()
 
 
 class Collection:
@@ -317,16 +318,21 @@ class Collection:
                 if published and published[0] == generation.number:
                     question = ask()
                     space = self._current_space(generation, apply)
-                    return space.nearest_documents(question.vectors, k, question.without)
+                    found_in = self._matching(question.where)
+                    return space.nearest_documents(question.vectors, k, question.without, found_in)
 
-    def search_raw(self, queries: NDArray[np.float32], k: int) -> list[list[Match]]:
+    def search_raw(self, queries: NDArray[np.float32], k: int, where: Sequence[Condition] = ()) -> list[list[Match]]:
         """The same in the encoder's own space, by an exact scan of the stored vectors."""
         with self.store.db.atomic():
             version = self.store.data_version
             if self._raw_space is None or self._raw_space.version != version:
                 index = self._newer_than(0, lambda vectors: vectors)
                 self._raw_space = Space(self.store, self.dimension, version, ((index, NOTHING),), lambda vectors: vectors)
-            return self._raw_space.nearest_documents(queries, k)
+            return self._raw_space.nearest_documents(queries, k, documents=self._matching(where))
+
+    def _matching(self, where: Sequence[Condition]) -> NDArray[np.int64] | None:
+        """The documents that may be found, in the snapshot of the search; None where any may."""
+        return self.store.matching(where) if where else None
 
     def _current_space(self, generation: Generation, apply: Apply) -> Space:
         assert self._loaded is not None
