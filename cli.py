@@ -377,7 +377,7 @@ def search(
     if min_score is not None and math.isnan(min_score):
         raise click.BadParameter("must be a number, not nan.", param_hint="--min-score")
     with Retriever.open(index, encoder=encoder, device=device) as retriever:
-        options = Options(mode=mode, where=where, min_score=min_score)
+        options = Options(mode=mode, where=where, min_score=min_score, highlight=queries is None)
         if rerank:
             from retriever.reranker import Reranker
 
@@ -395,7 +395,7 @@ def search(
 def _answer_one(retriever: "Retriever", query: str, k: int, options: "Options", as_json: bool) -> None:
     from retriever import display
 
-    (answer,) = retriever.answer_many([query], k, highlight=True, **options)
+    (answer,) = retriever.answer_many([query], k, **options)
     if as_json:
         for hit in answer.hits:
             _echo_json({"query": query, **hit.to_json()})

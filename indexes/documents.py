@@ -4,6 +4,7 @@ SQLite is the only truth; everything FAISS holds can be made again from here. Ev
 transaction, and with WAL and full sync what it wrote is on disk when it returns.
 """
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlite_utils import Database
 
+from indexes.conditions import Condition, check_fields
 from indexes.content import document_seal, metadata_text, vector_checksum
 from indexes.errors import Damaged, NotACollection
 from indexes.schema import migrations
@@ -180,6 +182,37 @@ class DocumentStore:
         ):
             found[row[0]].append(PassageRow(*row))
         return found
+
+    def check_fields(self, conditions: Sequence[Condition]) -> None:
+        """Refuse a condition on a field that no document has, with the names of those there are."""
+        with self._telling_bad_metadata():
+            check_fields(self.db.conn, conditions)
+
+    def matching(self, conditions: Sequence[Condition]) -> NDArray[np.int64]:
+        """The numbers of the documents that meet all conditions, rising."""
+        tests = [condition.sql() for condition in conditions]
+        met = " AND ".join(test for test, _ in tests) or "1"
+        query = f"SELECT number FROM documents WHERE {met} ORDER BY number"  # noqa: S608 - names and values are bound
+        with self._telling_bad_metadata():
+            rows = self.db.conn.execute(query, [value for _, bound in tests for value in bound])
+            return np.fromiter((row[0] for row in rows), np.int64)
+
+    @contextlib.contextmanager
+    def _telling_bad_metadata(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if "JSON" not in str(error):
+                raise
+            raise Damaged(
+                f"{self.path}: the metadata of a document is damaged; run: retriever verify --repair"
+            ) from error
+
+    def vectors_of_documents(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The vectors that stand for passages of these documents, rising."""
+        query = "SELECT vector FROM passages WHERE document IN (SELECT value FROM json_each(?))"
+        rows = self.db.conn.execute(query, [json.dumps(numbers.tolist())])
+        return np.unique(np.fromiter((row[0] for row in rows), np.int64))
 
     def each_document(self) -> Iterator[dict[str, Any]]:
         """Every document's row, in the order of arrival, without holding them all."""

@@ -20,6 +20,10 @@ class NotACollection(Misuse):
     """The folder holds no collection, or one this version cannot read."""
 
 
+class BadFilter(Misuse):
+    """A filter over metadata cannot be understood, or names a field that no document has."""
+
+
 class Locked(RetrieverError):
     """Another process is writing to the collection."""
 

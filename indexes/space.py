@@ -30,8 +30,20 @@ class Match:
     """Where words of the query begin in the document's text, if it was found by them."""
 
 
-Scored = list[tuple[int, float]]
-"""Vector numbers with their cosines, best first."""
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Vector numbers and their cosines."""
+
+    numbers: NDArray[np.int64]
+    scores: NDArray[np.float64]
+
+    def best(self, k: int) -> "Scored":
+        """The k best and all that tie with the last of them, best first, ties by number."""
+        order = np.lexsort((self.numbers, -self.scores))
+        if len(order) > k:
+            ranked = self.scores[order]
+            order = order[ranked >= ranked[k - 1]]
+        return Scored(self.numbers[order], self.scores[order])
 
 
 @dataclass(frozen=True)
@@ -45,27 +57,34 @@ class Space:
     apply: Apply
 
     def nearest_documents(
-        self, queries: NDArray[np.float32], k: int, without: Sequence[int] = ()
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        without: Sequence[int] = (),
+        documents: NDArray[np.int64] | None = None,
     ) -> list[list[Match]]:
         """The k documents nearest to each query (raw vectors), each by its best passage, best first.
 
-        Documents that tie on the score come by arrival. Vectors in `without` are passed over.
+        Documents that tie on the score come by arrival. Vectors in `without` are passed over. With `documents`,
+        only these are found, never fewer than k of them if there are as many.
         """
-        total = sum(len(index) for index, _ in self.parts)
+        allowed = None if documents is None else self.store.vectors_of_documents(documents)
+        findable = None if documents is None else frozenset(documents.tolist())
+        total = sum(len(index) for index, _ in self.parts) if allowed is None else len(allowed)
         mapped = unit_rows(self.apply(queries))
         found: list[list[tuple[PassageRow, float]]] = [[] for _ in mapped]
-        open_queries, wanted = list(range(len(mapped))), min(2 * k, total)
+        open_queries, wanted = list(range(len(mapped))) if total else [], min(2 * k, total)
         while open_queries:
-            nearest = self._nearest_vectors(mapped[open_queries], wanted, without)
+            nearest = self._nearest_vectors(mapped[open_queries], wanted, without, allowed)
             for place, scored in zip(open_queries, nearest, strict=True):
-                found[place] = self._by_document(scored)[:k]
+                found[place] = self._by_document(scored, findable)[:k]
             if wanted >= total:
                 break
             # Several passages of the same documents came first: look further.
             open_queries = [place for place in open_queries if len(found[place]) < k]
             wanted = min(4 * wanted, total)
-        documents = self.store.documents(list({p.document: None for own in found for p, _ in own}))
-        return [[Match(p, score, documents[p.document]) for p, score in own] for own in found]
+        stored = self.store.documents(list({p.document: None for own in found for p, _ in own}))
+        return [[Match(p, score, stored[p.document]) for p, score in own] for own in found]
 
     def matches_of(self, query: NDArray[np.float32], documents: Sequence[int]) -> dict[int, Match]:
         """These documents, by number, each by its passage nearest to the query (a raw vector)."""
@@ -97,36 +116,57 @@ class Space:
             numbers = np.sort(np.random.default_rng(0).choice(numbers, SAMPLED, replace=False))
         return unit_rows(self.apply(self.store.vectors(numbers.tolist(), self.dimension))).astype(np.float64)
 
-    def _nearest_vectors(self, queries: NDArray[np.float32], k: int, without: Sequence[int]) -> list[Scored]:
+    def _nearest_vectors(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        without: Sequence[int],
+        allowed: NDArray[np.int64] | None,
+    ) -> list[Scored]:
         """The k nearest to each query and all that tie with the last of them."""
-        results: list[Scored] = [[] for _ in queries]
+        results: list[list[Scored]] = [[] for _ in queries]
         for index, unused in self.parts:
             excluded = np.union1d(unused, np.array(without, np.int64)) if len(without) else unused
-            for own, query, numbers in zip(results, queries, index.search(queries, k, excluded), strict=True):
-                own += self._scored(index, numbers, query)
-        for own in results:
-            own.sort(key=lambda pair: (-pair[1], pair[0]))
-            while len(own) > k and own[-1][1] < own[k - 1][1]:
-                own.pop()
-        return results
+            candidates = index.search(queries, k, excluded, allowed)
+            for own, scored in zip(results, self._scored(index, candidates, queries), strict=True):
+                own.append(scored.best(k))
+        return [
+            Scored(np.concatenate([s.numbers for s in own]), np.concatenate([s.scores for s in own])).best(k)
+            for own in results
+        ]
 
-    def _scored(self, index: VectorIndex, numbers: NDArray[np.int64], query: NDArray[np.float32]) -> Scored:
-        """Cosines in float64, so that the order does not depend on how FAISS batches its sums."""
-        scored: Scored = []
-        for start in range(0, len(numbers), SCORED_TOGETHER):
-            some = numbers[start : start + SCORED_TOGETHER]
+    def _scored(
+        self, index: VectorIndex, candidates: Sequence[NDArray[np.int64]], queries: NDArray[np.float32]
+    ) -> list[Scored]:
+        """Each query's candidates with their cosines in float64, so that the order does not depend on how FAISS
+        batches its sums. A vector that several queries share is fetched once."""
+        scores = [np.zeros(len(own), np.float64) for own in candidates]
+        everything = candidates[0] if _same(candidates) else np.unique(np.concatenate(candidates))
+        for start in range(0, len(everything), SCORED_TOGETHER):
+            some = everything[start : start + SCORED_TOGETHER]
             if index.exact:
-                vectors = index.vectors(some)
+                vectors = index.vectors(some).astype(np.float64)
             else:  # the codes are lossy: score from what is stored
-                vectors = unit_rows(self.apply(self.store.vectors(some.tolist(), self.dimension)))
-            scores = vectors.astype(np.float64) @ query.astype(np.float64)
-            scored += zip(some.tolist(), scores.tolist(), strict=True)
-        return scored
+                raw = self.store.vectors(some.tolist(), self.dimension)
+                vectors = unit_rows(self.apply(raw)).astype(np.float64)
+            for query, own, results in zip(queries.astype(np.float64), candidates, scores, strict=True):
+                if own is everything:
+                    results[start : start + len(some)] = vectors @ query
+                else:
+                    here = np.flatnonzero((own >= some[0]) & (own <= some[-1]))
+                    results[here] = vectors[np.searchsorted(some, own[here])] @ query
+        return [Scored(own, results) for own, results in zip(candidates, scores, strict=True)]
 
-    def _by_document(self, scored: Scored) -> list[tuple[PassageRow, float]]:
-        passages = self.store.passages_of_vectors([number for number, _ in scored])
+    def _by_document(self, scored: Scored, findable: frozenset[int] | None) -> list[tuple[PassageRow, float]]:
+        numbers = scored.numbers.tolist()
+        passages = self.store.passages_of_vectors(numbers)
         best: dict[int, tuple[PassageRow, float]] = {}
-        for number, score in scored:
+        for number, score in zip(numbers, scored.scores.tolist(), strict=True):
             for passage in passages.get(number, []):
-                best.setdefault(passage.document, (passage, score))
+                if findable is None or passage.document in findable:
+                    best.setdefault(passage.document, (passage, score))
         return sorted(best.values(), key=lambda pair: (-pair[1], pair[0].document))
+
+
+def _same(candidates: Sequence[NDArray[np.int64]]) -> bool:
+    return all(own is candidates[0] for own in candidates)

@@ -4,6 +4,7 @@ FAISS itself only counts positions; the numbers stand beside it in a rising arra
 type, where FAISS's own ID maps do not.
 """
 
+import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterator
@@ -20,6 +21,10 @@ INDEX_TYPES = {"flat": "Flat", "sq8": "SQ8", "hnsw": "HNSW32"}
 # which ones are the best once they are scored again in float64.
 SPARE = 16
 TIE = 1e-6
+# Up to so many vectors, scoring all of them costs little and is exact whatever the index type.
+SCANNED = 8192
+# Up to so many more are fetched and dropped, which is quicker than asking FAISS to pass over them.
+FETCHED_BEYOND = 256
 TRAINING_SAMPLE = 65_536
 
 Numbers = NDArray[np.int64]
@@ -101,6 +106,24 @@ def _reserve(index: Any, count: int) -> None:
         index.codes.resize(count * index.code_size)
 
 
+def search_parameters(index: Any, selector: Any, share: float, wanted: int) -> Any:
+    """What tells an index of this type to find only what the selector lets through, a `share` of all it holds."""
+    faiss = import_faiss()
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        inner = search_parameters(index.index, selector, share, wanted)
+        return faiss.SearchParametersPreTransform(index_params=inner)
+    if isinstance(index, faiss.IndexRefine):
+        inner = search_parameters(index.base_index, selector, share, int(wanted * index.k_factor))
+        return faiss.IndexRefineSearchParameters(k_factor=index.k_factor, base_index_params=inner)
+    if isinstance(index, faiss.IndexIVF):
+        return faiss.SearchParametersIVF(sel=selector, nprobe=index.nprobe)
+    if isinstance(index, faiss.IndexHNSW):
+        # The walk also passes those it may not return: it must be longer to meet as many that it may.
+        return faiss.SearchParametersHNSW(sel=selector, efSearch=int(max(index.hnsw.efSearch, wanted) / share))
+    return faiss.SearchParameters(sel=selector)
+
+
 class VectorIndex:
     """A FAISS index and the number of the vector at each of its positions (rising)."""
 
@@ -118,19 +141,52 @@ class VectorIndex:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def search(self, queries: Matrix, k: int, excluded: Numbers) -> list[Numbers]:
-        """For each query the numbers of at least the k nearest, without the excluded ones, and of all that tie
-        with the last of them; of an approximate index, those it finds."""
-        wanted = k + SPARE + len(excluded)
-        while wanted < len(self):
-            scores, positions = self.index.search(queries, wanted)
-            cut = scores[:, min(k + len(excluded), wanted) - 1]
-            if not (cut - scores[:, -1] < TIE).any():
-                found = [self.numbers[row[row >= 0]] for row in positions]
-                return [numbers[~np.isin(numbers, excluded)] for numbers in found] if len(excluded) else found
+    def search(self, queries: Matrix, k: int, excluded: Numbers, allowed: Numbers | None = None) -> list[Numbers]:
+        """For each query the numbers of at least the k nearest, without the excluded ones and only of the allowed
+        ones, and of all that tie with the last of them.
+
+        An exact index gives exactly these; an approximate one those it finds, but never fewer than k if there are
+        as many. Where no more than SCANNED are left to search, any index gives them all, for the caller to score.
+        """
+        searched = self._searched(excluded, allowed)
+        candidates = self.numbers[searched]
+        found = [candidates] * len(queries)
+        if len(candidates) < len(self) and len(candidates) <= SCANNED:
+            return found
+        open_queries, wanted = list(range(len(queries))), k + SPARE
+        while open_queries and wanted < len(candidates):
+            fetched = self._fetch(queries[open_queries], wanted, searched, len(candidates))
+            for place, (scores, positions) in zip(open_queries, fetched, strict=True):
+                tied = len(scores) == wanted and scores[k - 1] - scores[-1] < TIE
+                if len(scores) >= k and not tied:
+                    found[place] = self.numbers[positions]
+            open_queries = [place for place in open_queries if found[place] is candidates]
             wanted *= 4
-        everything = self.numbers[~np.isin(self.numbers, excluded)]
-        return [everything] * len(queries)
+        return found
+
+    def _searched(self, excluded: Numbers, allowed: Numbers | None) -> NDArray[np.bool_]:
+        """Which positions are to be searched."""
+        searched = np.ones(len(self), bool) if allowed is None else np.isin(self.numbers, allowed)
+        return searched & ~np.isin(self.numbers, excluded) if len(excluded) else searched
+
+    def _fetch(
+        self, queries: Matrix, wanted: int, searched: NDArray[np.bool_], count: int
+    ) -> Iterator[tuple[NDArray[np.float32], Numbers]]:
+        """Scores and positions, best first, of as many as are wanted of the `count` to be searched, or of those that
+        an approximate index finds."""
+        left_out = len(self) - count
+        scores = None
+        if left_out > FETCHED_BEYOND:
+            selector = import_faiss().IDSelectorBitmap(np.packbits(searched, bitorder="little"))
+            # FAISS has no selector for some types, and says so before it begins.
+            with contextlib.suppress(RuntimeError):
+                parameters = search_parameters(self.index, selector, count / len(self), wanted)
+                scores, positions = self.index.search(queries, wanted, params=parameters)
+        if scores is None:
+            scores, positions = self.index.search(queries, wanted + left_out)
+        for own_scores, own_positions in zip(scores, positions, strict=True):
+            kept = np.flatnonzero((own_positions >= 0) & searched[own_positions])[:wanted]
+            yield own_scores[kept], own_positions[kept]
 
     def vectors(self, numbers: Numbers) -> Matrix:
         """The vectors as the index holds them (whole only in an exact index)."""

@@ -1,8 +1,9 @@
 """The errors of text, encoders and transforms, beside those of the collection."""
 
-from indexes.errors import Damaged, Locked, Mismatch, Misuse, NotACollection, RetrieverError, first_line
+from indexes.errors import BadFilter, Damaged, Locked, Mismatch, Misuse, NotACollection, RetrieverError, first_line
 
 __all__ = [
+    "BadFilter",
     "BadSource",
     "Damaged",
     "EncoderUnavailable",

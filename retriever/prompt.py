@@ -37,7 +37,7 @@ class Prompt:
     def __init__(self, retriever: Retriever, k: int = 10, options: Options | None = None) -> None:
         self.retriever = retriever
         self.k = k
-        self.options = options or Options()
+        self.options = options or Options(highlight=True)
         self.query = ""
         self._last: Callable[[int], list[Hit]] | None = None
         """The last search, of a query or of similar documents, for any number of hits."""
@@ -93,7 +93,7 @@ class Prompt:
 
     def _search(self, query: str) -> None:
         def answer(k: int) -> Answer:
-            return self.retriever.answer_many([query], k, highlight=True, **self.options)[0]
+            return self.retriever.answer_many([query], k, **self.options)[0]
 
         found = answer(self.k)
         self._list(found.hits, lambda k: answer(k).hits)
@@ -167,11 +167,10 @@ class Prompt:
         if not query:
             display.out.print("There is no query yet to compare; search first, or give one: :compare QUERY")
             return
-        options = Options(where=self.options.get("where", ()))
+        options = Options(where=self.options.get("where", ()), min_score=self.options.get("min_score"))
+        raw = Options(space="raw", **options)
         display.show_comparison(
-            query,
-            self.retriever.search(query, self.k, **options),
-            self.retriever.search(query, self.k, space="raw", **options),
+            query, self.retriever.search(query, self.k, **options), self.retriever.search(query, self.k, **raw)
         )
 
 

@@ -198,7 +198,8 @@ class Retriever:
     def search(self, query: str, k: int = 10, **options: Unpack[Options]) -> list[Hit]:
         """The k documents that answer the query best, best first.
 
-        `mode="lexical"` goes by words (BM25) instead of meaning, `mode="hybrid"` by both. `highlight` marks in each
+        `mode="lexical"` goes by words (BM25) instead of meaning, `mode="hybrid"` by both. `where` are filters over
+        metadata such as "year >= 2020", all of which a document must meet. `highlight` marks in each
         hit the sentence nearest to the query. `rerank` is a `Reranker`, which judges the best hits again.
         `space="raw"` compares in the encoder's own space instead of the index's.
         """
@@ -212,9 +213,13 @@ class Retriever:
         """The hits of many queries, each with how unlike the query is to the collection's text."""
         return self._searcher.search(queries, k, **options)
 
-    def similar(self, id_: str, k: int = 10) -> list[Hit]:
+    def similar(self, id_: str, k: int = 10, *, where: Sequence[str] = ()) -> list[Hit]:
         """The k documents nearest to a stored one, itself left out."""
-        return self._searcher.similar(id_, k)
+        return self._searcher.similar(id_, k, where=where)
+
+    def check_filters(self, where: Sequence[str]) -> None:
+        """Refuse filters that a search would refuse."""
+        self._searcher.conditions(where)
 
     def document(self, id_: str) -> Document:
         """A stored document, whole."""

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from indexes import words
 from indexes.collection import Collection
+from indexes.conditions import Condition
+from indexes.documents import DocumentStore
+from indexes.filters import parse
 from indexes.generation import Generation
 from indexes.space import Apply, Match
 from indexes.space import Space as VectorSpace
@@ -36,6 +39,7 @@ class Options(TypedDict, total=False):
     """How to search, beside the queries and the number of hits; see `Searcher.search`."""
 
     mode: Mode
+    where: Sequence[str]
     min_score: float | None
     space: Space
     highlight: bool
@@ -116,6 +120,7 @@ class Searcher:
         k: int,
         *,
         mode: Mode = "dense",
+        where: Sequence[str] = (),
         min_score: float | None = None,
         space: Space = "index",
         highlight: bool = False,
@@ -123,22 +128,26 @@ class Searcher:
     ) -> list[Answer]:
         """The k best documents of each query.
 
-        `mode`: by vectors (dense), by words (lexical, which needs no encoder) or by both (hybrid). `space="raw"`
-        compares vectors as the encoder gave them. `highlight` marks the sentence of each hit that is nearest to the
-        query. `rerank` has a cross-encoder judge the best hits again; `min_score` is held against the final score.
+        `mode`: by vectors (dense), by words (lexical, which needs no encoder) or by both (hybrid). `where` are
+        filters that documents must meet, all of them (see `indexes.filters`). `space="raw"` compares vectors as the
+        encoder gave them. `highlight` marks the sentence of each hit that is nearest to the query. `rerank` has a
+        cross-encoder judge the best hits again; `min_score` is held against the final score.
         """
         _check_request(queries, k, mode, min_score, space)
+        conditions = self.conditions(where)
         if not queries:
             return []
         wanted = max(k, RERANKED) if rerank else k
+        vectors, novelty = None, None
         if mode == "lexical":
-            with self.collection.store.db.atomic():
-                found = [words.matches(self.collection.store, query, wanted) for query in queries]
-            vectors, novelty = None, None
+            store = self.collection.store
+            with store.db.atomic():
+                allowed = _allowed(store, conditions)
+                found = [words.matches(store, query, wanted, allowed) for query in queries]
         else:
             novelty = self.novelty()  # a collection that cannot be searched says so before the encoder is loaded
             vectors = self._encoder().encode(queries)
-            found = self._matches(queries, vectors, wanted, mode, space)
+            found = self._matches(queries, vectors, wanted, mode, conditions, space)
         if rerank:
             found = [_reranked(rerank, query, matches) for query, matches in zip(queries, found, strict=True)]
         found = [_kept(matches, k, min_score) for matches in found]
@@ -152,19 +161,35 @@ class Searcher:
         scored = zip(queries, results, novelty.scores(vectors).tolist(), strict=True)
         return [Answer(hits, score, novelty.query_limit(query)) for query, hits, score in scored]
 
+    def conditions(self, where: Sequence[str]) -> list[Condition]:
+        """The filters, read; refused where one cannot be, or names a field that no document has."""
+        if isinstance(where, str):
+            raise Misuse(f"where takes a list of filters; for one: where=[{where!r}].")
+        conditions = [parse(text) for text in where]
+        self.collection.store.check_fields(conditions)
+        return conditions
+
     def _matches(
-        self, queries: Sequence[str], vectors: NDArray[np.float32], k: int, mode: Mode, space: Space
+        self,
+        queries: Sequence[str],
+        vectors: NDArray[np.float32],
+        k: int,
+        mode: Mode,
+        conditions: Sequence[Condition],
+        space: Space,
     ) -> list[list[Match]]:
-        def look(where: VectorSpace) -> list[list[Match]]:
+        def look(inside: VectorSpace) -> list[list[Match]]:
+            allowed = _allowed(inside.store, conditions)
             if mode == "hybrid":
-                return fused(where, queries, vectors, k, trust=self.trust())
-            return where.nearest_documents(vectors, k)
+                return fused(inside, queries, vectors, k, trust=self.trust(), documents=allowed)
+            return inside.nearest_documents(vectors, k, documents=allowed)
 
         return self.collection.in_raw_space(look) if space == "raw" else self.collection.in_space(self._apply_of, look)
 
-    def similar(self, id_: str, k: int) -> list[Hit]:
+    def similar(self, id_: str, k: int, *, where: Sequence[str] = ()) -> list[Hit]:
         """The documents nearest to a stored one, by their nearest pair of passages."""
         _check_request([], k, "dense", None, "index")
+        conditions = self.conditions(where)
 
         def look(space: VectorSpace) -> list[Match]:
             store = space.store
@@ -175,7 +200,8 @@ class Searcher:
             stands_for = store.passages_of_vectors(own)
             only_own = [v for v in own if all(passage.document == number for passage in stands_for[v])]
             best: dict[int, Match] = {}
-            results = space.nearest_documents(store.vectors(own, space.dimension), k + 1, only_own)
+            allowed = _allowed(store, conditions)
+            results = space.nearest_documents(store.vectors(own, space.dimension), k + 1, only_own, allowed)
             for match in (match for matches in results for match in matches):
                 document = match.passage.document
                 if document != number and (document not in best or match.score > best[document].score):
@@ -201,6 +227,11 @@ class Searcher:
                 hit = replace(hit, highlight=own[best])
             marked.append(hit)
         return marked
+
+
+def _allowed(store: DocumentStore, conditions: Sequence[Condition]) -> NDArray[np.int64] | None:
+    """The documents that may be found, None for all; to be asked in the snapshot of the search."""
+    return store.matching(conditions) if conditions else None
 
 
 def _check_request(queries: Sequence[str], k: int, mode: str, min_score: float | None, space: str) -> None:

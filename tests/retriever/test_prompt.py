@@ -12,7 +12,7 @@ from retriever import Document, Retriever, display
 from retriever.corpus import Skipped
 from retriever.ingest import IngestReport
 from retriever.prompt import Prompt
-from retriever.search import Hit
+from retriever.search import Hit, Options
 from retriever.terminal import cut, lines, one_line
 
 DOCUMENTS = [Document(f"d{n}", f"{word} and other things.") for n, word in enumerate("ant bee cat dog elk fox".split())]
@@ -80,7 +80,7 @@ def test_a_failed_query_leaves_the_last_one(retriever: Retriever, shown: io.Stri
 
 
 def test_compare_honours_the_least_score(retriever: Retriever, shown: io.StringIO) -> None:
-    Prompt(retriever, min_score=1.1).answer(":compare cat")
+    Prompt(retriever, options=Options(min_score=1.1)).answer(":compare cat")
     assert "Nothing found." in shown.getvalue() and "raw encoder" not in shown.getvalue()
 
 

@@ -8,25 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bm25 import bm25
+from bm25 import WORDS, bm25, some_documents
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from indexes.errors import NotACollection
 from indexes.words import words
 from retriever import Document, Retriever
-
-WORDS = "ant bee cat dog elk fox gnu hen owl pig rat yak sea sun ice fog oak elm ash run dig eat".split()
-
-
-def some_documents(count: int, seed: int = 0) -> list[Document]:
-    rng = np.random.default_rng(seed)
-    return [
-        Document(
-            f"d{i}", " ".join(rng.choice(WORDS, rng.integers(2, 30))), " ".join(rng.choice(WORDS, rng.integers(0, 3)))
-        )
-        for i in range(count)
-    ]
 
 
 def assert_is_bm25(retriever: Retriever, documents: list[Document], query: str) -> None:
@@ -79,8 +67,10 @@ def test_stems_case_and_diacritics_do_not_matter(tmp_path: Path, tiny_bert: str)
             assert [hit.id for hit in retriever.search(query, mode="lexical")] == [found], query
 
 
-HOSTILE = ['"', '""', "'", "NEAR(", "NEAR(cat dog, 2)", "cat*", "-cat", "cat AND", "NOT cat", "((cat", ")", "^cat",
-           "title:cat", "{title text}:cat", "cat + dog", "a\x00b", "😀", "cat😀dog", "%", ";--", "\\", "١٢", "\u200bcat"]  # fmt: skip
+HOSTILE = [
+    *('"', '""', "'", "NEAR(", "NEAR(cat dog, 2)", "cat*", "-cat", "cat AND", "NOT cat", "((cat", ")", "^cat"),
+    *("title:cat", "{title text}:cat", "cat + dog", "a\x00b", "😀", "cat😀dog", "%", ";--", "\\", "١٢", "\u200bcat"),
+]
 
 
 @pytest.mark.parametrize("mode", ["lexical", "hybrid"])

@@ -1,7 +1,24 @@
-"""BM25 as FTS5 documents it, written again from its formula: over plain lower-case words, title and text together."""
+"""Documents of random words, and BM25 over them, written again from the formula that FTS5 documents."""
 
 import math
 from collections import Counter
+
+import numpy as np
+
+from retriever import Document
+
+WORDS = "ant bee cat dog elk fox gnu hen owl pig rat yak sea sun ice fog oak elm ash run dig eat".split()
+
+
+def some_documents(count: int, seed: int = 0) -> list[Document]:
+    """Documents of 2 to 29 words with titles of none to two; each is one passage."""
+    rng = np.random.default_rng(seed)
+    return [
+        Document(
+            f"d{i}", " ".join(rng.choice(WORDS, rng.integers(2, 30))), " ".join(rng.choice(WORDS, rng.integers(3)))
+        )
+        for i in range(count)
+    ]
 
 
 def bm25(query: str, texts: list[str], k1: float = 1.2, b: float = 0.75) -> list[float]:
