@@ -1,0 +1,168 @@
+"""A benchmark of rankings as one HTML file: tables, plots, the queries that moved, and how it was all made.
+
+The file needs no other: no script, no font, no network; its own policy forbids a browser to fetch anything. Whatever
+comes from data is escaped by the template. Where there is so much to show that a mail would refuse it, less is shown of
+each text, and the dots of a scatter share places.
+"""
+
+import datetime
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from benchmarks.grouping import Place, all_series, colours_of, main_metrics, metric_name, named, place_names, place_of
+from benchmarks.rankings import Comparison, Ranking, Topics
+from benchmarks.report_charts import Bars, bars, scatter
+from benchmarks.report_queries import MOVED, pairs
+from benchmarks.report_tables import bought, gain_table, headline, other_tables, summary_table
+from retriever.errors import Misuse
+from retriever.terminal import cut, one_line
+
+LARGEST = 2_000_000
+HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,}\b")
+UNKNOWN = "–"
+
+
+@dataclass(frozen=True)
+class Detail:
+    """How much is shown of what there is."""
+
+    excerpt: int
+    """Characters of a document's text."""
+    grid: int
+    """Places of a scatter along each side."""
+    names: int
+    """Queries named by a dot."""
+    moved: int
+    """Queries that gained most, and as many that lost most."""
+
+
+DETAILS = (
+    Detail(excerpt=160, grid=100, names=3, moved=MOVED),
+    Detail(excerpt=80, grid=50, names=1, moved=MOVED),
+    Detail(excerpt=40, grid=25, names=1, moved=MOVED),
+    Detail(excerpt=30, grid=12, names=0, moved=2),
+)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What one ranking was made from, in short."""
+
+    place: str
+    configuration: str
+    chosen: str
+    seed: str
+    weights: str
+    fingerprint: str
+    made_by: str
+    inputs: Sequence[tuple[str, str]]
+
+
+def write_report(
+    path: Path,
+    title: str,
+    topics: Sequence[Topics],
+    rankings: Sequence[Ranking],
+    comparisons: Sequence[Comparison],
+    notes: Sequence[str],
+) -> Path:
+    """Write the report, whole or not at all. Figures are from 0 to 1 and shown times 100."""
+    comparisons = [one for one in comparisons if math.isfinite(one.mean)]
+    if not comparisons:
+        raise Misuse(f"{path} would be a report of no figures; measure something first.")
+    page = ""
+    content = _content(title, topics, rankings, comparisons, notes)
+    for detail in DETAILS:
+        page = _page(content, detail)
+        if len(page.encode()) <= LARGEST:
+            break
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        aside.write_text(page, encoding="utf-8")
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+    return path
+
+
+def _content(
+    title: str,
+    topics: Sequence[Topics],
+    rankings: Sequence[Ranking],
+    comparisons: Sequence[Comparison],
+    notes: Sequence[str],
+) -> dict[str, Any]:
+    """Everything the page says, at whatever detail."""
+    mains = main_metrics(comparisons)
+    names = place_names([*mains, *map(place_of, topics), *map(place_of, rankings)])
+    compared, missing = pairs(topics, rankings, comparisons)
+    versions = dict.fromkeys(str(one.provenance["made_by"]) for one in rankings if one.provenance.get("made_by"))
+    others = [table for table in [gain_table(comparisons), *other_tables(comparisons)] if table]
+    return {
+        "title": title,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "versions": list(versions),
+        "headline": headline(comparisons),
+        "bought": bought(comparisons),
+        "summary": summary_table(topics, comparisons),
+        "tested": any(one.p is not None for one in comparisons),
+        "others": others,
+        "series": colours_of(all_series(comparisons)),
+        "panels": _panels(mains, names, comparisons),
+        "pairs": compared,
+        "missing": missing,
+        "origins": [_origin(one, names[place_of(one)]) for one in rankings],
+        "notes": [*notes, *(f"{names[place_of(one)]}: {note}" for one in topics for note in one.notes)],
+        "metrics": [metric_name(metric) for metric in dict.fromkeys(one.metric for one in comparisons)],
+    }
+
+
+def _panels(mains: Mapping[Place, str], names: Mapping[Place, str], comparisons: Sequence[Comparison]) -> list[Bars]:
+    colours = colours_of(all_series(comparisons))
+    return [bars(place, names[place], metric, comparisons, colours) for place, metric in mains.items()]
+
+
+def _page(content: Mapping[str, Any], detail: Detail) -> str:
+    environment = Environment(
+        loader=PackageLoader("benchmarks"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"cut": cut, "short": lambda text: HASH.sub(r"\1…", text)}
+    scatters = [scatter(pair, detail.grid, detail.names) for pair in content["pairs"]]
+    return environment.get_template("report.html").render(content, detail=detail, scatters=scatters)
+
+
+def _shown(value: object) -> object:
+    """No character that a reader would not see reaches the page: it could turn what stands beside it around."""
+    return one_line(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _origin(ranking: Ranking, place: str) -> Origin:
+    known = ranking.provenance
+    inputs = known.get("inputs")
+    return Origin(
+        place=place,
+        configuration=named(ranking.configuration),
+        chosen=_told(known.get("chosen")),
+        seed=_told(known.get("seed")),
+        weights=_told(known.get("encoder_weights")),
+        fingerprint=_told(known.get("transform_fingerprint")),
+        made_by=_told(known.get("made_by")),
+        inputs=[(str(name), _told(value)) for name, value in inputs.items()] if isinstance(inputs, Mapping) else [],
+    )
+
+
+def _told(value: object) -> str:
+    return UNKNOWN if value is None or value == "" else str(value)

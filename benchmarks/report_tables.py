@@ -1,0 +1,243 @@
+"""The tables of the report, and the sentences that say what they come to."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.grouping import (
+    NO_ENCODER,
+    PREFERRED,
+    RAW,
+    Place,
+    all_series,
+    main_metrics,
+    metric_name,
+    named,
+    place_names,
+    place_of,
+    preference,
+    series_of,
+    system_of,
+)
+from benchmarks.rankings import Comparison, Topics
+from benchmarks.results import Configuration
+
+LEVELS = (0.01, 0.05)
+Cells = Mapping[tuple[Configuration, Place], Comparison]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure, what stands below it, how sure a difference from raw is, and the whole of it in words."""
+
+    figure: str
+    below: Sequence[str] = ()
+    mark: str = ""
+    told: str = ""
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    details: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    cells: Sequence[Cell | None]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Lines under the name of their encoder, a column a data set."""
+
+    caption: str
+    columns: Sequence[Column]
+    groups: Sequence[tuple[str, Sequence[Line]]]
+
+
+def points(value: float, sign: str = "") -> str:
+    """A figure from 0 to 1 as people write it: times 100, one place."""
+    return f"{100 * value:{sign}z.1f}".replace("-", "−")
+
+
+def mark(one: Comparison) -> str:
+    """A triangle up for a gain over raw at p < 0.05, two at p < 0.01; triangles down for a loss."""
+    sure = 0 if one.p is None else sum(one.p < level for level in LEVELS)
+    return ("▲" if one.gain > 0 else "▼") * sure
+
+
+def summary_table(topics: Sequence[Topics], comparisons: Sequence[Comparison]) -> Table:
+    """The main figure of every configuration on every data set, and the average where all have the same metric."""
+    mains = main_metrics(comparisons)
+    own = [one for one in comparisons if one.metric == mains[place_of(one)]]
+    names, known = place_names(mains), {place_of(one): one for one in topics}
+    columns = [Column(names[place], _details(place, metric, known.get(place))) for place, metric in mains.items()]
+    shared = set(mains.values())
+    averaged = len(mains) > 1 and len(shared) == 1
+    caption = f"{metric_name(next(iter(shared)))} × 100" if len(shared) == 1 else "Main metric of each set × 100"
+    return _table(f"{caption}, with its 95 % interval", columns, list(mains), own, _figure, averaged=averaged)
+
+
+def gain_table(comparisons: Sequence[Comparison]) -> Table | None:
+    """What each configuration gains over the raw vectors of its encoder; nothing where no raw vectors were measured."""
+    mains = main_metrics(comparisons)
+    own = [one for one in comparisons if one.metric == mains[place_of(one)] and one.base is not None]
+    places = [place for place in mains if any(place_of(one) == place for one in own)]
+    names = place_names(mains)
+    columns = [Column(names[place], (metric_name(mains[place]),)) for place in places]
+    caption = "Gain over the raw vectors of the same encoder, in points, with its 95 % interval and p"
+    return _table(caption, columns, places, own, _gain) if own else None
+
+
+def other_tables(comparisons: Sequence[Comparison]) -> list[Table]:
+    """A table for each metric beside the main one, of the data sets that have it."""
+    mains = main_metrics(comparisons)
+    names = place_names(mains)
+    others = [one for one in comparisons if one.metric != mains[place_of(one)]]
+    tables = []
+    for metric in dict.fromkeys(one.metric for one in others):
+        own = [one for one in others if one.metric == metric]
+        places = [place for place in mains if any(place_of(one) == place for one in own)]
+        caption = f"{metric_name(metric)} × 100, with its 95 % interval"
+        tables.append(_table(caption, [Column(names[place]) for place in places], places, own, _figure))
+    return tables
+
+
+def headline(comparisons: Sequence[Comparison]) -> str:
+    """Which configuration is best: on average over the sets of a metric, or on the one set."""
+    mains = main_metrics(comparisons)
+    names, cells = place_names(mains), _cells(comparisons, mains)
+    parts = []
+    for metric, places in _by_metric(mains).items():
+        lines = [line for line in dict.fromkeys(line for line, _ in cells) if _whole(cells, line, places)]
+        if lines:
+            best = max(lines, key=lambda line: _mean(cells, line, places))
+            where = f"On {names[places[0]]}" if len(places) == 1 else f"On average over {len(places)} data sets"
+            parts.append(f"{where}, {named(best)} is best: {_worth(metric, _mean(cells, best, places))}.")
+    return " ".join(parts) or "No configuration was measured on all data sets."
+
+
+def bought(comparisons: Sequence[Comparison]) -> list[str]:
+    """For each encoder, what the flow and the automatic choice made of its raw vectors."""
+    mains = main_metrics(comparisons)
+    cells = _cells(comparisons, mains)
+    told = []
+    for series in all_series(comparisons):
+        lines = [line for line in dict.fromkeys(line for line, _ in cells) if series_of(line) == series]
+        raw = next((line for line in lines if line.transform == RAW), None)
+        others = sorted((line for line in lines if line.transform != RAW), key=preference)
+        shown = [line for line in others if line.transform in PREFERRED] or others[:1]
+        if series != NO_ENCODER and raw and shown:
+            clauses = [
+                clause
+                for line in shown
+                for metric, places in _by_metric(mains).items()
+                if (clause := _clause(cells, raw, line, metric, places))
+            ]
+            told.append(f"{series}: {'; '.join(clauses)}.")
+    return told
+
+
+def _clause(cells: Cells, raw: Configuration, line: Configuration, metric: str, places: Sequence[Place]) -> str:
+    both = [place for place in places if (raw, place) in cells and (line, place) in cells]
+    if not both:
+        return ""
+    before, after = _mean(cells, raw, both), _mean(cells, line, both)
+    found = [cells[line, place] for place in both if cells[line, place].p is not None]
+    gain = points(after - before, "+")
+    change = f"{system_of(line)} takes raw's {_worth(metric, before)} to {points(after)} ({gain})"
+    for better, word in ((True, "better"), (False, "worse")):
+        sure = sum(one.p is not None and one.p < LEVELS[0] and (one.gain > 0) == better for one in found)
+        if sure and len(both) == 1:
+            change += f", {word} at p < {LEVELS[0]}"
+        elif sure:
+            change += f", {word} at p < {LEVELS[0]} on {sure} of {len(both)} data sets"
+    return change
+
+
+def _table(
+    caption: str,
+    columns: Sequence[Column],
+    places: Sequence[Place],
+    comparisons: Sequence[Comparison],
+    cell: Callable[[Comparison, bool], Cell],
+    *,
+    averaged: bool = False,
+) -> Table:
+    cells = {(one.configuration, place_of(one)): one for one in comparisons}
+    lines = list(dict.fromkeys(one.configuration for one in comparisons))
+    best = {place: max(one.mean for one in comparisons if place_of(one) == place) for place in places}
+    fits = {line.fit for line in lines if line.fit}
+    averages = {line: _mean(cells, line, places) for line in lines if _whole(cells, line, places)} if averaged else {}
+
+    def made(line: Configuration) -> Line:
+        own = ((place, cells.get((line, place))) for place in places)
+        shown = [cell(one, points(one.mean) == points(best[place])) if one else None for place, one in own]
+        if averaged:
+            value = averages.get(line)
+            top = value is not None and points(value) == points(max(averages.values()))
+            shown.append(None if value is None else Cell(points(value), best=top))
+        name = f"{system_of(line)} (fit on {line.fit})" if len(fits) > 1 and line.fit else system_of(line)
+        return Line(name, shown)
+
+    groups = [
+        (str(series), [made(line) for line in lines if series_of(line) == series]) for series in all_series(comparisons)
+    ]
+    return Table(caption, [*columns, *([Column("average", (f"of {len(places)} sets",))] if averaged else [])], groups)
+
+
+def _figure(one: Comparison, best: bool) -> Cell:
+    return Cell(points(one.mean), (_interval(one.low, one.high),), mark(one), _in_words(one), best)
+
+
+def _gain(one: Comparison, best: bool) -> Cell:
+    below = (_interval(one.gain_low, one.gain_high, "+"), _chance(one.p))
+    return Cell(points(one.gain, "+"), [part for part in below if part], mark(one), _in_words(one))
+
+
+def _interval(low: float, high: float, sign: str = "") -> str:
+    return f"{points(low, sign)} to {points(high, sign)}" if math.isfinite(low) and math.isfinite(high) else ""
+
+
+def _chance(p: float | None) -> str:
+    if p is None:
+        return ""
+    return f"p = {p:.4f}" if p >= 0.0001 else "p < 0.0001"
+
+
+def _in_words(one: Comparison) -> str:
+    if one.base is None:
+        return ""
+    interval = _interval(one.gain_low, one.gain_high, "+")
+    told = f"{points(one.gain, '+')} over {system_of(one.base)}, 95 % interval {interval}"
+    return told if one.p is None else f"{told}, {_chance(one.p)}"
+
+
+def _details(place: Place, metric: str, topics: Topics | None) -> list[str]:
+    told = [f"{metric_name(metric)}, {place.split}" if place.split else metric_name(metric)]
+    if topics:
+        told += [f"{len(topics.queries):,} queries", f"{topics.documents:,} documents"]
+    return told
+
+
+def _cells(comparisons: Iterable[Comparison], mains: Mapping[Place, str]) -> Cells:
+    return {(one.configuration, place_of(one)): one for one in comparisons if one.metric == mains[place_of(one)]}
+
+
+def _by_metric(mains: Mapping[Place, str]) -> dict[str, list[Place]]:
+    return {metric: [place for place in mains if mains[place] == metric] for metric in dict.fromkeys(mains.values())}
+
+
+def _whole(cells: Cells, line: Configuration, places: Sequence[Place]) -> bool:
+    return all((line, place) in cells for place in places)
+
+
+def _mean(cells: Cells, line: Configuration, places: Sequence[Place]) -> float:
+    return math.fsum(cells[line, place].mean for place in places) / len(places)
+
+
+def _worth(metric: str, value: float) -> str:
+    return f"{metric_name(metric)} {points(value)}"
