@@ -28,7 +28,7 @@ class Series(NamedTuple):
     pooling: str
 
     def __str__(self) -> str:
-        return ", ".join(part for part in self if part) or "without an encoder"
+        return f"{self.encoder} ({self.pooling})" if self.pooling else self.encoder or "without an encoder"
 
 
 NO_ENCODER = Series("", "")
@@ -58,9 +58,10 @@ def system_of(line: Configuration) -> str:
 
 
 def named(line: Configuration) -> str:
-    """A configuration in words."""
-    system = system_of(line) if line.transform else ""
-    return ", ".join(part for part in (line.encoder, line.pooling, system, line.fit) if part)
+    """A configuration in words: what is done, and with which encoder."""
+    series = series_of(line)
+    told = system_of(line) if series == NO_ENCODER else f"{system_of(line)} with {series}"
+    return f"{told}, fit on {line.fit}" if line.fit else told
 
 
 def preference(line: Configuration) -> tuple[int, int]:

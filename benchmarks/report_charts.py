@@ -14,7 +14,7 @@ from benchmarks.report_tables import points
 from retriever.terminal import cut
 
 WIDTH = 360.0
-BAR, LETTER, LINE_HEIGHT, GAP = 15.0, 6.4, 13.0, 9.0
+BAR, LETTER, LINE_HEIGHT, GAP = 15.0, 7.1, 13.0, 9.0
 TOP, AXIS_ROOM, FIGURE_ROOM = 4.0, 20.0, 38.0
 LONGEST_LABEL = 16
 LABEL_LINES = 3
@@ -92,7 +92,7 @@ def bars(
     systems = list(dict.fromkeys(system_of(one.configuration) for one in own))
     wrapped = {system: wrap(system) for system in systems}
     left = LETTER * max(len(line) for lines in wrapped.values() for line in lines) + 8
-    ticks = _ticks(max(max(one.high, one.mean) for one in own))
+    ticks = _ticks(max(value for one in own for value in (one.mean, one.high) if math.isfinite(value)))
     scale = (WIDTH - left - FIGURE_ROOM) / (ticks[-1] or 1.0)
 
     def across(value: float) -> float:
@@ -107,16 +107,16 @@ def bars(
         start = y + (tall - len(group) * BAR) / 2
         for number, one in enumerate(group):
             series = series_of(one.configuration)
-            interval = f"{points(one.low)} to {points(one.high)}"
+            low, high = (value if math.isfinite(value) else one.mean for value in (one.low, one.high))
             drawn.append(
                 Bar(
                     y=round(start + number * BAR, 1),
                     length=round(across(one.mean) - left, 1),
-                    low=across(one.low),
-                    high=across(one.high),
+                    low=across(low),
+                    high=across(high),
                     colour=colours[series],
                     figure=points(one.mean),
-                    told=f"{series}, {system}: {points(one.mean)} (95 % interval {interval})",
+                    told=f"{series}, {system}: {points(one.mean)} (95 % interval {points(low)} to {points(high)})",
                 )
             )
         y += tall + GAP

@@ -74,8 +74,11 @@ def summary_table(topics: Sequence[Topics], comparisons: Sequence[Comparison]) -
     mains = main_metrics(comparisons)
     own = [one for one in comparisons if one.metric == mains[place_of(one)]]
     names, known = place_names(mains), {place_of(one): one for one in topics}
-    columns = [Column(names[place], _details(place, metric, known.get(place))) for place, metric in mains.items()]
     shared = set(mains.values())
+    columns = [
+        Column(names[place], _details(place, metric if len(shared) > 1 else "", known.get(place)))
+        for place, metric in mains.items()
+    ]
     averaged = len(mains) > 1 and len(shared) == 1
     caption = f"{metric_name(next(iter(shared)))} × 100" if len(shared) == 1 else "Main metric of each set × 100"
     return _table(f"{caption}, with its 95 % interval", columns, list(mains), own, _figure, averaged=averaged)
@@ -116,7 +119,7 @@ def headline(comparisons: Sequence[Comparison]) -> str:
         if lines:
             best = max(lines, key=lambda line: _mean(cells, line, places))
             where = f"On {names[places[0]]}" if len(places) == 1 else f"On average over {len(places)} data sets"
-            parts.append(f"{where}, {named(best)} is best: {_worth(metric, _mean(cells, best, places))}.")
+            parts.append(f"{where}, {named(best)} is best: {metric_name(metric)} {points(_mean(cells, best, places))}.")
     return " ".join(parts) or "No configuration was measured on all data sets."
 
 
@@ -131,31 +134,35 @@ def bought(comparisons: Sequence[Comparison]) -> list[str]:
         others = sorted((line for line in lines if line.transform != RAW), key=preference)
         shown = [line for line in others if line.transform in PREFERRED] or others[:1]
         if series != NO_ENCODER and raw and shown:
-            clauses = [
-                clause
-                for line in shown
-                for metric, places in _by_metric(mains).items()
-                if (clause := _clause(cells, raw, line, metric, places))
-            ]
-            told.append(f"{series}: {'; '.join(clauses)}.")
+            clauses = [_change(cells, raw, shown, metric, places) for metric, places in _by_metric(mains).items()]
+            told.append(f"{series}: {'; '.join(filter(None, clauses))}.")
     return told
 
 
-def _clause(cells: Cells, raw: Configuration, line: Configuration, metric: str, places: Sequence[Place]) -> str:
-    both = [place for place in places if (raw, place) in cells and (line, place) in cells]
-    if not both:
+def _change(
+    cells: Cells, raw: Configuration, lines: Sequence[Configuration], metric: str, places: Sequence[Place]
+) -> str:
+    """Where raw stands in a metric and where each line does, on the sets that all of them have."""
+    shared = [place for place in places if all((line, place) in cells for line in (raw, *lines))]
+    if not shared:
         return ""
-    before, after = _mean(cells, raw, both), _mean(cells, line, both)
-    found = [cells[line, place] for place in both if cells[line, place].p is not None]
-    gain = points(after - before, "+")
-    change = f"{system_of(line)} takes raw's {_worth(metric, before)} to {points(after)} ({gain})"
-    for better, word in ((True, "better"), (False, "worse")):
-        sure = sum(one.p is not None and one.p < LEVELS[0] and (one.gain > 0) == better for one in found)
-        if sure and len(both) == 1:
-            change += f", {word} at p < {LEVELS[0]}"
-        elif sure:
-            change += f", {word} at p < {LEVELS[0]} on {sure} of {len(both)} data sets"
-    return change
+    before = _mean(cells, raw, shared)
+    told = [f"raw vectors have {metric_name(metric)} {points(before)}"]
+    for line in lines:
+        after = _mean(cells, line, shared)
+        found = [cells[line, place] for place in shared]
+        sure = (_sure(found, better=better) for better in (True, False))
+        change = ", ".join(filter(None, (points(after - before, "+"), *sure)))
+        told.append(f"{system_of(line)} {points(after)} ({change})")
+    return ", ".join(told)
+
+
+def _sure(found: Sequence[Comparison], *, better: bool) -> str:
+    """On how many data sets a change is no chance."""
+    level = LEVELS[0]
+    count = sum(one.p is not None and one.p < level and (one.gain > 0) == better for one in found)
+    where = f" on {count} of {len(found)} data sets" if len(found) > 1 else ""
+    return f"{'better' if better else 'worse'} at p < {level}{where}" if count else ""
 
 
 def _table(
@@ -217,7 +224,7 @@ def _in_words(one: Comparison) -> str:
 
 
 def _details(place: Place, metric: str, topics: Topics | None) -> list[str]:
-    told = [f"{metric_name(metric)}, {place.split}" if place.split else metric_name(metric)]
+    told = [part for part in (metric and metric_name(metric), place.split) if part]
     if topics:
         told += [f"{len(topics.queries):,} queries", f"{topics.documents:,} documents"]
     return told
@@ -237,7 +244,3 @@ def _whole(cells: Cells, line: Configuration, places: Sequence[Place]) -> bool:
 
 def _mean(cells: Cells, line: Configuration, places: Sequence[Place]) -> float:
     return math.fsum(cells[line, place].mean for place in places) / len(places)
-
-
-def _worth(metric: str, value: float) -> str:
-    return f"{metric_name(metric)} {points(value)}"
