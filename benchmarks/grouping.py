@@ -1,6 +1,7 @@
 """How the figures of rankings are grouped and named wherever they are shown: by data set, by encoder, by system."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from benchmarks.plots import COLOURS
@@ -22,16 +23,19 @@ class Place(NamedTuple):
 
 
 class Series(NamedTuple):
-    """What has a colour of its own: an encoder with its pooling; both are empty for a system without an encoder."""
+    """What has a colour of its own: an encoder, its pooling, and the text of the fit where that differs."""
 
     encoder: str
     pooling: str
+    fit: str
 
     def __str__(self) -> str:
-        return f"{self.encoder} ({self.pooling})" if self.pooling else self.encoder or "without an encoder"
+        if self == NO_ENCODER:
+            return "without an encoder"
+        return f"{self.encoder} ({self.pooling}, fit on {self.fit})" if self.fit else f"{self.encoder} ({self.pooling})"
 
 
-NO_ENCODER = Series("", "")
+NO_ENCODER = Series("", "", "")
 
 
 def place_of(item: Topics | Ranking | Comparison) -> Place:
@@ -46,22 +50,33 @@ def place_names(places: Iterable[Place]) -> dict[Place, str]:
 
 
 def series_of(line: Configuration) -> Series:
-    """A system such as BM25 stands where an encoder or a transform would, and nothing stands in the other's place."""
-    return Series(line.encoder, line.pooling) if line.encoder and line.transform else NO_ENCODER
+    """A system such as BM25 pools no vectors, so it belongs to no encoder."""
+    return Series(line.encoder, line.pooling, line.fit) if line.pooling else NO_ENCODER
 
 
 def system_of(line: Configuration) -> str:
     """What is done with the encoder's vectors, or the system that needs none."""
-    if not line.transform or not line.encoder:
-        return line.transform or line.encoder
-    return "raw" if line.transform == RAW else line.transform
+    return "raw" if line.transform == RAW else line.transform or line.encoder
 
 
 def named(line: Configuration) -> str:
     """A configuration in words: what is done, and with which encoder."""
     series = series_of(line)
-    told = system_of(line) if series == NO_ENCODER else f"{system_of(line)} with {series}"
-    return f"{told}, fit on {line.fit}" if line.fit else told
+    return system_of(line) if series == NO_ENCODER else f"{system_of(line)} with {series}"
+
+
+def without_shared_fit(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """The same, with the text of the fit left out where it is everywhere the same and says nothing."""
+    if len({one.configuration.fit for one in comparisons} - {""}) > 1:
+        return list(comparisons)
+    return [
+        replace(
+            one,
+            configuration=one.configuration._replace(fit=""),
+            base=one.base and one.base._replace(fit=""),
+        )
+        for one in comparisons
+    ]
 
 
 def preference(line: Configuration) -> tuple[int, int]:

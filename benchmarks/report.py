@@ -11,13 +11,24 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from benchmarks.grouping import Place, all_series, colours_of, main_metrics, metric_name, named, place_names, place_of
+from benchmarks.grouping import (
+    Place,
+    all_series,
+    colours_of,
+    main_metrics,
+    metric_name,
+    named,
+    place_names,
+    place_of,
+    without_shared_fit,
+)
 from benchmarks.rankings import Comparison, Ranking, Topics
 from benchmarks.report_charts import Bars, bars, scatter
 from benchmarks.report_queries import MOVED, pairs
@@ -28,6 +39,8 @@ from retriever.terminal import cut, one_line
 LARGEST = 2_000_000
 HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,}\b")
 UNKNOWN = "–"
+# Measured over pairs and not by query, so its interval and test are others.
+AREA = "auc"
 
 
 @dataclass(frozen=True)
@@ -75,7 +88,8 @@ def write_report(
     notes: Sequence[str],
 ) -> Path:
     """Write the report, whole or not at all. Figures are from 0 to 1 and shown times 100."""
-    comparisons = [one for one in comparisons if math.isfinite(one.mean)]
+    comparisons = [*comparisons, *_untested(rankings, comparisons)]
+    comparisons = without_shared_fit([one for one in comparisons if math.isfinite(one.mean)])
     if not comparisons:
         raise Misuse(f"{path} would be a report of no figures; measure something first.")
     page = ""
@@ -93,6 +107,17 @@ def write_report(
     return path
 
 
+def _untested(rankings: Sequence[Ranking], comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """The means of the metrics that nobody compared."""
+    known = {(place_of(one), one.configuration, one.metric) for one in comparisons}
+    return [
+        Comparison(*place_of(one), one.configuration, metric, one.mean(metric), math.nan, math.nan)
+        for one in rankings
+        for metric, scores in one.scores.items()
+        if scores and (place_of(one), one.configuration, metric) not in known
+    ]
+
+
 def _content(
     title: str,
     topics: Sequence[Topics],
@@ -103,8 +128,9 @@ def _content(
     """Everything the page says, at whatever detail."""
     mains = main_metrics(comparisons)
     names = place_names([*mains, *map(place_of, topics), *map(place_of, rankings)])
-    compared, missing = pairs(topics, rankings, comparisons)
+    compared, missing = pairs(topics, rankings, mains, names)
     versions = dict.fromkeys(str(one.provenance["made_by"]) for one in rankings if one.provenance.get("made_by"))
+    metrics = dict.fromkeys(one.metric for one in comparisons)
     others = [table for table in [gain_table(comparisons), *other_tables(comparisons)] if table]
     return {
         "title": title,
@@ -120,8 +146,10 @@ def _content(
         "pairs": compared,
         "missing": missing,
         "origins": [_origin(one, names[place_of(one)]) for one in rankings],
-        "notes": [*notes, *(f"{names[place_of(one)]}: {note}" for one in topics for note in one.notes)],
-        "metrics": [metric_name(metric) for metric in dict.fromkeys(one.metric for one in comparisons)],
+        "notes": [*notes, *(f"{names[place_of(one)]}: {n}" for one in topics for n in one.notes if n not in notes)],
+        "metrics": [metric_name(metric) for metric in metrics],
+        "by_query": [metric_name(metric) for metric in metrics if metric != AREA],
+        "by_pair": [metric_name(metric) for metric in metrics if metric == AREA],
     }
 
 
@@ -131,6 +159,12 @@ def _panels(mains: Mapping[Place, str], names: Mapping[Place, str], comparisons:
 
 
 def _page(content: Mapping[str, Any], detail: Detail) -> str:
+    scatters = [scatter(pair, detail.grid, detail.names) for pair in content["pairs"]]
+    return _environment().get_template("report.html").render(content, detail=detail, scatters=scatters)
+
+
+@cache
+def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("benchmarks"),
         autoescape=True,
@@ -140,8 +174,7 @@ def _page(content: Mapping[str, Any], detail: Detail) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"cut": cut, "short": lambda text: HASH.sub(r"\1…", text)}
-    scatters = [scatter(pair, detail.grid, detail.names) for pair in content["pairs"]]
-    return environment.get_template("report.html").render(content, detail=detail, scatters=scatters)
+    return environment
 
 
 def _shown(value: object) -> object:

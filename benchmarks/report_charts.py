@@ -107,7 +107,9 @@ def bars(
         start = y + (tall - len(group) * BAR) / 2
         for number, one in enumerate(group):
             series = series_of(one.configuration)
-            low, high = (value if math.isfinite(value) else one.mean for value in (one.low, one.high))
+            known = math.isfinite(one.low) and math.isfinite(one.high)
+            low, high = (one.low, one.high) if known else (one.mean, one.mean)
+            interval = f" (95 % interval {points(low)} to {points(high)})" if known else ""
             drawn.append(
                 Bar(
                     y=round(start + number * BAR, 1),
@@ -116,7 +118,7 @@ def bars(
                     high=across(high),
                     colour=colours[series],
                     figure=points(one.mean),
-                    told=f"{series}, {system}: {points(one.mean)} (95 % interval {points(low)} to {points(high)})",
+                    told=f"{series}, {system}: {points(one.mean)}{interval}",
                 )
             )
         y += tall + GAP

@@ -2,22 +2,21 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from benchmarks.grouping import (
     NO_ENCODER,
     RAW,
+    Place,
     Series,
-    main_metrics,
     metric_name,
-    place_names,
     place_of,
     preference,
     series_of,
     system_of,
 )
-from benchmarks.rankings import Comparison, Ranking, Topics
+from benchmarks.rankings import Ranking, Topics
 from benchmarks.report_tables import points
 from retriever.terminal import one_line
 
@@ -140,37 +139,33 @@ class Pair:
 
 
 def pairs(
-    topics: Sequence[Topics], rankings: Sequence[Ranking], comparisons: Sequence[Comparison]
+    topics: Sequence[Topics], rankings: Sequence[Ranking], mains: Mapping[Place, str], names: Mapping[Place, str]
 ) -> tuple[list[Pair], list[str]]:
     """What can be compared query by query, and a sentence for each encoder and data set where nothing can."""
-    mains = main_metrics(comparisons)
-    names = place_names([*mains, *(place_of(one) for one in topics)])
     found, missing = [], []
     for one in topics:
         place = place_of(one)
-        here = [ranking for ranking in rankings if place_of(ranking) == place]
-        own: list[Pair] = []
-        for series in dict.fromkeys(series_of(ranking.configuration) for ranking in here):
-            if series == NO_ENCODER:
-                continue
-            made = _pair(one, names[place], series, mains.get(place), here)
-            if isinstance(made, Pair):
-                own.append(made)
-            else:
-                missing.append(made)
-        found += _with_texts(one, own)
+        by_encoder: dict[tuple[str, str], list[Ranking]] = {}
+        for ranking in rankings:
+            if place_of(ranking) == place and series_of(ranking.configuration) != NO_ENCODER:
+                by_encoder.setdefault(ranking.configuration[:2], []).append(ranking)
+        own = [_pair(one, names[place], mains.get(place), here) for here in by_encoder.values()]
+        missing += [made for made in own if isinstance(made, str)]
+        found += _with_texts(one, [made for made in own if isinstance(made, Pair)])
     return found, missing
 
 
-def _pair(topics: Topics, name: str, series: Series, main: str | None, rankings: Sequence[Ranking]) -> Pair | str:
-    own = [ranking for ranking in rankings if series_of(ranking.configuration) == series]
-    raw = next((ranking for ranking in own if ranking.configuration.transform == RAW), None)
-    if raw is None:
+def _pair(topics: Topics, name: str, main: str | None, rankings: Sequence[Ranking]) -> Pair | str:
+    """Of the rankings of one encoder and pooling those to compare, or why there are none."""
+    series = series_of(rankings[0].configuration)._replace(fit="")
+    others = [ranking for ranking in rankings if ranking.configuration.transform != RAW]
+    if len(others) == len(rankings):
         return f"{name}, {series}: the raw vectors (none) were not measured, so there is nothing to compare with."
-    others = [ranking for ranking in own if ranking.configuration.transform != RAW]
     if not others:
         return f"{name}, {series}: only the raw vectors were measured, so there is nothing to compare them with."
     other = min(others, key=lambda ranking: preference(ranking.configuration))
+    raws = [ranking for ranking in rankings if ranking.configuration.transform == RAW]
+    raw = next((one for one in raws if one.configuration.fit == other.configuration.fit), raws[0])
     shared = [metric for metric in raw.scores if metric in other.scores]
     metric = main if main in shared else next(iter(shared), "")
     made = Pair(name, series, metric, topics, raw, other)
@@ -189,7 +184,7 @@ def _with_texts(topics: Topics, own: Sequence[Pair]) -> list[Pair]:
         for document, _ in ranking.hits.get(query, ())[:SHOWN_HITS]
     }
     texts = topics.text_of(list(wanted)) if wanted else {}
-    return [Pair(p.name, p.series, p.metric, p.topics, p.base, p.other, texts) for p in own]
+    return [replace(pair, texts=texts) for pair in own]
 
 
 def _move(rank: int, elsewhere: int | None, *, forward: bool) -> str:

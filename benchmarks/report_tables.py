@@ -23,6 +23,7 @@ from benchmarks.rankings import Comparison, Topics
 from benchmarks.results import Configuration
 
 LEVELS = (0.01, 0.05)
+WITH_INTERVAL = ", with its 95 % interval"
 Cells = Mapping[tuple[Configuration, Place], Comparison]
 
 
@@ -81,7 +82,7 @@ def summary_table(topics: Sequence[Topics], comparisons: Sequence[Comparison]) -
     ]
     averaged = len(mains) > 1 and len(shared) == 1
     caption = f"{metric_name(next(iter(shared)))} × 100" if len(shared) == 1 else "Main metric of each set × 100"
-    return _table(f"{caption}, with its 95 % interval", columns, list(mains), own, _figure, averaged=averaged)
+    return _table(f"{caption}{WITH_INTERVAL}", columns, list(mains), own, _figure, averaged=averaged)
 
 
 def gain_table(comparisons: Sequence[Comparison]) -> Table | None:
@@ -104,7 +105,7 @@ def other_tables(comparisons: Sequence[Comparison]) -> list[Table]:
     for metric in dict.fromkeys(one.metric for one in others):
         own = [one for one in others if one.metric == metric]
         places = [place for place in mains if any(place_of(one) == place for one in own)]
-        caption = f"{metric_name(metric)} × 100, with its 95 % interval"
+        caption = f"{metric_name(metric)} × 100{WITH_INTERVAL if any(map(_has_interval, own)) else ''}"
         tables.append(_table(caption, [Column(names[place]) for place in places], places, own, _figure))
     return tables
 
@@ -177,7 +178,6 @@ def _table(
     cells = {(one.configuration, place_of(one)): one for one in comparisons}
     lines = list(dict.fromkeys(one.configuration for one in comparisons))
     best = {place: max(one.mean for one in comparisons if place_of(one) == place) for place in places}
-    fits = {line.fit for line in lines if line.fit}
     averages = {line: _mean(cells, line, places) for line in lines if _whole(cells, line, places)} if averaged else {}
 
     def made(line: Configuration) -> Line:
@@ -187,8 +187,7 @@ def _table(
             value = averages.get(line)
             top = value is not None and points(value) == points(max(averages.values()))
             shown.append(None if value is None else Cell(points(value), best=top))
-        name = f"{system_of(line)} (fit on {line.fit})" if len(fits) > 1 and line.fit else system_of(line)
-        return Line(name, shown)
+        return Line(system_of(line), shown)
 
     groups = [
         (str(series), [made(line) for line in lines if series_of(line) == series]) for series in all_series(comparisons)
@@ -197,21 +196,24 @@ def _table(
 
 
 def _figure(one: Comparison, best: bool) -> Cell:
-    return Cell(points(one.mean), (_interval(one.low, one.high),), mark(one), _in_words(one), best)
+    below = [_interval(one.low, one.high)] if _has_interval(one) else []
+    return Cell(points(one.mean), below, mark(one), _in_words(one), best)
 
 
 def _gain(one: Comparison, best: bool) -> Cell:
-    below = (_interval(one.gain_low, one.gain_high, "+"), _chance(one.p))
-    return Cell(points(one.gain, "+"), [part for part in below if part], mark(one), _in_words(one))
+    below = [_interval(one.gain_low, one.gain_high, "+"), *([] if one.p is None else [_chance(one.p)])]
+    return Cell(points(one.gain, "+"), below, mark(one), _in_words(one))
 
 
 def _interval(low: float, high: float, sign: str = "") -> str:
-    return f"{points(low, sign)} to {points(high, sign)}" if math.isfinite(low) and math.isfinite(high) else ""
+    return f"{points(low, sign)} to {points(high, sign)}"
 
 
-def _chance(p: float | None) -> str:
-    if p is None:
-        return ""
+def _has_interval(one: Comparison) -> bool:
+    return math.isfinite(one.low) and math.isfinite(one.high)
+
+
+def _chance(p: float) -> str:
     return f"p = {p:.4f}" if p >= 0.0001 else "p < 0.0001"
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -33,7 +33,8 @@ def make_topics(dataset: str, *, queries: int = 40, documents: int = 200, seed: 
     judgements = {}
     for number in range(queries):
         picked = rng.choice(documents, 6, replace=False)
-        judgements[f"q{number}"] = {f"d{d}": int(g) for d, g in zip(picked, rng.permutation([0, 0, 1, 1, 2, 2]))}
+        grades = rng.permutation([0, 0, 1, 1, 2, 2])
+        judgements[f"q{number}"] = {f"d{d}": int(grade) for d, grade in zip(picked, grades, strict=True)}
     return Topics(
         dataset=dataset,
         split="test",
@@ -79,16 +80,20 @@ def compare(ranking: Ranking, base: Ranking | None) -> list[Comparison]:
     made = []
     for metric, scores in ranking.scores.items():
         values = np.array(list(scores.values()))
-        mean, error = values.mean(), 1.96 * values.std() / len(values) ** 0.5
-        one = Comparison(ranking.dataset, ranking.split, ranking.configuration, metric, mean, mean - error, mean + error)
+        mean, error = mean_and_error(values)
+        place = (ranking.dataset, ranking.split, ranking.configuration, metric)
+        one = Comparison(*place, mean, mean - error, mean + error)
         if base is not None:
-            differences = values - np.array(list(base.scores[metric].values()))
-            gain, spread = differences.mean(), 1.96 * differences.std() / len(values) ** 0.5
-            z = 1.96 * gain / spread if spread else 0.0
-            p = math.erfc(abs(z) / 2**0.5)
-            one = Comparison(*list(vars(one).values())[:7], base.configuration, gain, gain - spread, gain + spread, p)
+            gain, error = mean_and_error(values - np.array(list(base.scores[metric].values())))
+            p = math.erfc(1.96 * abs(gain) / error / 2**0.5) if error else 1.0
+            tested = {"gain": gain, "gain_low": gain - error, "gain_high": gain + error, "p": p}
+            one = replace(one, base=base.configuration, **tested)
         made.append(one)
     return made
+
+
+def mean_and_error(values: np.ndarray) -> tuple[float, float]:
+    return float(values.mean()), float(1.96 * values.std() / len(values) ** 0.5)
 
 
 def make_bench(
