@@ -143,11 +143,11 @@ def _content(
         "others": others,
         "series": colours_of(all_series(comparisons)),
         "panels": _panels(mains, names, comparisons),
+        "rankings": len(rankings),
         "pairs": compared,
         "missing": missing,
         "origins": [_origin(one, names[place_of(one)]) for one in rankings],
         "notes": [*notes, *(f"{names[place_of(one)]}: {n}" for one in topics for n in one.notes if n not in notes)],
-        "metrics": [metric_name(metric) for metric in metrics],
         "by_query": [metric_name(metric) for metric in metrics if metric != AREA],
         "by_pair": [metric_name(metric) for metric in metrics if metric == AREA],
     }
@@ -173,13 +173,18 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"cut": cut, "short": lambda text: HASH.sub(r"\1…", text)}
+    environment.filters |= {"cut": cut, "short": lambda text: HASH.sub(r"\1…", text), "breakable": _breakable}
     return environment
 
 
-def _shown(value: object) -> object:
+def _shown(value: object) -> str:
     """No character that a reader would not see reaches the page: it could turn what stands beside it around."""
-    return one_line(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return value if isinstance(value, Markup) else one_line(str(value))
+
+
+def _breakable(spec: str) -> Markup:
+    """A spec that may be broken after its marks."""
+    return Markup("<wbr>").join(re.split(r"(?<=[:,=])", one_line(spec)))
 
 
 def _origin(ranking: Ranking, place: str) -> Origin:

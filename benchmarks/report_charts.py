@@ -14,11 +14,13 @@ from benchmarks.report_tables import points
 from retriever.terminal import cut
 
 WIDTH = 360.0
-BAR, LETTER, LINE_HEIGHT, GAP = 15.0, 7.1, 13.0, 9.0
+BAR, LETTER, LINE_HEIGHT, GAP = 15.0, 7.2, 13.0, 9.0
 TOP, AXIS_ROOM, FIGURE_ROOM = 4.0, 20.0, 38.0
 LONGEST_LABEL = 16
 LABEL_LINES = 3
 TICKS = 5
+# An axis where every figure is 0 has a length all the same.
+LEAST = 0.01
 
 SCATTER_SIDE, SCATTER_LEFT, SCATTER_BELOW, SCATTER_AROUND = 280.0, 42.0, 40.0, 12.0
 SMALLEST_DOT, LARGEST_DOT = 3.0, 13.0
@@ -91,12 +93,12 @@ def bars(
     own = [one for one in comparisons if (one.dataset, one.split) == place and one.metric == metric]
     systems = list(dict.fromkeys(system_of(one.configuration) for one in own))
     wrapped = {system: wrap(system) for system in systems}
-    left = LETTER * max(len(line) for lines in wrapped.values() for line in lines) + 8
-    ticks = _ticks(max(value for one in own for value in (one.mean, one.high) if math.isfinite(value)))
-    scale = (WIDTH - left - FIGURE_ROOM) / (ticks[-1] or 1.0)
+    left = LETTER * max(len(line) for lines in wrapped.values() for line in lines) + 12
+    longest = max(value for one in own for value in (one.mean, one.high, LEAST) if math.isfinite(value))
+    ticks = _ticks(longest)
 
     def across(value: float) -> float:
-        return round(left + scale * min(max(value, 0.0), ticks[-1]), 1)
+        return round(left + (WIDTH - left - FIGURE_ROOM) * max(value, 0.0) / longest, 1)
 
     y, labels, drawn = TOP, [], []
     for system in systems:
@@ -161,12 +163,10 @@ def wrap(label: str) -> list[str]:
 
 
 def _ticks(highest: float) -> list[float]:
-    """Round steps of an axis from 0 to past the highest value."""
-    if highest <= 0:
-        return [0.0, 1.0]
+    """Round steps of an axis from 0 to the last below the highest value."""
     power = 10 ** math.floor(math.log10(highest / TICKS))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power * TICKS >= highest)
-    return [round(step * number, 10) for number in range(math.ceil(highest / step - 1e-9) + 1)]
+    return [round(step * number, 10) for number in range(math.floor(highest / step) + 1)]
 
 
 def _told(pair: Pair, queries: Sequence[str], names: int) -> str:

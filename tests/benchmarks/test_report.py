@@ -297,11 +297,13 @@ def test_any_text_can_be_shown(tmp_path: Path, text: str, title: str) -> None:
 
 
 def test_characters_that_turn_text_around_are_left_out(tmp_path: Path) -> None:
-    bench = make_bench({"set": 4}, encoders=("e",), transforms=("none", "flow"))
+    turned = "safe\u202egnp.exe \x00 \ud800"
+    bench = make_bench({turned: 4}, encoders=(turned,), transforms=("none", "flow"))
     topics = bench.topics[0]
-    bench.topics[0] = replace(topics, queries=dict.fromkeys(topics.queries, "safe\u202egnp.exe \x00 \ud800"))
-    write(bench, tmp_path)
-    assert not re.search("[\u202e\x00]", (tmp_path / "report.html").read_text(encoding="utf-8"))
+    bench.topics[0] = replace(topics, queries=dict.fromkeys(topics.queries, turned))
+    write(bench, tmp_path, title=turned, notes=(turned,))
+    shown = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "safegnp.exe" in shown and not re.search("[\u202e\x00]", shown)
 
 
 def test_right_to_left_and_chinese(tmp_path: Path) -> None:
@@ -359,7 +361,8 @@ def test_figures_without_rankings_and_other_metrics(tmp_path: Path) -> None:
     assert [table.find("caption")[0].text.split()[0] for table in others] == ["MRR"]
     assert "On wikiqa, flow with e (mean) is best: MAP 62.5. On qnli" in page.find("p", "lead")[0].text
     assert "flow 62.5 (+12.5)" in page.find("header")[0].text
-    assert "DeLong" in section(page, "made").text and not section(page, "scatter").find("figure")
+    assert "DeLong" in section(page, "made").text
+    assert [one.attributes["href"] for one in page.find("a")] == ["#summary", "#bars", "#made"]
 
 
 def test_texts_of_the_fit_are_told_apart_where_they_differ(tmp_path: Path) -> None:
