@@ -338,6 +338,9 @@ def retrieval(
     Each corpus is indexed as `retriever index` does it, once an encoder and pooling; gains over the raw vectors are
     tested query by query.
     """
+    from importlib import import_module
+    from importlib.util import find_spec
+
     from benchmarks import retrieval as question
     from benchmarks.beir import read_sets
     from benchmarks.results import Results
@@ -363,4 +366,7 @@ def retrieval(
 
         write_retrieval_mteb(findings.rankings, out / "mteb")
         files = [out / question.RUNS, out / "mteb"]
+        if find_spec("benchmarks.report"):
+            found = (findings.topics, findings.rankings, findings.comparisons, findings.notes)
+            files.append(import_module("benchmarks.report").write_report(out / "report.html", "Retrieval", *found))
     say_written(findings, out, files)

@@ -48,11 +48,8 @@ def set_table(
         table.add_row(
             *cells(_line(ranking.configuration), varying),
             _figure(ranking.mean(MAIN), best[MAIN]),
-            Text(f"[{100 * found.low:.1f}, {100 * found.high:.1f}]", style="dim"),
-            Text(NOTHING if found.p is None else f"{100 * found.gain:+.1f} {mark(found):<3}"),
-            Text(
-                "" if found.p is None else f"[{100 * found.gain_low:+.1f}, {100 * found.gain_high:+.1f}]", style="dim"
-            ),
+            _interval(found.low, found.high, ".1f"),
+            *_gain(found),
             *(_figure(ranking.mean(metric), best[metric]) for metric in others),
         )
     return table
