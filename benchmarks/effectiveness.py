@@ -94,6 +94,9 @@ def chance_of(gains: Values) -> float:
     """p that gains of this mean, or a larger one of either sign, come of chance: signs are drawn anew."""
     from scipy.stats import permutation_test
 
+    if len(gains) < 2:
+        return 1.0
+
     def mean(sample: Values, axis: int) -> Values:
         return np.asarray(sample.mean(axis=axis))
 

@@ -38,7 +38,8 @@ def set_table(
     topics: Topics, rankings: Sequence[Ranking], compared: dict[tuple[str, Configuration], Comparison]
 ) -> Table:
     """One line a system: nDCG@10 with its interval and its gain over raw, then the other measures."""
-    title = f"{topics.dataset}, {topics.split}: {len(topics.queries):,} queries, {topics.documents:,} documents"
+    asked = "1 query" if len(topics.queries) == 1 else f"{len(topics.queries):,} queries"
+    title = f"{topics.dataset}, {topics.split}: {asked}, {display.plural(topics.documents, 'document')}"
     others = [metric for metric in HEADS if metric != MAIN]
     heads = [HEADS[MAIN], "95 %", "over raw", "95 %", *(HEADS[metric] for metric in others)]
     table, varying = configuration_table(title, [_line(r.configuration) for r in rankings], heads)

@@ -48,5 +48,5 @@ def read_run(path: Path, queries: Sequence[str]) -> dict[str, list[tuple[str, fl
             cells = line.split()
             if len(cells) != COLUMNS or cells[0] not in hits:
                 raise Damaged(f"{path}:{number} is no line of this run; delete the file, and it is made again.")
-            hits[cells[0]].append((cells[2], float(cells[4])))
+            hits[cells[0]].append((cells[2], float(np.float32(cells[4]))))
     return hits
