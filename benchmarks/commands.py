@@ -19,7 +19,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 
 @click.group()
 def bench() -> None:
-    """Measure what a transform is worth: similarity, lexical bias, isotropy.
+    """Measure what a transform is worth: similarity, lexical bias, isotropy, retrieval.
 
     Every command takes several encoders, poolings and transforms at once, keeps raw vectors in a cache, and with
     --out goes on where it was stopped.
@@ -277,4 +277,96 @@ def isotropy(
 
         files = draw_spaces(findings, out)
         files += [draw_words(words, published, out / "words.png")] if words else []
+    say_written(findings, out, files)
+
+
+@bench.command()
+@click.option(
+    "--data",
+    type=FOLDER,
+    multiple=True,
+    required=True,
+    help="BEIR folder (corpus.jsonl, queries.jsonl, qrels/), or a folder of such; several may be given.",
+)
+@click.option("--split", help="Which qrels/SPLIT.tsv.  [default: test, or the only one there is]")
+@click.option(
+    "--encoder",
+    "encoders",
+    multiple=True,
+    metavar="NAME|DIR",
+    help="Hugging Face name or folder of a BERT; several may be given.  [default: all-MiniLM-L6-v2]",
+)
+@click.option(
+    "--pooling",
+    "poolings",
+    multiple=True,
+    type=click.Choice(["auto", *POOLINGS]),
+    help="How token vectors become one; auto has each corpus choose; several may be given.  [default: the model's own, "
+    "else first-last]",
+)
+@click.option(
+    "--transform",
+    "transforms",
+    multiple=True,
+    metavar="SPEC",
+    help="A transform, or bm25, or hybrid (bm25 with auto); none is always measured; several may be given.  [default: "
+    "none, center, whiten, bert-flow, flow, auto, hybrid, bm25]",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="Where the encoder runs.",
+)
+@click.option("--cache", type=FOLDER, help="Folder of collections.  [default: ~/.cache/flow-retriever/collections]")
+@click.option("--out", type=FOLDER, help="Folder for results.json, TREC runs, MTEB's files and the report.")
+@click.option("--json", "as_json", is_flag=True, help="The rows of results.json on standard output, no table.")
+def retrieval(
+    data: tuple[Path, ...],
+    split: str | None,
+    encoders: tuple[str, ...],
+    poolings: tuple[str, ...],
+    transforms: tuple[str, ...],
+    device: str,
+    cache: Path | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """How well documents are found: nDCG@10, MRR, MAP and recall on BEIR folders, beside BM25.
+
+    Each corpus is indexed as `retriever index` does it, once an encoder and pooling; gains over the raw vectors are
+    tested query by query.
+    """
+    from importlib import import_module
+    from importlib.util import find_spec
+
+    from benchmarks import retrieval as question
+    from benchmarks.beir import read_sets
+    from benchmarks.results import Results
+    from benchmarks.retrieval_tables import show_retrieval
+    from benchmarks.runs import Plan
+    from benchmarks.systems import open_models, systems_of
+    from benchmarks.vectors import default_cache
+    from retriever import display
+
+    need("ir_measures", "the measures of a ranking")
+    systems = systems_of(transforms)
+    models = open_models(encoders, poolings)
+    reading = read_sets(data, split)
+    collections = cache or default_cache().with_name("collections")
+    with Results(out) as results, display.progress_bar() as progress:
+        plan = Plan(question.BENCH, [], systems, results=results, progress=progress)
+        findings = question.run(plan, reading.sets, models, collections=collections, device=device)
+    findings.problems[:0] = reading.problems
+    report(findings, findings.rows, as_json, lambda: show_retrieval(findings))
+    files = []
+    if out:
+        from benchmarks.mteb import write_retrieval_mteb
+
+        write_retrieval_mteb(findings.rankings, out / "mteb")
+        files = [out / question.RUNS, out / "mteb"]
+        if find_spec("benchmarks.report"):
+            found = (findings.topics, findings.rankings, findings.comparisons, findings.notes)
+            files.append(import_module("benchmarks.report").write_report(out / "report.html", "Retrieval", *found))
     say_written(findings, out, files)

@@ -130,7 +130,7 @@ def open_encoders(
 ) -> list[TextEncoder]:
     """Every encoder in every pooling; without poolings, each in its own. GloVe has only one."""
     names = list(dict.fromkeys(names or (EMBEDDED,)))
-    labels = _labels(names)
+    labels = labels_of(names)
     found: list[TextEncoder] = []
     for name in names:
         if name == GLOVE:
@@ -142,7 +142,7 @@ def open_encoders(
     return found
 
 
-def _labels(names: Sequence[str]) -> dict[str, str]:
+def labels_of(names: Sequence[str]) -> dict[str, str]:
     """A folder goes by its last part, unless two would then share a name."""
     short = {name: Path(name).resolve().name if Path(name).expanduser().is_dir() else name for name in names}
     return {name: label if list(short.values()).count(label) == 1 else name for name, label in short.items()}

@@ -4,19 +4,43 @@ MTEB's main score of an STS task is one Spearman correlation over all pairs, fro
 A configuration (encoder, pooling, transform, text of the fit) is a model of its own. The figures come from files of the
 user's, not from a revision on the hub, so `dataset_revision` is the SHA-256 of the file; and MTEB's SICK-R scores all
 9,927 pairs where SICK's own test split has 4,927.
+
+A retrieval task goes by MTEB's name where its folder has that of a known set, else by the folder's own; its main score
+is nDCG@10. Its `dataset_revision` is a SHA-256 over the three files of the set.
 """
 
 import datetime
+import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from benchmarks.rankings import Ranking
 from benchmarks.results import AVERAGE, Configuration, Row, Run, summarise, write_json
 from benchmarks.runs import Findings
 from benchmarks.sts import ALL, PEARSON, WMEAN
 from benchmarks.sts_data import DATASETS
 
 LANGUAGES = ["eng-Latn"]
+# The tasks of BEIR's sets by the names that their folders have.
+RETRIEVAL_TASKS = {
+    "arguana": "ArguAna",
+    "climate-fever": "ClimateFEVER",
+    "dbpedia-entity": "DBPedia",
+    "fever": "FEVER",
+    "fiqa": "FiQA2018",
+    "hotpotqa": "HotpotQA",
+    "msmarco": "MSMARCO",
+    "nfcorpus": "NFCorpus",
+    "nq": "NQ",
+    "quora": "QuoraRetrieval",
+    "scidocs": "SCIDOCS",
+    "scifact": "SciFact",
+    "trec-covid": "TRECCOVID",
+    "webis-touche2020": "Touche2020",
+}
+RETRIEVAL_MAIN = "ndcg_at_10"
 
 
 def write_mteb(findings: Findings, folder: Path) -> list[Path]:
@@ -71,3 +95,33 @@ def _scores(values: dict[str, float]) -> dict[str, float]:
         "main_score": values[ALL],
     }
     return {name: value for name, value in scores.items() if value is not None}
+
+
+def write_retrieval_mteb(rankings: Sequence[Ranking], folder: Path) -> list[Path]:
+    """One file a task and configuration; BM25 has no weights, so its revision is that of the code."""
+    written = []
+    for ranking in rankings:
+        line = ranking.configuration
+        provenance: dict[str, Any] = dict(ranking.provenance)
+        inputs = provenance["inputs"]
+        revision = provenance.get("encoder_weights") or inputs["code"]
+        target = folder / model_name(line) / revision
+        target.mkdir(parents=True, exist_ok=True)
+        write_json(target / "model_meta.json", {"name": model_name(line), "revision": revision, **line._asdict()})
+        task = RETRIEVAL_TASKS.get(ranking.dataset.lower(), ranking.dataset)
+        scores = {metric.replace("@", "_at_"): ranking.mean(metric) for metric in ranking.scores}
+        scores["main_score"] = scores[RETRIEVAL_MAIN]
+        data = "\n".join(inputs[name] for name in ("corpus", "queries", "judgements"))
+        path = target / f"{model_name(Configuration(task, '', '', ''))}.json"
+        found = {
+            "dataset_revision": hashlib.sha256(data.encode()).hexdigest(),
+            "task_name": task,
+            "mteb_version": None,
+            "scores": {ranking.split: [{**scores, "hf_subset": "default", "languages": LANGUAGES}]},
+            "evaluation_time": provenance["seconds"],
+            "kg_co2_emissions": None,
+            "date": datetime.datetime.now(datetime.UTC).timestamp(),
+        }
+        write_json(path, found)
+        written.append(path)
+    return written

@@ -1,0 +1,107 @@
+"""What a retrieval benchmark compares: encoders in their poolings, and the ways to answer queries with each.
+
+A system is a transform, as `--transform` names it, or one of two that are none: `bm25`, the words alone, which needs no
+encoder and is asked once a corpus, and `hybrid`, the words together with the vectors through `auto`.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+import indexes
+import retriever
+from benchmarks.effectiveness import RAW
+from benchmarks.encoders import labels_of
+from benchmarks.fitting import AUTO, canonical
+from benchmarks.results import Configuration
+from retriever.models import EMBEDDED, EncoderIdentity, ModelFiles
+
+FIT = "documents"
+BM25, HYBRID = "bm25", "hybrid"
+DEFAULT_SYSTEMS = (RAW, "center", "whiten", "bert-flow", "flow", AUTO, HYBRID, BM25)
+# What shows results or keeps house decides no ranking; all other code of the two packages does.
+NO_MATTER = ("demo.py", "display.py", "drift.py", "export.py", "progress.py", "prompt.py", "repair.py", "terminal.py")
+OWN = ("retrieval.py", "trec.py", "effectiveness.py")
+EMBEDDING = ("encoder.py", "ingest.py", "passages.py")
+CHOOSING_POOLING = ("choosing.py", "lexical.py", "pooling.py")
+
+
+@dataclass(frozen=True)
+class Model:
+    """An encoder in one pooling, or in that which the text of each corpus chooses (`auto`)."""
+
+    name: str
+    label: str
+    pooling: str
+    identity: EncoderIdentity
+
+    @cached_property
+    def key(self) -> str:
+        """Changes whenever the vectors of a collection would."""
+        parts = {name: value for name, value in self.identity.to_json().items() if name != "name"}
+        parts["pooling"] = self.pooling
+        files = (*EMBEDDING, *(CHOOSING_POOLING if self.pooling == AUTO else ()))
+        folder = Path(retriever.__file__).parent
+        parts["code"] = _digest(folder / name for name in files)
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class System:
+    """A way to answer queries: what its rows are called, the transform it needs and the mode of search."""
+
+    configuration: Configuration
+    transform: str | None
+    mode: str
+
+
+def systems_of(specs: Sequence[str]) -> list[str]:
+    """What is asked for as rows name it, each once; raw always, because all others are compared with it."""
+    named = [spec if spec in (BM25, HYBRID) else canonical(spec) for spec in specs or DEFAULT_SYSTEMS]
+    return list(dict.fromkeys([RAW, *named]))
+
+
+def open_models(names: Sequence[str], poolings: Sequence[str]) -> list[Model]:
+    """Every encoder in every pooling; without poolings, each in its own. Nothing is loaded yet."""
+    names = list(dict.fromkeys(names or (EMBEDDED,)))
+    labels = labels_of(names)
+    models = []
+    for name in names:
+        files = ModelFiles(name)
+        for pooling in dict.fromkeys(poolings) or (None,):
+            identity = files.identity(None if pooling == AUTO else pooling)
+            models.append(Model(name, labels[name], pooling or identity.pooling, identity))
+    return models
+
+
+def systems_for(model: Model, specs: Sequence[str], *, with_bm25: bool) -> list[System]:
+    """The systems that one model's collection answers."""
+    return list(_systems(model, specs, with_bm25))
+
+
+def _systems(model: Model, specs: Sequence[str], with_bm25: bool) -> Iterator[System]:
+    for spec in specs:
+        if spec == BM25:
+            if with_bm25:
+                yield System(Configuration(BM25, "", "", FIT), None, "lexical")
+        else:
+            line = Configuration(model.label, model.pooling, spec, FIT)
+            yield System(line, AUTO, "hybrid") if spec == HYBRID else System(line, spec, "dense")
+
+
+@cache
+def code_digest() -> str:
+    """SHA-256 of the code that decides what is found."""
+    folders = [Path(package.__file__ or "").parent for package in (retriever, indexes)]
+    files = [path for folder in folders for path in sorted(folder.rglob("*.py")) if path.name not in NO_MATTER]
+    return _digest([*files, *(Path(__file__).parent / name for name in OWN)])
+
+
+def _digest(files: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
