@@ -338,9 +338,6 @@ def retrieval(
     Each corpus is indexed as `retriever index` does it, once an encoder and pooling; gains over the raw vectors are
     tested query by query.
     """
-    from importlib import import_module
-    from importlib.util import find_spec
-
     from benchmarks import retrieval as question
     from benchmarks.beir import read_sets
     from benchmarks.results import Results
@@ -351,6 +348,9 @@ def retrieval(
     from retriever import display
 
     need("ir_measures", "the measures of a ranking")
+    if out:
+        need("jinja2", "the report of --out")
+        need("matplotlib", "the plots of --out")
     systems = systems_of(transforms)
     models = open_models(encoders, poolings)
     reading = read_sets(data, split)
@@ -363,10 +363,12 @@ def retrieval(
     files = []
     if out:
         from benchmarks.mteb import write_retrieval_mteb
+        from benchmarks.report import write_report
+        from benchmarks.retrieval_plot import draw
 
         write_retrieval_mteb(findings.rankings, out / "mteb")
         files = [out / question.RUNS, out / "mteb"]
-        if find_spec("benchmarks.report"):
-            found = (findings.topics, findings.rankings, findings.comparisons, findings.notes)
-            files.append(import_module("benchmarks.report").write_report(out / "report.html", "Retrieval", *found))
+        found = (findings.topics, findings.rankings, findings.comparisons, findings.notes)
+        files.append(write_report(out / "report.html", "Retrieval benchmark", *found))
+        files.append(draw(findings.comparisons, out / "retrieval.png"))
     say_written(findings, out, files)

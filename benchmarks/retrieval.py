@@ -32,6 +32,7 @@ from retriever.errors import FitFailed, Misuse
 from retriever.progress import Progress
 from retriever.publishing import SEED, made_by
 from retriever.retriever import Retriever
+from retriever.search import Mode
 
 BENCH = "retrieval"
 RUNS = "runs"
@@ -173,15 +174,14 @@ class _Bench:
         embedding = f"embedding {self.topics.dataset} with {self.model.label}, {self.model.pooling}"
         return lambda stage, done, total: self.plan.progress(embedding if stage == "embedding" else stage, done, total)
 
-    def _ask(self, collection: Retriever, mode: str) -> dict[str, Hits]:
+    def _ask(self, collection: Retriever, mode: Mode) -> dict[str, Hits]:
         """The hits of every query; one more is asked for, because a query that is a document finds itself."""
         hits: dict[str, Hits] = {}
         queries = list(self.topics.queries.items())
-        options: dict[str, Any] = {} if mode == "dense" else {"mode": mode}
         for start in range(0, len(queries), ASKED_TOGETHER):
             self.plan.progress("searching", start, len(queries))
             batch = queries[start : start + ASKED_TOGETHER]
-            answers = collection.answer_many([text for _, text in batch], DEPTH + 1, **options)
+            answers = collection.answer_many([text for _, text in batch], DEPTH + 1, mode=mode)
             for (query, _), answer in zip(batch, answers, strict=True):
                 own = query if query in self.found.repeated else None
                 found = [(hit.id, hit.score) for hit in answer.hits if hit.id != own]

@@ -18,6 +18,7 @@ from benchmarks.encoders import labels_of
 from benchmarks.fitting import AUTO, canonical
 from benchmarks.results import Configuration
 from retriever.models import EMBEDDED, EncoderIdentity, ModelFiles
+from retriever.search import Mode
 
 FIT = "documents"
 BM25, HYBRID = "bm25", "hybrid"
@@ -55,7 +56,7 @@ class System:
 
     configuration: Configuration
     transform: str | None
-    mode: str
+    mode: Mode
 
 
 def systems_of(specs: Sequence[str]) -> list[str]:

@@ -1,7 +1,6 @@
 """`retriever bench retrieval` from BEIR folders to tables, rows, run files and MTEB's files."""
 
 import hashlib
-import inspect
 import json
 import shutil
 from collections.abc import Sequence
@@ -21,7 +20,6 @@ from retriever.encoder import Encoder
 from retriever.ingest import Ingestion
 from retriever.passages import encoded_text
 
-HAS_MODES = "mode" in inspect.signature(Retriever.answer_many).parameters
 METRICS = ("ndcg@10", "mrr@10", "map@100", "recall@10", "recall@100")
 INTERVAL = ("ndcg@10_low", "ndcg@10_high")
 GAIN = ("ndcg@10_gain", "ndcg@10_gain_low", "ndcg@10_gain_high", "ndcg@10_p")
@@ -244,7 +242,6 @@ def test_mteb_files_as_mteb_reads_them(run: Run, where: list[object], tmp_path: 
         assert loaded.task_name == task and loaded.scores["test"][0]["ndcg_at_10"] == scores["ndcg_at_10"]
 
 
-@pytest.mark.skipif(not HAS_MODES, reason="this version searches by vectors alone")
 def test_words_and_both_together(run: Run, data: Path, where: list[object], other_bert: str, tmp_path: Path) -> None:
     """BM25 once a set whatever the encoders, and its own documents first where queries repeat their words."""
     specs = ["--transform", "bm25", "--transform", "hybrid"]
