@@ -17,6 +17,9 @@ from retriever.models import EMBEDDED, EncoderIdentity, ModelFiles
 
 DEVICES = ("auto", "cpu", "cuda")
 BATCH_SIZE = 32
+# Which hidden states a pooling averages: [0] is the embedding layer, so [1] is the first block. The other poolings read
+# the last block's output, or no block at all.
+LAYERS = {"first": (1,), "first-last": (1, -1), "last2": (-2, -1)}
 
 
 class Encoder:
@@ -117,6 +120,29 @@ class Encoder:
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [len(encoding) for encoding in encodings]
 
+    @property
+    def blocks(self) -> int:
+        """How many blocks the model has."""
+        return int(self._model.config.num_hidden_layers)
+
+    def tokenizer_json(self) -> str:
+        """The tokenizer as `tokenizer.json` has it, without truncation or padding."""
+        return str(self._tokenizer.to_str(pretty=True))
+
+    def token(self, number: int) -> str | None:
+        """What the tokenizer calls a token; None if it has no such."""
+        found: str | None = self._tokenizer.id_to_token(number)
+        return found
+
+    def word_vectors(self) -> NDArray[np.float32]:
+        """The input embedding of every token of the model's vocabulary, a row each."""
+        import torch
+
+        table = self._model.get_input_embeddings()
+        with torch.inference_mode():
+            every: NDArray[np.float32] = table(torch.arange(table.num_embeddings, device=self.device)).cpu().numpy()
+        return every
+
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One float32 row a text, in the order given."""
         rows = np.empty((len(texts), self.identity.dimension), np.float32)
@@ -193,7 +219,7 @@ class Encoder:
         output = None
         if any(pooling != "word" for pooling in poolings):
             # The hidden states of every layer are only worth their memory to the poolings that read them.
-            every = any(pooling in ("first", "first-last", "last2") for pooling in poolings)
+            every = any(pooling in LAYERS for pooling in poolings)
             output = self._model(input_ids=ids, attention_mask=mask, output_hidden_states=every)
         for pooling in poolings:
             words = pooling == "word"
@@ -201,14 +227,10 @@ class Encoder:
 
 
 def _layers(output: Any, pooling: str) -> Any:
-    """`hidden_states[0]` is the embedding layer, so [1] is the first block."""
-    if pooling == "first":
-        return output.hidden_states[1]
-    if pooling == "first-last":
-        return (output.hidden_states[1] + output.hidden_states[-1]) / 2
-    if pooling == "last2":
-        return (output.hidden_states[-2] + output.hidden_states[-1]) / 2
-    return output.last_hidden_state
+    if pooling not in LAYERS:
+        return output.last_hidden_state
+    read = [output.hidden_states[number] for number in LAYERS[pooling]]
+    return sum(read) / len(read)
 
 
 def _pool(hidden: Any, mask: Any, pooling: str) -> Any:

@@ -133,6 +133,10 @@ class ModelFiles:
     def config(self) -> dict[str, Any]:
         return self._object("config.json")
 
+    @property
+    def tokenizer_config(self) -> dict[str, Any]:
+        return self._object("tokenizer_config.json")
+
     def _json(self, name: str) -> Any:
         """What a file of the folder holds; None if it is not there."""
         path = self.folder / name
@@ -182,7 +186,7 @@ class ModelFiles:
         if not isinstance(found, list) or not all(isinstance(module, dict) for module in found):
             raise EncoderUnavailable(f"{path} is damaged: it holds no list of JSON objects.")
         names = [str(module.get("type", "")).rpartition(".")[2] for module in found]
-        if unknown := [name for name in names if name not in KNOWN_MODULES]:
+        if unknown := [name for name in dict.fromkeys(names) if name not in KNOWN_MODULES]:
             raise EncoderUnavailable(
                 f"{path} asks for the module {', '.join(map(repr, unknown))}, which is not implemented here, so the "
                 "vectors would not be the model's own. To use its BERT alone, give a copy of the folder without "
