@@ -507,19 +507,26 @@ def rebuild(index: Path, transform: str | None, index_type: str | None, encoder:
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["parquet", "npy"]),
+    type=click.Choice(["parquet", "npy", "sentence-transformers"]),
     default="parquet",
     show_default=True,
-    help="parquet: one file. npy: a folder with passages.jsonl, raw.npy and vectors.npy.",
+    help="parquet: one file. npy: a folder with passages.jsonl, raw.npy and vectors.npy. sentence-transformers: the "
+    "encoder and transform as a model folder, without any document.",
 )
-def export(target: Path, index: Path, format_: Any) -> None:
-    """Write documents and vectors, raw and transformed, to TARGET."""
+@encoder_option
+def export(target: Path, index: Path, format_: Any, encoder: str | None) -> None:
+    """Write documents and vectors, raw and transformed, to TARGET, or the model that makes the vectors."""
     from retriever import display
     from retriever.retriever import Retriever
     from retriever.terminal import one_line
 
-    with display.progress_bar() as progress, Retriever.open(index, progress=progress) as retriever:
+    with display.progress_bar() as progress, Retriever.open(index, encoder=encoder, progress=progress) as retriever:
         files = retriever.export(target, format_)
+    if format_ == "sentence-transformers":
+        size = display.size(sum(file.stat().st_size for file in files))
+        load = f"SentenceTransformer({str(target)!r})"
+        display.out.print(f"{one_line(str(target))}  {size}. Load it: {one_line(load)}", soft_wrap=True)
+        return
     for file in files:
         display.out.print(f"{one_line(str(file))}  {display.size(file.stat().st_size)}", soft_wrap=True)
 

@@ -4,19 +4,21 @@ Texts are tokenised in large windows and sorted by their number of tokens, so th
 length and padding costs nothing. torch is imported when the first text is encoded, not before.
 """
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.errors import EncoderUnavailable, Mismatch, Misuse, RetrieverError
-from retriever.models import EMBEDDED, EncoderIdentity, ModelFiles
+from retriever.errors import Mismatch, Misuse, RetrieverError
+from retriever.loading import DEVICES, found_device, load_model, load_tokenizer, refuse_missing
+from retriever.models import EMBEDDED, ENCODER, EncoderIdentity, ModelFiles
 
-DEVICES = ("auto", "cpu", "cuda")
 BATCH_SIZE = 32
+# Which hidden states a pooling averages: [0] is the embedding layer, so [1] is the first block. The other poolings read
+# the last block's output, or no block at all.
+LAYERS = {"first": (1,), "first-last": (1, -1), "last2": (-2, -1)}
 
 
 class Encoder:
@@ -45,67 +47,18 @@ class Encoder:
     @cached_property
     def device(self) -> str:
         """Where it runs: "cuda" where asked for or found, else "cpu"."""
-        if self._device == "cpu":
-            return "cpu"
-        import torch
-
-        found = torch.cuda.is_available()
-        if self._device == "cuda" and not found:
-            raise Misuse("--device cuda: torch finds no CUDA GPU on this machine; take --device cpu or auto.")
-        return "cuda" if found else "cpu"
+        return found_device(self._device)
 
     @cached_property
     def _model(self) -> Any:
-        import torch
-        from transformers import AutoModel
-        from transformers.utils import logging
-
-        logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        try:
-            model, loading = AutoModel.from_pretrained(
-                self.files.folder,
-                use_safetensors=True,
-                trust_remote_code=False,
-                dtype=torch.float32,
-                output_loading_info=True,
-            )
-        except Exception as error:  # transformers raises many classes for a folder it cannot load
-            raise EncoderUnavailable(
-                f"transformers cannot load {self.files.folder}: {type(error).__name__}: {error}"
-            ) from error
-        self._refuse_missing(loading["missing_keys"])
+        model, missing = load_model(self.files, ENCODER)
+        # Of what a checkpoint may lack, only the pooler goes unused.
+        refuse_missing(self.files, ENCODER, (name for name in missing if "pooler" not in name.split(".")))
         return model.to(self.device).eval()
-
-    def _refuse_missing(self, names: Iterable[str]) -> None:
-        """transformers fills weights that a checkpoint lacks with random numbers; only the pooler's go unused."""
-        missing = sorted(name for name in names if "pooler" not in name.split("."))
-        if missing:
-            shown = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
-            raise EncoderUnavailable(
-                f"the weights in {self.files.folder} are not whole: {len(missing):,} of them are missing ({shown}). "
-                "Get the model again, or save it with AutoModel(...).save_pretrained(DIR)."
-            )
 
     @cached_property
     def _tokenizer(self) -> Any:
-        """The model's own fast tokenizer, without truncation or padding."""
-        from tokenizers import Tokenizer
-
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-        path = self.files.folder / "tokenizer.json"
-        try:
-            if path.is_file():
-                tokenizer = Tokenizer.from_file(str(path))
-            else:
-                from transformers import AutoTokenizer
-
-                tokenizer = AutoTokenizer.from_pretrained(self.files.folder).backend_tokenizer
-        except Exception as error:  # both libraries raise bare Exception for a bad file
-            raise EncoderUnavailable(f"the tokenizer in {self.files.folder} cannot be loaded: {error}") from error
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
-        return tokenizer
+        return load_tokenizer(self.files)
 
     @property
     def token_budget(self) -> int:
@@ -116,6 +69,29 @@ class Encoder:
         """The number of tokens of each text, special ones not counted."""
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [len(encoding) for encoding in encodings]
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks the model has."""
+        return int(self._model.config.num_hidden_layers)
+
+    def tokenizer_json(self) -> str:
+        """The tokenizer as `tokenizer.json` has it, without truncation or padding."""
+        return str(self._tokenizer.to_str(pretty=True))
+
+    def token(self, number: int) -> str | None:
+        """What the tokenizer calls a token; None if it has no such."""
+        found: str | None = self._tokenizer.id_to_token(number)
+        return found
+
+    def word_vectors(self) -> NDArray[np.float32]:
+        """The input embedding of every token of the model's vocabulary, a row each."""
+        import torch
+
+        table = self._model.get_input_embeddings()
+        with torch.inference_mode():
+            every: NDArray[np.float32] = table(torch.arange(table.num_embeddings, device=self.device)).cpu().numpy()
+        return every
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One float32 row a text, in the order given."""
@@ -193,7 +169,7 @@ class Encoder:
         output = None
         if any(pooling != "word" for pooling in poolings):
             # The hidden states of every layer are only worth their memory to the poolings that read them.
-            every = any(pooling in ("first", "first-last", "last2") for pooling in poolings)
+            every = any(pooling in LAYERS for pooling in poolings)
             output = self._model(input_ids=ids, attention_mask=mask, output_hidden_states=every)
         for pooling in poolings:
             words = pooling == "word"
@@ -201,14 +177,10 @@ class Encoder:
 
 
 def _layers(output: Any, pooling: str) -> Any:
-    """`hidden_states[0]` is the embedding layer, so [1] is the first block."""
-    if pooling == "first":
-        return output.hidden_states[1]
-    if pooling == "first-last":
-        return (output.hidden_states[1] + output.hidden_states[-1]) / 2
-    if pooling == "last2":
-        return (output.hidden_states[-2] + output.hidden_states[-1]) / 2
-    return output.last_hidden_state
+    if pooling not in LAYERS:
+        return output.last_hidden_state
+    read = [output.hidden_states[number] for number in LAYERS[pooling]]
+    return sum(read) / len(read)
 
 
 def _pool(hidden: Any, mask: Any, pooling: str) -> Any:

@@ -1,8 +1,10 @@
-"""Take everything out again: documents and vectors as parquet, or as npy beside jsonl."""
+"""Take everything out again: documents and vectors as parquet, or as npy beside jsonl; or what makes the vectors, as a
+model for sentence-transformers."""
 
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,14 +16,15 @@ from indexes.space import Apply
 from retriever.errors import Misuse
 from retriever.progress import Progress, silent
 
-Format = Literal["parquet", "npy"]
+RowFormat = Literal["parquet", "npy"]
+Format = RowFormat | Literal["sentence-transformers"]
 ROWS = 4096
 
 
 def export(
     collection: Collection,
     target: Path,
-    format: Format,
+    format: RowFormat,
     transform: Apply,
     dimension_out: int,
     progress: Progress = silent,
@@ -31,22 +34,30 @@ def export(
     parquet: `target` is the file. npy: `target` is a folder that gets passages.jsonl, raw.npy and vectors.npy,
     whose rows go together.
     """
-    if target.exists() and not (format == "npy" and target.is_dir() and not any(target.iterdir())):
-        raise Misuse(f"{target} is already there; name a new {'file' if format == 'parquet' else 'folder'}.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(target.name + ".writing")
-    with collection.store.db.atomic():  # one snapshot, whatever is added or deleted meanwhile
+    folder = format == "npy"
+    with written_aside(target, folder=folder) as aside, collection.store.db.atomic():
+        # One snapshot, whatever is added or deleted meanwhile.
         total = collection.store.count("passages")
         rows = _counted(_blocks(collection, transform), total, progress)
-        if format == "parquet":
+        if not folder:
             _write_parquet(aside, rows, collection.dimension, dimension_out)
-            names = [""]
-        else:
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir()
-            names = _write_npy(aside, rows, total, collection.dimension, dimension_out)
+            return [target]
+        names = _write_npy(aside, rows, total, collection.dimension, dimension_out)
+    return [target / name for name in names]
+
+
+@contextmanager
+def written_aside(target: Path, *, folder: bool) -> Iterator[Path]:
+    """A path beside the target to write to, which takes its place when all is written; one that is taken is refused."""
+    if target.exists() and not (folder and target.is_dir() and not any(target.iterdir())):
+        raise Misuse(f"{target} is already there; name a new {'folder' if folder else 'file'}.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(target.name + ".writing")
+    if folder:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir()
+    yield aside
     aside.replace(target)
-    return [target / name if name else target for name in names]
 
 
 Block = tuple[list[dict[str, Any]], NDArray[np.float32], NDArray[np.float32]]

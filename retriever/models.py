@@ -49,6 +49,19 @@ HASHES = ("weights", "tokenizer", "config")
 
 
 @dataclass(frozen=True)
+class Role:
+    """What a model is wanted for, as messages about it say it."""
+
+    noun: str
+    option: str
+    loader: str
+    instead: str
+
+
+ENCODER = Role("encoder", "--encoder", "AutoModel", f", or the embedded {EMBEDDED}")
+
+
+@dataclass(frozen=True)
 class EncoderIdentity:
     """Everything that decides which vector a text gets. Two that differ must never share a collection."""
 
@@ -82,8 +95,8 @@ class EncoderIdentity:
 class ModelFiles:
     """The folder of a Hugging Face model, found by name or path."""
 
-    def __init__(self, name: str) -> None:
-        self.folder = _find(name)
+    def __init__(self, name: str, role: Role = ENCODER) -> None:
+        self.folder = _find(name, role)
         # A folder is remembered by its full path, so that a search from elsewhere finds it again.
         self.name = str(self.folder) if Path(name).expanduser().is_dir() else name
         if not (self.folder / "config.json").is_file():
@@ -91,7 +104,7 @@ class ModelFiles:
         if not self._weight_files():
             raise EncoderUnavailable(
                 f"{self.folder} has no *.safetensors file. Pickled weights (*.bin) are never loaded, because they "
-                "can run code; convert them once with: AutoModel.from_pretrained(DIR).save_pretrained(NEW_DIR)"
+                f"can run code; convert them once with: {role.loader}.from_pretrained(DIR).save_pretrained(NEW_DIR)"
             )
         if not self._existing(VOCABULARIES):
             raise EncoderUnavailable(
@@ -132,6 +145,10 @@ class ModelFiles:
     @cached_property
     def config(self) -> dict[str, Any]:
         return self._object("config.json")
+
+    @property
+    def tokenizer_config(self) -> dict[str, Any]:
+        return self._object("tokenizer_config.json")
 
     def _json(self, name: str) -> Any:
         """What a file of the folder holds; None if it is not there."""
@@ -182,7 +199,7 @@ class ModelFiles:
         if not isinstance(found, list) or not all(isinstance(module, dict) for module in found):
             raise EncoderUnavailable(f"{path} is damaged: it holds no list of JSON objects.")
         names = [str(module.get("type", "")).rpartition(".")[2] for module in found]
-        if unknown := [name for name in names if name not in KNOWN_MODULES]:
+        if unknown := [name for name in dict.fromkeys(names) if name not in KNOWN_MODULES]:
             raise EncoderUnavailable(
                 f"{path} asks for the module {', '.join(map(repr, unknown))}, which is not implemented here, so the "
                 "vectors would not be the model's own. To use its BERT alone, give a copy of the folder without "
@@ -245,7 +262,7 @@ class ModelFiles:
         )
 
 
-def _find(name: str) -> Path:
+def _find(name: str, role: Role) -> Path:
     if name in EMBEDDED_NAMES:
         spec = find_spec(EMBEDDED_PACKAGE)
         if spec is None or spec.origin is None:
@@ -254,18 +271,18 @@ def _find(name: str) -> Path:
             )
         return Path(spec.origin).parent / "model"
     if not name.strip():
-        raise Misuse("the name of the encoder is empty; give a model folder or a Hugging Face name.")
+        raise Misuse(f"the name of the {role.noun} is empty; give a model folder or a Hugging Face name.")
     path = Path(name).expanduser()
     if path.is_dir():
         return path.resolve()
     if path.exists():
-        raise EncoderUnavailable(f"{path} is a file; an encoder is a model folder or a Hugging Face name.")
+        raise EncoderUnavailable(f"{path} is a file; the {role.noun} is a model folder or a Hugging Face name.")
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise EncoderUnavailable(f"there is no model folder {name!r}; if it has moved, give --encoder DIR.")
-    return _from_hub(name)
+        raise EncoderUnavailable(f"there is no model folder {name!r}; if it has moved, give {role.option} DIR.")
+    return _from_hub(name, role)
 
 
-def _from_hub(name: str) -> Path:
+def _from_hub(name: str, role: Role) -> Path:
     from huggingface_hub import constants, snapshot_download
 
     offline = constants.HF_HUB_OFFLINE or os.environ.get("TRANSFORMERS_OFFLINE") == "1"
@@ -279,5 +296,5 @@ def _from_hub(name: str) -> Path:
         )
         raise EncoderUnavailable(
             f"there is no folder {name!r} and the Hugging Face model of that name cannot be had ({cause}). "
-            f"Give a folder with config.json and model.safetensors, or the embedded {EMBEDDED}."
+            f"Give a folder with config.json and model.safetensors{role.instead}."
         ) from error

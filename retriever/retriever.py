@@ -18,7 +18,7 @@ from retriever.corpus import Document
 from retriever.drift import Drift, drift, unknown
 from retriever.encoder import BATCH_SIZE, Encoder, check_same
 from retriever.errors import Damaged, Misuse
-from retriever.export import Format, export
+from retriever.export import Format, export, written_aside
 from retriever.fusion import trust
 from retriever.ingest import Ingestion, IngestReport, OnError
 from retriever.models import EMBEDDED, EncoderIdentity
@@ -272,8 +272,19 @@ class Retriever:
         }
 
     def export(self, target: str | Path, format: Format = "parquet") -> list[Path]:
-        """Write every passage with its document, raw vector and transformed vector to files."""
+        """Write every passage with its document, raw vector and transformed vector to files.
+
+        `format="sentence-transformers"` writes what makes the vectors instead: encoder and transform as a folder that
+        `SentenceTransformer(target)` loads. Its vectors have length one, so that their cosine is the score of a search.
+        """
         transform = self._searcher.transform()
+        if format == "sentence-transformers":
+            from retriever.sentence_folder import write_sentence_folder
+
+            encoder = self.encoder()
+            with written_aside(Path(target), folder=True) as aside:
+                names = write_sentence_folder(aside, encoder, transform, publishing.made_by())
+            return [Path(target) / name for name in names]
         return export(self.collection, Path(target), format, transform.apply, transform.dimension_out, self.progress)
 
     def verify(self, *, repair: bool = False) -> VerifyReport:

@@ -65,15 +65,15 @@ class Flow(Transform):
         if not all(isinstance(value, float) for value in numbers.values()) or state.dimension_out != d:
             raise ValueError(f"{numbers} are not the numbers of a flow")
         self.strength: float = numbers["strength"]  # type: ignore[assignment]
-        self._radial = Radial(d, numbers["power"], numbers["factor"], numbers["longest"])  # type: ignore[arg-type]
+        self.radial = Radial(d, numbers["power"], numbers["factor"], numbers["longest"])  # type: ignore[arg-type]
         sizes = {name: state.config[name] for name in ("top", "width", "rounds")}
-        self._couplings = Couplings(d, **sizes)  # type: ignore[arg-type]
-        expected = {"mean": (d,), "matrix": (d, d), "spectrum": (d,)} | self._couplings.shapes()
+        self.couplings = Couplings(d, **sizes)  # type: ignore[arg-type]
+        expected = {"mean": (d,), "matrix": (d, d), "spectrum": (d,)} | self.couplings.shapes()
         if {name: tensor.shape for name, tensor in state.tensors.items()} != expected:
             raise ValueError("the tensors are not those of a flow of these sizes")
         spectrum = state.tensors["spectrum"].astype(np.float64)
-        self._temper = np.sqrt(spectrum / (self.strength * spectrum + 1 - self.strength))
-        self._share = self.strength**4
+        self.temper = np.sqrt(spectrum / (self.strength * spectrum + 1 - self.strength))
+        self.share = self.strength**4
         self._single = dict(state.tensors)
 
     @cached_property
@@ -88,13 +88,13 @@ class Flow(Transform):
         return np.asarray((rows - numbers["mean"]) @ numbers["matrix"])
 
     def _forward(self, vectors: Array) -> Array:
-        z = self._radial.forward(self._white(vectors))
-        z = self._couplings.forward(self._numbers(vectors), z, self._share)
-        return np.asarray(z * self._temper.astype(vectors.dtype))
+        z = self.radial.forward(self._white(vectors))
+        z = self.couplings.forward(self._numbers(vectors), z, self.share)
+        return np.asarray(z * self.temper.astype(vectors.dtype))
 
     def _backward(self, z: Array) -> Array:
-        z = self._couplings.backward(self._double, z / self._temper, self._share)
-        return np.asarray(self._radial.backward(z) @ self._inverse_matrix + self._double["mean"])
+        z = self.couplings.backward(self._double, z / self.temper, self.share)
+        return np.asarray(self.radial.backward(z) @ self._inverse_matrix + self._double["mean"])
 
     @cached_property
     def _inverse_matrix(self) -> Array:
@@ -107,16 +107,16 @@ class Flow(Transform):
 
     def log_det(self, vectors: Array) -> NDArray[np.float64]:
         """log |det dz/du| of every row, in nats."""
-        constant = self._constant_log_det() + float(np.log(self._temper).sum())
-        return constant + self._by_rows(vectors, lambda white: self._radial.log_det(white))
+        constant = self._constant_log_det() + float(np.log(self.temper).sum())
+        return constant + self._by_rows(vectors, lambda white: self.radial.log_det(white))
 
     def log_likelihood(self, vectors: Array) -> NDArray[np.float64]:
         """The density of the full flow, in nats: log N(z; 0, I) + log |det dz/du| at strength 1."""
         constant = self._constant_log_det() - 0.5 * self.dimension_out * math.log(2 * math.pi)
 
         def score(white: Array) -> Array:
-            z = self._couplings.forward(self._double, self._radial.forward(white))
-            return np.asarray(self._radial.log_det(white) - 0.5 * np.einsum("ij,ij->i", z, z))
+            z = self.couplings.forward(self._double, self.radial.forward(white))
+            return np.asarray(self.radial.log_det(white) - 0.5 * np.einsum("ij,ij->i", z, z))
 
         return constant + self._by_rows(vectors, score)
 

@@ -35,27 +35,27 @@ class Radial:
     longest: float = math.inf
 
     def forward(self, z: Array) -> Array:
-        return np.asarray(z * np.exp(self._log_stretch(_lengths(z))).astype(z.dtype)[:, None])
+        return np.asarray(z * np.exp(self.log_stretch(_lengths(z))).astype(z.dtype)[:, None])
 
     def backward(self, z: Array) -> Array:
         own = np.maximum(_lengths(z), 1e-300)
-        inside = np.maximum((own / self.factor) ** (1 / self.power), self._shortest)
+        inside = np.maximum((own / self.factor) ** (1 / self.power), self.shortest)
         if math.isfinite(self.longest):
             edge = self.factor * self.longest**self.power
             beyond = self.longest * np.maximum(own / edge, 1.0) ** (1 / self._power_outside)
             inside = np.where(own > edge, beyond, inside)
-        return np.asarray(z * np.exp(-self._log_stretch(inside)).astype(z.dtype)[:, None])
+        return np.asarray(z * np.exp(-self.log_stretch(inside)).astype(z.dtype)[:, None])
 
     def log_det(self, z: Array) -> NDArray[np.float64]:
         """log |det| at every row, in nats."""
         lengths = _lengths(z)
         power = np.where(lengths > self.longest, self._power_outside, self.power)
-        power = np.where(lengths < self._shortest, 1.0, power)
-        return np.asarray(self.dimension * self._log_stretch(lengths) + np.log(power))
+        power = np.where(lengths < self.shortest, 1.0, power)
+        return np.asarray(self.dimension * self.log_stretch(lengths) + np.log(power))
 
-    def _log_stretch(self, lengths: NDArray[np.float64]) -> NDArray[np.float64]:
+    def log_stretch(self, lengths: NDArray[np.float64]) -> NDArray[np.float64]:
         """log(rho / |z|) of vectors of these lengths."""
-        lengths = np.maximum(lengths, self._shortest)
+        lengths = np.maximum(lengths, self.shortest)
         inside = np.minimum(lengths, self.longest)
         stretch = math.log(self.factor) + (self.power - 1) * np.log(inside)
         return np.asarray(stretch + (self._power_outside - 1) * np.log(lengths / inside))
@@ -65,7 +65,7 @@ class Radial:
         return min(self.power, OUTSIDE)
 
     @property
-    def _shortest(self) -> float:
+    def shortest(self) -> float:
         return SHORTEST * math.sqrt(self.dimension)
 
 

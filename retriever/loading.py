@@ -1,0 +1,77 @@
+"""A model's parts from its files: weights, tokenizer and the device to run on, with errors for people.
+
+torch and transformers are imported when something is loaded, not before.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from retriever.errors import EncoderUnavailable, Misuse
+from retriever.models import ModelFiles, Role
+
+DEVICES = ("auto", "cpu", "cuda")
+
+
+def found_device(asked: str) -> str:
+    """ "cuda" where asked for or found, else "cpu"."""
+    if asked == "cpu":
+        return "cpu"
+    import torch
+
+    found = torch.cuda.is_available()
+    if asked == "cuda" and not found:
+        raise Misuse("--device cuda: torch finds no CUDA GPU on this machine; take --device cpu or auto.")
+    return "cuda" if found else "cpu"
+
+
+def load_model(files: ModelFiles, role: Role) -> tuple[Any, list[str]]:
+    """The model in single precision, and which of its weights the files lack: those hold random numbers now."""
+    import torch
+    import transformers
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        model, loading = getattr(transformers, role.loader).from_pretrained(
+            files.folder,
+            use_safetensors=True,
+            trust_remote_code=False,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+    except Exception as error:  # transformers raises many classes for a folder it cannot load
+        raise EncoderUnavailable(f"transformers cannot load {files.folder}: {type(error).__name__}: {error}") from error
+    return model, sorted(loading["missing_keys"])
+
+
+def refuse_missing(files: ModelFiles, role: Role, names: Iterable[str]) -> None:
+    """Refuse a model that lacks weights it needs."""
+    missing = list(names)
+    if missing:
+        shown = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
+        raise EncoderUnavailable(
+            f"the weights in {files.folder} are not whole: {len(missing):,} of them are missing ({shown}). "
+            f"Get the model again, or save it with {role.loader}(...).save_pretrained(DIR)."
+        )
+
+
+def load_tokenizer(files: ModelFiles) -> Any:
+    """The model's own fast tokenizer, without truncation or padding."""
+    from tokenizers import Tokenizer
+
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    path = files.folder / "tokenizer.json"
+    try:
+        if path.is_file():
+            tokenizer = Tokenizer.from_file(str(path))
+        else:
+            from transformers import AutoTokenizer
+
+            tokenizer = AutoTokenizer.from_pretrained(files.folder).backend_tokenizer
+    except Exception as error:  # both libraries raise bare Exception for a bad file
+        raise EncoderUnavailable(f"the tokenizer in {files.folder} cannot be loaded: {error}") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer

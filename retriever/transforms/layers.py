@@ -1,0 +1,208 @@
+"""A transform as plain layers, so that other software can apply it: affine maps with activations that torch has.
+
+What comes out has the direction that `apply` gives; whoever runs the layers scales it to length one. Three devices
+carry what these activations do not have:
+
+- numbers pass ReLU as two halves, x = relu(x) - relu(-x), and tanh as SMALL x, which it does not bend;
+- a power of the length (`radial`) is a line through many points over 1 / length, made of ramps (Hardtanh). `Unit` gives
+  1 / length: the last number of [z, c] scaled to length one is c / sqrt(|z|^2 + c^2);
+- a product comes of GLU, a * sigmoid(b).
+
+The centre is taken away by a layer of its own: folded into the next it would cost the last digits of vectors that
+lie far from the origin, as BERT's do.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from retriever.transforms.affine import Affine
+from retriever.transforms.base import Array, Transform
+from retriever.transforms.bert_flow import BertFlow
+from retriever.transforms.couplings import Couplings
+from retriever.transforms.flow import Flow
+from retriever.transforms.glow import Numbers
+from retriever.transforms.radial import Radial
+
+__all__ = ["Activation", "Dense", "Layer", "Unit", "layers_of"]
+
+Activation = Literal["Identity", "ReLU", "Tanh", "Hardtanh", "GLU"]
+
+# A power of two, so that scaling by it and back loses nothing; tanh(x) is x to the last digit of float32 below 3e-4.
+SMALL = 2.0**-17
+# The line through the radial map is right to some millionths from length zero to this many times the longest seen.
+KNOTS = 1500
+FARTHEST = 1e4
+
+
+@dataclass(frozen=True)
+class Dense:
+    """y = activation(x @ weight + bias)."""
+
+    weight: Array
+    bias: Array
+    activation: Activation
+
+
+@dataclass(frozen=True)
+class Unit:
+    """y = x / |x|."""
+
+
+Layer = Dense | Unit
+
+
+@dataclass(frozen=True)
+class _Wires:
+    """Some numbers, as an affine map of what the last layer gave; a map of them needs no layer until it is bent."""
+
+    matrix: Array
+    bias: Array
+
+    @classmethod
+    def straight(cls, width: int) -> "_Wires":
+        return cls(np.eye(width), np.zeros(width))
+
+    def __len__(self) -> int:
+        return len(self.bias)
+
+    def __getitem__(self, which: slice) -> "_Wires":
+        return _Wires(self.matrix[:, which], self.bias[which])
+
+    def __add__(self, other: "_Wires") -> "_Wires":
+        return _Wires(self.matrix + other.matrix, self.bias + other.bias)
+
+    def plus(self, numbers: Array) -> "_Wires":
+        return _Wires(self.matrix, self.bias + numbers)
+
+    def times(self, scale: Array | float) -> "_Wires":
+        return _Wires(self.matrix * scale, self.bias * scale)
+
+    def through(self, matrix: Array) -> "_Wires":
+        return _Wires(self.matrix @ matrix, self.bias @ matrix)
+
+
+def _join(*parts: _Wires) -> _Wires:
+    return _Wires(np.hstack([part.matrix for part in parts]), np.hstack([part.bias for part in parts]))
+
+
+@dataclass
+class _Net:
+    """The layers so far."""
+
+    layers: list[Layer] = field(default_factory=list)
+
+    def add(self, wires: _Wires, activation: Activation = "Identity") -> _Wires:
+        self.layers.append(Dense(wires.matrix, wires.bias, activation))
+        return _Wires.straight(len(wires) // 2 if activation == "GLU" else len(wires))
+
+    def relu(self, kept: _Wires, bent: _Wires) -> tuple[_Wires, _Wires]:
+        """A layer that bends some numbers and keeps others."""
+        n = len(kept)
+        given = self.add(_join(kept, kept.times(-1), bent), "ReLU")
+        return given[:n] + given[n : 2 * n].times(-1), given[2 * n :]
+
+    def tanh(self, kept: _Wires, bent: _Wires) -> tuple[_Wires, _Wires]:
+        given = self.add(_join(kept.times(SMALL), bent), "Tanh")
+        return given[: len(kept)].times(1 / SMALL), given[len(kept) :]
+
+
+def layers_of(transform: Transform) -> list[Layer]:
+    """The layers that give the direction of `transform.apply`; none at all for `none`."""
+    if isinstance(transform, Affine):
+        return _affine(transform)
+    if isinstance(transform, Flow):
+        return _flow(transform)
+    if isinstance(transform, BertFlow):
+        return _bert_flow(transform)
+    raise TypeError(f"no layers are known for the transform {transform.family!r}")
+
+
+def _affine(transform: Affine) -> list[Layer]:
+    tensors = _wide(transform)
+    net = _Net()
+    if "mean" not in tensors:
+        return []
+    centred = net.add(_Wires.straight(transform.dimension_in).plus(-tensors["mean"]))
+    if "scale" in tensors:
+        net.add(centred.times(tensors["scale"]))
+    if "matrix" in tensors:
+        net.add(centred.through(tensors["matrix"]))
+    return net.layers
+
+
+def _flow(flow: Flow) -> list[Layer]:
+    tensors = _wide(flow)
+    net = _Net()
+    z = net.add(_Wires.straight(flow.dimension_in).plus(-tensors["mean"])).through(tensors["matrix"])
+    if flow.couplings.rounds:  # without them the radial map changes lengths only
+        z = _bent(net, flow.radial, z)
+        z = _coupled(net, flow.couplings, tensors, flow.share, z)
+    net.add(z.times(flow.temper))
+    return net.layers
+
+
+def _bent(net: _Net, radial: Radial, z: _Wires) -> _Wires:
+    """The radial map: from z / r and c / r, with r^2 = |z|^2 + c^2, to z / r times what belongs to c / r."""
+    c = radial.shortest
+    d = len(z)
+    net.add(_join(z, _Wires(np.zeros((len(z.matrix), 1)), np.array([c]))))
+    net.layers.append(Unit())
+    unit = _Wires.straight(d + 1)
+    direction, nearness = unit[:d], unit[d:]
+
+    farthest = FARTHEST * radial.longest
+    knots = np.union1d(np.geomspace(c / np.hypot(farthest, c), 1, KNOTS), c / np.hypot([radial.longest, c], c))
+    lengths = c * np.sqrt(1 / knots**2 - 1)
+    factors = c / knots * np.exp(radial.log_stretch(lengths))
+    top = 2 * factors.max()
+    logits = np.log(factors / (top - factors))
+
+    # Ramp i goes from -1 to 1 between knots i and i + 1.
+    steepness = 2 / np.diff(knots)
+    ramps = nearness.through(steepness[None, :]).plus(-steepness * knots[:-1] - 1)
+    given = net.add(_join(direction, ramps), "Hardtanh")
+    rises = np.diff(logits) / 2
+    logit = given[d:].through(np.tile(rises[:, None], d)).plus(logits[0] + rises.sum())
+    return net.add(_join(given[:d].times(top), logit), "GLU")
+
+
+def _coupled(net: _Net, couplings: Couplings, tensors: dict[str, Array], share: float, z: _Wires) -> _Wires:
+    for number in range(couplings.rounds):
+        for side in ("down", "up"):
+            weight, bias, last, last_bias = (
+                tensors[f"round{number}.{side}.{part}"]
+                for part in ("first.weight", "first.bias", "last.weight", "last.bias")
+            )
+            given = z[: couplings.top] if side == "down" else z[couplings.top :]
+            z, hidden = net.tanh(z, given.through(weight).plus(bias))
+            move = hidden.through(last).plus(last_bias).times(share)
+            top, rest = z[: couplings.top], z[couplings.top :]
+            z = _join(top, rest + move) if side == "down" else _join(top + move, rest)
+    return z
+
+
+def _bert_flow(flow: BertFlow) -> list[Layer]:
+    levels = Numbers(flow.glow, flow.state.tensors, np.dtype(np.float64)).levels
+    net = _Net()
+    centre = levels[0][0].bias
+    z = net.add(_Wires.straight(flow.dimension_in).plus(centre)).plus(-centre)
+    done = 0  # numbers that have left for z, at its start
+    for level in levels:
+        half = (len(z) - done) // 2
+        for step in level:
+            z = _join(z[:done], z[done:].plus(step.bias).times(step.scale)[::-1])
+            z, hidden = net.relu(z, z[done : done + half].through(step.first).plus(step.first_bias))
+            z, hidden = net.relu(z, hidden.through(step.second).plus(step.second_bias))
+            shift = hidden.through(step.last).plus(step.last_bias)
+            z = _join(z[: done + half], z[done + half :] + shift)
+        if level is not levels[-1]:
+            z = _join(z[:done], z[done + half :], z[done : done + half])
+            done += half
+    net.add(z)
+    return net.layers
+
+
+def _wide(transform: Transform) -> dict[str, Array]:
+    return {name: tensor.astype(np.float64) for name, tensor in transform.state.tensors.items()}
