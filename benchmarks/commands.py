@@ -13,24 +13,27 @@ if TYPE_CHECKING:
     from benchmarks.runs import Findings, Plan
 
 POOLINGS = ("mean", "cls", "first-last", "last2", "max", "first", "word")
+FITS = ("target", "target-short", "target-train", "nli")
 SETS = ("stsb", "sickr", "sts12", "sts13", "sts14", "sts15", "sts16")
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 @click.group()
 def bench() -> None:
-    """Measure what a transform is worth: similarity, lexical bias, isotropy.
+    """Measure what a transform is worth: similarity, question answering, lexical bias, isotropy.
 
     Every command takes several encoders, poolings and transforms at once, keeps raw vectors in a cache, and with
     --out goes on where it was stopped.
     """
 
 
-def shared_options(fits: bool = True, data_needed: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """What all three ask for: the data, what is tried on it, and where results go."""
+def shared_options(
+    fits: bool = True, data_needed: bool = True, train_split: bool = True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What all of them ask for: the data, what is tried on it, and where results go."""
     options = [
         click.option(
-            "--data", type=FOLDER, required=data_needed, help="Folder with the sets (or with sts/, nli/, bert_vocab/)."
+            "--data", type=FOLDER, required=data_needed, help="Folder with the sets (sts/, qnli/, wikiqa/, nli/, …)."
         ),
         click.option(
             "--encoder",
@@ -73,11 +76,11 @@ def shared_options(fits: bool = True, data_needed: bool = True) -> Callable[[Cal
                 "--fit",
                 "fits",
                 multiple=True,
-                type=click.Choice(["target", "target-short", "target-train", "nli"]),
+                type=click.Choice([name for name in FITS if train_split or name != "target-train"]),
                 default=("target",),
                 show_default=True,
-                help="Text the transform learns from: all of the set, that and phrases cut from it, its train split, "
-                "or NLI; several may be given.",
+                help="Text the transform learns from: all of the set, that and phrases cut from it, "
+                f"{'its train split, ' if train_split else ''}or NLI; several may be given.",
             ),
             click.option(
                 "--nli-sample",
@@ -236,6 +239,49 @@ def lexical(
         from benchmarks.lexical_plot import draw
 
         files = [draw(rows, out / "lexical.png")]
+    say_written(findings, out, files)
+
+
+@bench.command()
+@shared_options(train_split=False)
+def qa(
+    data: Path,
+    fits: tuple[str, ...],
+    nli_sample: int,
+    transforms: tuple[str, ...],
+    out: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Does cosine find the answer? QNLI dev (area under ROC) and WikiQA's test questions (MAP, MRR).
+
+    Lexical baselines and the published figures stand beside; auto is among the default transforms.
+    """
+    from benchmarks import qa as question
+    from benchmarks.fitting import AUTO, DEFAULT_TRANSFORMS
+    from benchmarks.published import qa_rows
+    from benchmarks.tables import qa_table, show, show_choices
+
+    need("ir_measures", "the ranking measures of WikiQA")
+    specs = transforms or (*DEFAULT_TRANSFORMS, AUTO)
+    with planned("qa", transforms=specs, out=out, **options) as plan:
+        findings = question.run(plan, data, fits=fits, nli_sample=nli_sample)
+    rows, published = findings.rows, qa_rows()
+    if folder := question.open_retrieval(data):
+        findings.problems.append(f"WikiQA over all sentences is a search: retriever bench retrieval --data {folder}")
+
+    def tables() -> None:
+        for dataset in question.METRICS:
+            if table := qa_table(rows, dataset, published):
+                show(table)
+        show_choices(findings)
+
+    report(findings, [*rows, *published], as_json, tables)
+    files = []
+    if out:
+        from benchmarks.qa_plot import draw
+
+        files = [draw(rows, published, out / "qa.png")]
     say_written(findings, out, files)
 
 
