@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from benchmarks import commands_data
+
 if TYPE_CHECKING:
     from benchmarks.results import Row
     from benchmarks.runs import Findings, Plan
@@ -22,7 +24,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 def bench() -> None:
     """Measure what a transform is worth: similarity, question answering, lexical bias, isotropy.
 
-    Every command takes several encoders, poolings and transforms at once, keeps raw vectors in a cache, and with
+    Every benchmark takes several encoders, poolings and transforms at once, keeps raw vectors in a cache, and with
     --out goes on where it was stopped.
     """
 
@@ -324,3 +326,7 @@ def isotropy(
         files = draw_spaces(findings, out)
         files += [draw_words(words, published, out / "words.png")] if words else []
     say_written(findings, out, files)
+
+
+bench.add_command(commands_data.model)
+bench.add_command(commands_data.download)

@@ -33,7 +33,6 @@ def draw(rows: Sequence[Row], published: Sequence[Row], path: Path) -> Path:
     series: list[Series] = list(dict.fromkeys((row.encoder, row.pooling, row.fit) for row in ours))
     figure = new_figure(6.5 * max(len(names), 1.4), 2.3 + max(1.8, len(transforms) * (0.14 + 0.2 * len(series))))
     panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
-    marks: list[Line2D] = []
     for axes, name in zip(panels, names, strict=True):
         metric = METRICS[name][0]
         found = by_configuration([row for row in ours if row.dataset == name], metric)
@@ -44,7 +43,6 @@ def draw(rows: Sequence[Row], published: Sequence[Row], path: Path) -> Path:
         told = _baselines(axes, rows, name)
         told += _published(axes, [row for row in published if row.dataset == name])
         axes.legend(handles=told, loc="upper left", bbox_to_anchor=(0, -0.08), frameon=False, fontsize=8)
-        marks += told
         axes.set_title(TITLES[name], loc="left", fontsize=11)
     differing = [n for n in range(3) if n == 0 or len({one[n] for one in series}) > 1]
     labels = [", ".join(filter(None, (one[n] for n in differing))) for one in series]
