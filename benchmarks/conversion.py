@@ -126,7 +126,7 @@ def read_wikiqa(fetch: Fetch) -> dict[str, list[Candidate]]:
     documents: dict[str, str] = {}
     sentences: dict[tuple[str, str, int], str] = {}
     sizes: dict[str, int] = {}
-    found: dict[str, list[Candidate]] = {}
+    found: dict[str, list[Candidate]] = {split: [] for split in SPLITS}
     for split, theirs in SPLITS.items():
         source, seen = Source(WIKIQA, theirs), dict[tuple[str, str, str], int]()
         for record in fetch(source):
@@ -139,7 +139,7 @@ def read_wikiqa(fetch: Fetch) -> dict[str, list[Candidate]]:
                 sizes[title] = sizes.get(title, 0) + 1
             label = str(int(cell(record, "label", source)))
             row = Candidate(question_id, question, document, title, sentences[title, sentence, times], sentence, label)
-            found.setdefault(split, []).append(row)
+            found[split].append(row)
     return found
 
 
@@ -152,7 +152,7 @@ def answered(rows: Sequence[Candidate]) -> Iterator[Candidate]:
 def write_wikiqa(fetch: Fetch, folder: Path) -> Counts:
     found, counts = read_wikiqa(fetch), {}
     for split in ("dev", "test"):
-        rows = list(answered(found.get(split, [])))
+        rows = list(answered(found[split]))
         write_tsv(folder / "wikiqa" / f"{split}-filtered.tsv", QA["wikiqa"].columns, rows)
         counts[f"{split} pairs"] = len(rows)
         counts[f"{split} questions"] = len({row.question_id for row in rows})
