@@ -77,7 +77,7 @@ SETS = {
     ),
 }
 BY_HAND = {
-    "cranfield": "Cranfield has no copy on the hub that `datasets` loads. It is at "
+    "cranfield": "of Cranfield no dependable copy on the hub is known. It is at "
     "http://ir.dcs.gla.ac.uk/resources/test_collections/cran/ and in the package ir_datasets; write it as a BEIR "
     "folder cranfield/: corpus.jsonl with _id, title and text (1,400 documents), queries.jsonl with _id and text, the "
     "225 queries numbered from 1 in the order of the file, and qrels/test.tsv with query-id, corpus-id and score "

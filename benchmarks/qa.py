@@ -5,12 +5,14 @@
 QNLI dev as Li et al. (2020) ran it: the area under ROC of the cosine of question and sentence, over all 5,463 pairs.
 WikiQA test: mean average precision and mean reciprocal rank of a question's candidates by cosine, over the questions
 that have an answer and a candidate that is none. Candidates with the same score stay in the order of the file. That
-order is the article's, whose first sentences answer more often than the others: it flatters a coarse score such as
-containment by many points, and cosines, which hardly ever tie, not at all.
+order is the article's, and an article's first sentence answers 45 % of the questions where a random one would answer
+18 %. So it flatters a coarse score: containment ties in 207 of the 237 questions and has a MAP of 68.0, which would be
+50.7 with ties broken against it. Cosines tie only where a sentence stands twice.
 
 A transform is fitted on questions and sentences, never on a label: `target`, all of the file; `target-short`, these
 and a phrase cut from each; `nli`, sentences of natural language inference. The gain is over the raw vectors of the same
-encoder and pooling, paired by pair or question.
+encoder and pooling, paired by pair or question. QNLI's pairs count as independent although they share questions and
+sentences; resampling all connected pairs together gave intervals of the same width.
 """
 
 from collections.abc import Sequence

@@ -2,8 +2,8 @@
 
 QNLI (Wang et al., GLUE, 2019) pairs a question with one sentence that answers it or does not. WikiQA (Yang et al.,
 EMNLP 2015) gives every question the sentences of a Wikipedia summary. Its file here is the filtered one, questions that
-have an answer; 243 in the test split. Counted are those that have a wrong candidate as well, 237 of them, the "clean"
-protocol of later work: of the other six every order is perfect.
+have an answer; 243 in the test split. Counted are those that have a wrong candidate as well, 237 of them, as in the
+filtered judgements of github castorini/data: of the other six every order is perfect. Others count all 243.
 """
 
 from collections.abc import Callable, Sequence
