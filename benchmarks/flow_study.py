@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from rich.table import Table
 from torch import Tensor
 
-from benchmarks.commands import FOLDER, POOLINGS, SETS
+from benchmarks.command_parts import FOLDER, POOLINGS
+from benchmarks.commands_space import SETS
 from benchmarks.correlation import pair_cosines, spearman
 from benchmarks.encoders import open_encoders
 from benchmarks.flow_variants import Chain, Moved, Ranks, Turned, Variant, variants

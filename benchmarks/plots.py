@@ -50,6 +50,11 @@ def colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
+def bar_place(place: int, number: int, count: int) -> float:
+    """Where the bar of one of `count` series stands in a group."""
+    return place - 0.4 + 0.8 / max(count, 1) * (number + 0.5)
+
+
 def grouped_bars(axes: "Axes", names: Sequence[str], series: Sequence[Sequence[Summary | None]], size: float) -> None:
     """Lying bars: a group a name, a bar a series, from top to bottom; None leaves a gap.
 
@@ -61,7 +66,7 @@ def grouped_bars(axes: "Axes", names: Sequence[str], series: Sequence[Sequence[S
         for place, value in enumerate(values):
             if value is None:
                 continue
-            y = place - 0.4 + height * (number + 0.5)
+            y = bar_place(place, number, len(series))
             spread = value.spread if value.seeds > 1 else None
             axes.barh(y, value.mean, height * 0.92, color=colour(number), xerr=spread, error_kw={"linewidth": 1.2})
             inside = abs(value.mean) > 0.25 * longest

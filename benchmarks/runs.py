@@ -87,6 +87,12 @@ class Findings:
         if run.dataset not in datasets:
             datasets.append(run.dataset)
 
+    def add(self, other: "Findings") -> None:
+        """Count in what another benchmark of the same command has found, and tell its notes."""
+        self.measured += other.measured
+        self.reused += other.reused
+        self.problems += other.notes
+
     @property
     def notes(self) -> list[str]:
         """What people should know: problems of the data first, then what the fits say."""

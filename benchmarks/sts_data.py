@@ -1,25 +1,24 @@
 """The semantic similarity sets: STS-B, SICK-R and STS12 to STS16, read from files that share one layout.
 
-A file is UTF-8 TSV with the header `split source score sentence1 sentence2`, one pair a line, nothing quoted. Lines
-end with \\n and with nothing else: some sentences hold U+2028. A row that cannot be read is skipped, and said.
+A file is UTF-8 TSV with the header `split source score sentence1 sentence2`, one pair a line, nothing quoted. A row
+that cannot be read is skipped, and said.
 """
 
 import gzip
-import hashlib
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.tsv import read_records
 from retriever.errors import Misuse
 
 COLUMNS = ("split", "source", "score", "sentence1", "sentence2")
 NLI_FILE = "nli/nli_sentences.txt.gz"
-BAD_ROWS_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ def read_sets(data: Path, names: Sequence[str] = tuple(DATASETS), *, scored: boo
             problems.append(f"{path} is not there: {DATASETS[name].title} is left out, the other sets go on")
             continue
         found, bad = read_set(path, name)
-        problems += _told(path, bad)
+        problems += bad
         if found is None:
             continue
         if scored and len(found.evaluated) < 2:
@@ -113,32 +112,13 @@ def read_sets(data: Path, names: Sequence[str] = tuple(DATASETS), *, scored: boo
     return Reading(tuple(sets), tuple(problems))
 
 
-def read_set(path: Path, name: str) -> tuple[StsSet | None, list[str]]:
+def read_set(path: Path, name: str) -> tuple[StsSet | None, tuple[str, ...]]:
     """One file: the set and a line about each row that was skipped; no set if the header is another one."""
-    content = path.read_bytes()
-    lines = content.removesuffix(b"\n").split(b"\n")
-    header = tuple(lines[0].decode("utf-8", "replace").removeprefix("\ufeff").rstrip("\r").split("\t"))
-    if header != COLUMNS:
-        return None, [
-            f"{path}:1: the header is {' '.join(header)[:80]!r}, not the columns {' '.join(COLUMNS)!r} with tabs "
-            "between: the set is left out"
-        ]
-    pairs, bad = [], []
-    for number, line in enumerate(lines[1:], start=2):
-        try:
-            pairs.append(_pair(line))
-        except ValueError as error:
-            bad.append(f"{path}:{number}: {error}: the row is skipped")
-    return StsSet(name, tuple(pairs), hashlib.sha256(content).hexdigest()), bad
+    records = read_records(path, COLUMNS, _pair)
+    return None if records.found is None else StsSet(name, records.found, records.sha256), records.problems
 
 
-def _pair(line: bytes) -> Pair:
-    try:
-        cells = line.decode("utf-8").rstrip("\r").split("\t")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8 at byte {error.start}") from None
-    if len(cells) != len(COLUMNS):
-        raise ValueError(f"{len(cells)} columns, not {len(COLUMNS)}")
+def _pair(cells: list[str]) -> Pair:
     split, source, given, first, second = cells
     try:
         score = float(given)
@@ -151,12 +131,6 @@ def _pair(line: bytes) -> Pair:
     return Pair(split, source, score, first, second)
 
 
-def _told(path: Path, bad: list[str]) -> Iterator[str]:
-    yield from bad[:BAD_ROWS_SHOWN]
-    if len(bad) > BAD_ROWS_SHOWN:
-        yield f"{path}: {len(bad):,} bad rows in all, {len(bad) - BAD_ROWS_SHOWN:,} of them not shown; all are skipped"
-
-
 def how_to_get(folder: Path, names: Sequence[str]) -> str:
     """What a folder without a single set gets."""
     wanted = ", ".join(f"{name}.tsv" for name in names)
@@ -164,6 +138,7 @@ def how_to_get(folder: Path, names: Sequence[str]) -> str:
     where = f"{folder} holds none of" if folder.is_dir() else f"there is no folder {folder}; it should hold"
     return (
         f"{where} {wanted}. Each is UTF-8 TSV with the header {' '.join(COLUMNS)!r} (tabs between, nothing quoted). "
+        "`retriever bench download DIR` fetches them into DIR/sts. "
         f"The pairs are on Hugging Face: datasets.load_dataset(NAME) for {hubs}; write their splits as train, dev and "
         "test, the name of the subset (or anything) as source, and give the folder as --data."
     )

@@ -8,6 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.lexical import CORRELATION, SHARE
+from benchmarks.qa import METRICS, comparisons
+from benchmarks.qa_data import DATASETS as QA_DATASETS
 from benchmarks.results import AVERAGE, PUBLISHED, Configuration, Row, Summary, by_configuration
 from benchmarks.runs import Findings
 from benchmarks.sts import ALL, WMEAN
@@ -20,6 +22,14 @@ WIDEST = 1000
 TITLES = {
     ALL: "Spearman × 100, all: one correlation over a set's pairs",
     WMEAN: "Spearman × 100, wmean: the subsets' correlations, weighted by size",
+}
+SET_TITLES = {
+    **{name: known.title for name, known in DATASETS.items()},
+    **{name: known.title for name, known in QA_DATASETS.items()},
+}
+QA_TITLES = {
+    "qnli": "QNLI dev: area under ROC × 100 of question and sentence",
+    "wikiqa": "WikiQA test: ranking of a question's sentences, × 100",
 }
 
 # The measures of a space: the head of the column and how a figure is written.
@@ -121,7 +131,7 @@ def show_choices(findings: Findings) -> None:
             by_set = chosen.setdefault(Configuration(run.encoder, run.pooling, run.transform, run.fit), {})
             by_set.setdefault(run.dataset, []).append(found)
     for line, by_set in chosen.items():
-        parts = [f"{DATASETS[name].title} {' or '.join(dict.fromkeys(specs))}" for name, specs in by_set.items()]
+        parts = [f"{SET_TITLES[name]} {' or '.join(dict.fromkeys(specs))}" for name, specs in by_set.items()]
         told = f"auto ({', '.join([line.encoder, line.pooling, line.fit])}) chose: {'; '.join(parts)}"
         display.out.print(told, soft_wrap=True)
 
@@ -135,6 +145,31 @@ def lexical_table(rows: Sequence[Row]) -> Table:
         share = shares.get(line, {}).get("stsb", NOTHING)
         dim = "dim" if line.encoder.endswith(PUBLISHED) else ""
         table.add_row(*cells(line, varying), Text(str(found["stsb"])), Text(str(share)), style=dim)
+    return table
+
+
+def qa_table(rows: Sequence[Row], dataset: str, published: Sequence[Row] = ()) -> Table | None:
+    """Each configuration's figures and its gain over its encoder's raw vectors; published lines dim, below ours."""
+    metrics, main = METRICS[dataset], METRICS[dataset][0]
+    own = {metric: by_configuration([row for row in rows if row.dataset == dataset], metric) for metric in metrics}
+    if not own[main]:
+        return None
+    theirs = by_configuration([row for row in published if row.dataset == dataset], main)
+    compared = {one.configuration: one for one in comparisons(rows) if (one.dataset, one.metric) == (dataset, main)}
+    heads = [main.upper(), "95 %", "gain over raw, 95 %", "p", *(metric.upper() for metric in metrics[1:])]
+    table, varying = configuration_table(QA_TITLES[dataset], [*own[main], *theirs], heads)
+    best = {metric: max(found[dataset].mean for found in own[metric].values()) for metric in metrics}
+    for line in own[main]:
+        one = compared[line]
+        sure = [f"{100 * one.low:.1f} to {100 * one.high:.1f}", NOTHING, NOTHING]
+        if one.p is not None:
+            sure[1] = f"{100 * one.gain:+.1f} [{100 * one.gain_low:+.1f}, {100 * one.gain_high:+.1f}]"
+            sure[2] = f"{one.p:.3f}" if one.p >= 0.001 else "<0.001"
+        first, *others = (_figure(own[metric][line][dataset], best[metric]) for metric in metrics)
+        table.add_row(*cells(line, varying), first, *map(Text, sure), *others)
+    for line, found in theirs.items():
+        figures = [Text(f"{found[dataset].mean:.2f}"), *map(Text, [NOTHING] * (len(heads) - 1))]
+        table.add_row(*cells(line, varying), *figures, style="dim")
     return table
 
 

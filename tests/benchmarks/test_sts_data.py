@@ -7,7 +7,8 @@ import pytest
 from samples import Run
 from similarity import HEADER, NAMES, write_set, write_sets
 
-from benchmarks.sts_data import BAD_ROWS_SHOWN, read_nli, read_sets
+from benchmarks.sts_data import read_nli, read_sets
+from benchmarks.tsv import BAD_ROWS_SHOWN
 from retriever.errors import Misuse
 
 

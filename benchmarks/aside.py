@@ -1,0 +1,24 @@
+"""Files and folders that are there whole or not at all."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def written_aside(target: Path) -> Iterator[Path]:
+    """A path beside the target to write a file or folder to, which takes the target's name once all went well."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        yield aside
+        if target.is_dir():
+            target.rmdir()  # an empty folder may be replaced; one that is not is never lost
+        aside.replace(target)
+    finally:
+        if aside.is_dir():
+            shutil.rmtree(aside)
+        else:
+            aside.unlink(missing_ok=True)

@@ -1,0 +1,157 @@
+"""What the benchmark commands share: their options, the plan these make, and how figures are told.
+
+Imports click alone; the work is in the file of each question.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from benchmarks.results import Row
+    from benchmarks.runs import Findings, Plan
+
+POOLINGS = ("mean", "cls", "first-last", "last2", "max", "first", "word")
+FITS = ("target", "target-short", "target-train", "nli")
+FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+def shared_options(
+    fits: bool = True, data_needed: bool = True, train_split: bool = True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What all of them ask for: the data, what is tried on it, and where results go."""
+    options = [
+        click.option(
+            "--data", type=FOLDER, required=data_needed, help="Folder with the sets (sts/, qnli/, wikiqa/, nli/, …)."
+        ),
+        click.option(
+            "--encoder",
+            "encoders",
+            multiple=True,
+            metavar="NAME|DIR",
+            help="Hugging Face name or folder of a BERT, or glove; several may be given.  [default: all-MiniLM-L6-v2]",
+        ),
+        click.option(
+            "--pooling",
+            "poolings",
+            multiple=True,
+            type=click.Choice(POOLINGS),
+            help="How token vectors become one; several may be given.  [default: the model's own, else first-last]",
+        ),
+        click.option(
+            "--transform",
+            "transforms",
+            multiple=True,
+            metavar="SPEC",
+            help="none, center, whiten:dimension=256, flow, auto, …; several may be given.  [default: none, center, "
+            "whiten, whiten:dimension=256 and the flows]",
+        ),
+        click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Fits of what is random."),
+        click.option("--max-length", type=int, help="Tokens a sentence may have.  [default: the model's own]"),
+        click.option(
+            "--device",
+            type=click.Choice(["auto", "cpu", "cuda"]),
+            default="auto",
+            show_default=True,
+            help="Where the encoder runs.",
+        ),
+        click.option("--cache", type=FOLDER, help="Folder of raw vectors.  [default: ~/.cache/flow-retriever/vectors]"),
+        click.option("--out", type=FOLDER, help="Folder for results.json, plots and what else comes of it."),
+        click.option("--json", "as_json", is_flag=True, help="The rows of results.json on standard output, no table."),
+    ]
+    if fits:
+        fit_options = [
+            click.option(
+                "--fit",
+                "fits",
+                multiple=True,
+                type=click.Choice([name for name in FITS if train_split or name != "target-train"]),
+                default=("target",),
+                show_default=True,
+                help="Text the transform learns from: all of the set, that and phrases cut from it, "
+                f"{'its train split, ' if train_split else ''}or NLI; several may be given.",
+            ),
+            click.option(
+                "--nli-sample",
+                type=click.IntRange(1),
+                default=10_000,
+                show_default=True,
+                help="Sentences of --fit nli, drawn with seed 0.",
+            ),
+        ]
+        options[4:4] = fit_options
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+@contextlib.contextmanager
+def planned(
+    name: str,
+    encoders: Sequence[str],
+    poolings: Sequence[str],
+    transforms: Sequence[str],
+    seeds: int,
+    max_length: int | None,
+    device: str,
+    cache: Path | None,
+    out: Path | None,
+) -> Iterator["Plan"]:
+    """The plan of a command, with its results open and its progress shown."""
+    from benchmarks.encoders import open_encoders
+    from benchmarks.fitting import DEFAULT_TRANSFORMS, canonical
+    from benchmarks.results import Results
+    from benchmarks.runs import Plan
+    from benchmarks.vectors import VectorCache
+    from retriever import display
+
+    if out:
+        need("matplotlib", "the plots of --out")
+    specs = list(dict.fromkeys(canonical(spec) for spec in transforms or DEFAULT_TRANSFORMS))
+    found = open_encoders(encoders, poolings, max_length=max_length, device=device)
+    with Results(out) as results, display.progress_bar() as progress:
+        yield Plan(name, found, specs, seeds, VectorCache(cache), results, progress)
+
+
+def need(package: str, for_what: str) -> None:
+    """Refuse at the start what would fail at the end."""
+    from importlib.util import find_spec
+
+    from retriever.errors import RetrieverError
+
+    if find_spec(package) is None:
+        raise RetrieverError(f"{for_what} need {package}; install it with: pip install 'flow-retriever[bench]'")
+
+
+def report(findings: "Findings", rows: Sequence["Row"], as_json: bool, show: Callable[[], None]) -> None:
+    """Rows or tables on standard output; notes beside it."""
+    from benchmarks.tables import show_notes
+    from retriever.errors import RetrieverError
+
+    if not findings.measured + findings.reused:
+        raise RetrieverError("\n".join(["nothing could be measured.", *findings.notes]))
+    if as_json:
+        click.echo(json.dumps([row.to_json() for row in rows], ensure_ascii=False, indent=1))
+    else:
+        show()
+    show_notes(findings.notes)
+
+
+def say_written(findings: "Findings", out: Path | None, files: Sequence[Path] = ()) -> None:
+    from retriever import display
+    from retriever.terminal import one_line
+
+    done = f"{display.plural(findings.measured, 'run')} measured, {findings.reused:,} taken from earlier results"
+    if out is None:
+        display.err.print(f"{done}. --out DIR keeps the rows and draws plots.", soft_wrap=True)
+        return
+    names = ", ".join(["results.json", *(str(file.relative_to(out)) for file in files)])
+    display.err.print(f"{done}. Written to {one_line(str(out))}: {one_line(names)}", soft_wrap=True)

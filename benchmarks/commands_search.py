@@ -1,0 +1,200 @@
+"""`retriever bench retrieval` and `retriever bench qa`: what a transform finds. Parses, calls, prints."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from benchmarks.command_parts import FOLDER, POOLINGS, need, planned, report, say_written, shared_options
+
+if TYPE_CHECKING:
+    from benchmarks.retrieval import RetrievalFindings
+    from benchmarks.runs import Plan
+
+
+@click.command()
+@click.option(
+    "--data",
+    type=FOLDER,
+    multiple=True,
+    required=True,
+    help="BEIR folder (corpus.jsonl, queries.jsonl, qrels/), or a folder of such; several may be given.",
+)
+@click.option("--split", help="Which qrels/SPLIT.tsv.  [default: test, or the only one there is]")
+@click.option(
+    "--encoder",
+    "encoders",
+    multiple=True,
+    metavar="NAME|DIR",
+    help="Hugging Face name or folder of a BERT; several may be given.  [default: all-MiniLM-L6-v2]",
+)
+@click.option(
+    "--pooling",
+    "poolings",
+    multiple=True,
+    type=click.Choice(["auto", *POOLINGS]),
+    help="How token vectors become one; auto has each corpus choose; several may be given.  [default: the model's own, "
+    "else first-last]",
+)
+@click.option(
+    "--transform",
+    "transforms",
+    multiple=True,
+    metavar="SPEC",
+    help="A transform, or bm25, or hybrid (bm25 with auto); none is always measured; several may be given.  [default: "
+    "none, center, whiten, bert-flow, flow, auto, hybrid, bm25]",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="Where the encoder runs.",
+)
+@click.option("--cache", type=FOLDER, help="Folder of collections.  [default: ~/.cache/flow-retriever/collections]")
+@click.option("--out", type=FOLDER, help="Folder for results.json, TREC runs, MTEB's files and the report.")
+@click.option("--json", "as_json", is_flag=True, help="The rows of results.json on standard output, no table.")
+def retrieval(
+    data: tuple[Path, ...],
+    split: str | None,
+    encoders: tuple[str, ...],
+    poolings: tuple[str, ...],
+    transforms: tuple[str, ...],
+    device: str,
+    cache: Path | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """How well documents are found: nDCG@10, MRR, MAP and recall on BEIR folders, beside BM25.
+
+    Each corpus is indexed as `retriever index` does it, once an encoder and pooling; gains over the raw vectors are
+    tested query by query.
+    """
+    from benchmarks import retrieval as question
+    from benchmarks.beir import read_sets
+    from benchmarks.results import Results
+    from benchmarks.retrieval_tables import show_retrieval
+    from benchmarks.runs import Plan
+    from benchmarks.systems import open_models, systems_of
+    from retriever import display
+
+    need_for_rankings(out)
+    systems, models = systems_of(transforms), open_models(encoders, poolings)
+    reading = read_sets(data, split)
+    with Results(out) as results, display.progress_bar() as progress:
+        findings = question.run(
+            Plan(question.BENCH, [], systems, results=results, progress=progress),
+            reading.sets,
+            models,
+            collections=_collections(cache),
+            device=device,
+        )
+    findings.problems[:0] = reading.problems
+    report(findings, findings.rows, as_json, lambda: show_retrieval(findings))
+    files: list[Path] = []
+    if out:
+        from benchmarks.mteb import write_retrieval_mteb
+        from benchmarks.report import write_report
+        from benchmarks.retrieval_plot import draw
+
+        write_retrieval_mteb(findings.rankings, out / "mteb")
+        found = (findings.topics, findings.rankings, findings.comparisons, findings.notes)
+        files = [
+            write_report(out / "report.html", "Retrieval benchmark", *found),
+            draw(findings.comparisons, out / "retrieval.png"),
+            out / question.RUNS,
+            out / "mteb",
+        ]
+    say_written(findings, out, files)
+
+
+def need_for_rankings(out: Path | None) -> None:
+    need("ir_measures", "the measures of a ranking")
+    if out:
+        need("jinja2", "the report of --out")
+
+
+@click.command()
+@shared_options(train_split=False)
+@click.option(
+    "--dataset",
+    "datasets",
+    multiple=True,
+    type=click.Choice(["qnli", "wikiqa", "wikiqa_beir"]),
+    help="Only this set; may be repeated. wikiqa_beir is WikiQA over all its sentences, by search.",
+)
+def qa(
+    data: Path,
+    datasets: tuple[str, ...],
+    fits: tuple[str, ...],
+    nli_sample: int,
+    transforms: tuple[str, ...],
+    out: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Does cosine find the answer? QNLI (area under ROC), WikiQA (MAP, MRR), WikiQA over all sentences (nDCG@10).
+
+    Lexical baselines and the published figures stand beside; auto is among the default transforms.
+    """
+    from benchmarks import qa as question
+    from benchmarks.fitting import AUTO, DEFAULT_TRANSFORMS
+    from benchmarks.published import qa_rows
+    from benchmarks.retrieval_tables import show_retrieval
+    from benchmarks.tables import qa_table, show, show_choices
+
+    need_for_rankings(out)
+    specs = transforms or (*DEFAULT_TRANSFORMS, AUTO)
+    with planned("qa", transforms=specs, out=out, **options) as plan:
+        findings = question.run(plan, data, datasets=datasets, fits=fits, nli_sample=nli_sample)
+        opened = _open_retrieval(plan, data, datasets, transforms, **options)
+    rows, published = findings.rows, qa_rows()
+    findings.add(opened)
+
+    def tables() -> None:
+        for dataset in question.METRICS:
+            if table := qa_table(rows, dataset, published):
+                show(table)
+        show_choices(findings)
+        if opened.rankings:
+            show_retrieval(opened)
+
+    report(findings, [*rows, *opened.rows, *published], as_json, tables)
+    files: list[Path] = []
+    if out:
+        from benchmarks.qa_plot import draw
+        from benchmarks.report import write_report
+
+        compared = [*question.comparisons(rows), *opened.comparisons]
+        found = (opened.topics, opened.rankings, compared, findings.notes)
+        files = [write_report(out / "report.html", "Question answering benchmark", *found)]
+        files += [draw(rows, published, out / "qa.png")] if rows else []
+    say_written(findings, out, files)
+
+
+def _open_retrieval(
+    plan: "Plan", data: Path, datasets: tuple[str, ...], transforms: tuple[str, ...], **options: Any
+) -> "RetrievalFindings":
+    """WikiQA over all its sentences, where it is there and asked for."""
+    from benchmarks import retrieval
+    from benchmarks.beir import read_sets
+    from benchmarks.qa import OPEN_RETRIEVAL
+    from benchmarks.systems import open_models, systems_of
+
+    folder = data / OPEN_RETRIEVAL
+    if OPEN_RETRIEVAL not in (datasets or (OPEN_RETRIEVAL,)) or not folder.is_dir():
+        return retrieval.RetrievalFindings(plan)
+    systems = replace(plan, bench=retrieval.BENCH, transforms=systems_of(transforms))
+    models = open_models([name for name in options["encoders"] if name != "glove"], options["poolings"])
+    collections = _collections(options["cache"])
+    return retrieval.run(
+        systems, read_sets([folder], None).sets, models, collections=collections, device=options["device"]
+    )
+
+
+def _collections(cache: Path | None) -> Path:
+    """Where the collections of a benchmark are kept."""
+    from benchmarks.vectors import default_cache
+
+    return cache / "collections" if cache else default_cache().with_name("collections")
