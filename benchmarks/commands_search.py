@@ -179,17 +179,22 @@ def _open_retrieval(
     """WikiQA over all its sentences, where it is there and asked for."""
     from benchmarks import retrieval
     from benchmarks.beir import read_sets
+    from benchmarks.encoders import GLOVE
     from benchmarks.qa import OPEN_RETRIEVAL
     from benchmarks.systems import open_models, systems_of
+    from retriever.models import EMBEDDED
 
     folder = data / OPEN_RETRIEVAL
-    if OPEN_RETRIEVAL not in (datasets or (OPEN_RETRIEVAL,)) or not folder.is_dir():
+    asked = OPEN_RETRIEVAL in datasets or not datasets
+    names = [name for name in options["encoders"] or (EMBEDDED,) if name != GLOVE]  # GloVe makes no collection
+    if not asked or not names or not folder.is_dir():
         return retrieval.RetrievalFindings(plan)
-    systems = replace(plan, bench=retrieval.BENCH, transforms=systems_of(transforms))
-    models = open_models([name for name in options["encoders"] if name != "glove"], options["poolings"])
-    collections = _collections(options["cache"])
     return retrieval.run(
-        systems, read_sets([folder], None).sets, models, collections=collections, device=options["device"]
+        replace(plan, bench=retrieval.BENCH, transforms=systems_of(transforms)),
+        read_sets([folder], None).sets,
+        open_models(names, options["poolings"]),
+        collections=_collections(options["cache"]),
+        device=options["device"],
     )
 
 
