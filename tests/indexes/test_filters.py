@@ -231,6 +231,13 @@ def test_text_is_never_searched_as_a_pattern_or_a_path(store: DocumentStore) -> 
     assert store.count("documents") == len(names)
 
 
+def test_an_object_or_a_list_in_a_list_is_no_text(store: DocumentStore) -> None:
+    put(store, {"a": {"b": 2}}, {"a": [{"b": 2}, [1]]}, {"a": '{"b":2}'}, {"a": "[1]"})
+    assert matching(store, """a = '{"b":2}'""") == [3]
+    assert matching(store, "a = '[1]'") == matching(store, "a < '[2]'") == [4]
+    assert matching(store, "a != '[1]'") == [1, 2, 3]
+
+
 def test_a_nul_in_metadata_is_passed_over(store: DocumentStore) -> None:
     put(store, {"k": "a\0b"}, {"k\0": "a"}, {"k": r"\u0000"}, {"k": "\\\0"})
     assert matching(store, "k = a") == [2]
@@ -246,7 +253,26 @@ SCALARS = (
     | st.integers(-(2**65), 2**65)
     | st.sampled_from([0.5, -0.0, 2.0, 1e300, 1e-7, 2**53 + 1, 2**53, 2.0**53])
     | st.sampled_from(
-        ["", "a", "A", "ab", "é", "z", "\uffff", "𝒳", "true", "False", "null", "2", "-1", "02", " 2", "2e0", "x2"]
+        [
+            "",
+            "a",
+            "A",
+            "ab",
+            "é",
+            "z",
+            "\uffff",
+            "𝒳",
+            "true",
+            "False",
+            "null",
+            "2",
+            "-1",
+            "02",
+            " 2",
+            "2e0",
+            "x2",
+            "[1]",
+        ]
     )
     | st.text(max_size=3)
 )
