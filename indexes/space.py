@@ -151,10 +151,10 @@ class Space:
                 vectors = unit_rows(self.apply(raw)).astype(np.float64)
             for query, own, results in zip(queries.astype(np.float64), candidates, scores, strict=True):
                 if own is everything:
-                    results[start : start + len(some)] = vectors @ query
+                    results[start : start + len(some)] = _products(vectors, query)
                 else:
                     here = np.flatnonzero((own >= some[0]) & (own <= some[-1]))
-                    results[here] = vectors[np.searchsorted(some, own[here])] @ query
+                    results[here] = _products(vectors[np.searchsorted(some, own[here])], query)
         return [Scored(own, results) for own, results in zip(candidates, scores, strict=True)]
 
     def _by_document(self, scored: Scored, findable: frozenset[int] | None) -> list[tuple[PassageRow, float]]:
@@ -166,6 +166,11 @@ class Space:
                 if findable is None or passage.document in findable:
                     best.setdefault(passage.document, (passage, score))
         return sorted(best.values(), key=lambda pair: (-pair[1], pair[0].document))
+
+
+def _products(rows: NDArray[np.float64], query: NDArray[np.float64]) -> NDArray[np.float64]:
+    # Not `rows @ query`: BLAS sums a row in another order at another place, and equal vectors would not tie.
+    return np.asarray(np.einsum("ij,j->i", rows, query))
 
 
 def _same(candidates: Sequence[NDArray[np.int64]]) -> bool:

@@ -145,8 +145,9 @@ class VectorIndex:
         """For each query the numbers of at least the k nearest, without the excluded ones and only of the allowed
         ones, and of all that tie with the last of them.
 
-        An exact index gives exactly these; an approximate one those it finds, but never fewer than k if there are
-        as many. Where no more than SCANNED are left to search, any index gives them all, for the caller to score.
+        An exact index gives exactly these. Where no more than SCANNED are left to search, any index gives them all,
+        for the caller to score. Beyond that an approximate index gives those it finds, never fewer than k: about as
+        many of the nearest as it finds among all, but less where what is allowed lies far from the query.
         """
         searched = self._searched(excluded, allowed)
         candidates = self.numbers[searched]
