@@ -132,7 +132,8 @@ class Collection:
         encoder = self.store.setting("encoder")
         if not is_encoder(encoder):
             raise Damaged(
-                f"{self.store.path}: the setting 'encoder' is damaged; run: retriever verify --repair --index {self.folder}"
+                f"{self.store.path}: the setting 'encoder' is damaged; "
+                f"run: retriever verify --repair --index {self.folder}"
             )
         return dict(encoder)
 
@@ -256,7 +257,7 @@ class Collection:
     def kept_files(self) -> dict[str, bytes]:
         """The transform's files as SQLite keeps them, for making a damaged generation again."""
         rows = self.store.db.conn.execute("SELECT name, bytes FROM generation_files ORDER BY name")
-        return {name: data for name, data in rows}
+        return dict(rows)
 
     def backlog(self) -> tuple[int, int]:
         """How many vectors are newer than the generation, and how many there are that nothing uses."""
@@ -309,8 +310,8 @@ class Collection:
         with self.store.db.atomic():
             version = self.store.data_version
             if self._raw_space is None or self._raw_space.version != version:
-                index = self._newer_than(0, lambda vectors: vectors)
-                self._raw_space = Space(self.store, self.dimension, version, ((index, NOTHING),), lambda vectors: vectors)
+                parts = ((self._newer_than(0, _unchanged), NOTHING),)
+                self._raw_space = Space(self.store, self.dimension, version, parts, _unchanged)
             return look(self._raw_space)
 
     def _current_space(self, generation: Generation, apply: Apply) -> Space:
@@ -332,6 +333,10 @@ class Collection:
         ]
         width = blocks[0][1].shape[1] if blocks else 1
         return vector_indexes.build("Flat", width, sum(len(numbers) for numbers, _ in blocks), lambda: iter(blocks))[0]
+
+
+def _unchanged(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    return vectors
 
 
 def is_encoder(value: Any) -> bool:

@@ -91,8 +91,8 @@ class DocumentStore:
         """Make the tables, or bring those of an older version up to date; all or none, wherever it is killed."""
         if _read_only(self.path):
             raise NotACollection(
-                f"{self.path.parent} was made by an older version of retriever and cannot be written here, so it cannot "
-                "be brought up to date; open it once where it can be written, or copy it."
+                f"{self.path.parent} was made by an older version of retriever and cannot be brought up to date, for "
+                "it cannot be written; open it once where it can be, or copy it."
             )
         connection = self.db.conn
         connection.execute("PRAGMA journal_mode=WAL")
@@ -160,9 +160,7 @@ class DocumentStore:
 
     def documents(self, numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
         """The stored fields of these documents."""
-        rows = self._select_in(
-            "SELECT number, id, title, text, metadata FROM documents WHERE number IN ({})", numbers
-        )
+        rows = self._select_in("SELECT number, id, title, text, metadata FROM documents WHERE number IN ({})", numbers)
         return {
             number: {"id": id_, "title": title, "text": text, "metadata": self._json(metadata, f"document {id_!r}")}
             for number, id_, title, text, metadata in rows
@@ -236,8 +234,8 @@ class DocumentStore:
         self, dimension: int, *, after: int = 0, last: int | None = None, used_only: bool = False, rows: int = 8192
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """All vectors numbered after `after` up to `last`, rising, in blocks: (numbers, raw float32 rows)."""
-        where = "id > ? AND id <= ?" + (" AND id NOT IN (SELECT vector FROM unused)" if used_only else "")
-        query = f"SELECT id, vector FROM vectors WHERE {where} ORDER BY id LIMIT ?"  # noqa: S608 - constant text
+        used = " AND id NOT IN (SELECT vector FROM unused)" if used_only else ""
+        query = f"SELECT id, vector FROM vectors WHERE id > ? AND id <= ?{used} ORDER BY id LIMIT ?"  # noqa: S608 - constant text
         upto = self.last_vector() if last is None else last
         while block := self.db.conn.execute(query, [after, upto, rows]).fetchall():
             after = block[-1][0]
@@ -314,9 +312,7 @@ class DocumentStore:
     def drop_unused_vectors(self) -> int:
         """Forget the vectors that nothing points to; only together with an index that does not hold them."""
         with self.db.atomic():
-            return int(
-                self.db.conn.execute("DELETE FROM vectors WHERE id IN (SELECT vector FROM unused)").rowcount
-            )
+            return int(self.db.conn.execute("DELETE FROM vectors WHERE id IN (SELECT vector FROM unused)").rowcount)
 
     # ---- ids met in one run ------------------------------------------------------------------------------
 
@@ -336,9 +332,7 @@ class DocumentStore:
     def delete_not_met(self) -> int:
         """Delete every document that this run has not met."""
         with self.db.atomic():
-            return int(
-                self.db.conn.execute("DELETE FROM documents WHERE id NOT IN (SELECT id FROM met)").rowcount
-            )
+            return int(self.db.conn.execute("DELETE FROM documents WHERE id NOT IN (SELECT id FROM met)").rowcount)
 
     def _select_in(self, query: str, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
         for i in range(0, len(values), PLACEHOLDERS):
@@ -368,5 +362,3 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _is_malformed(error: sqlite3.Error) -> bool:
     return "malformed" in str(error) or "not a database" in str(error)
-
-

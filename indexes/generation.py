@@ -104,9 +104,7 @@ def load_index(generation: Generation) -> VectorIndex:
         raise Damaged(f"{found[0]}; run: retriever verify --repair --index {_collection(generation.folder)}")
     index = VectorIndex.load(generation.folder / INDEX_FILE, generation.folder / NUMBERS_FILE)
     if len(index) != generation.count:
-        raise Damaged(
-            f"{generation.folder} holds {len(index):,} vectors, its manifest says {generation.count:,}."
-        )
+        raise Damaged(f"{generation.folder} holds {len(index):,} vectors, its manifest says {generation.count:,}.")
     return index
 
 

@@ -1,10 +1,10 @@
 """The SQLite schema of a collection, as numbered migrations that are never edited once released.
 
-A vector belongs to a text, not to a document: the same text under two ids is one row of `vectors` with two
-rows of `passages`. `vectors.id` only ever rises (AUTOINCREMENT), so it serves as the sequence number that
-tells what a generation of the FAISS index already holds. `documents.seal` covers a document's id, content and
-passages with the texts they stand for, `vectors.checksum` a vector with its text's hash. The triggers keep `unused`, the vectors that no
-passage points to, true inside SQLite itself, whatever happens to the process.
+A vector belongs to a text, not to a document: the same text under two ids is one row of `vectors` with two rows of
+`passages`. `vectors.id` only ever rises (AUTOINCREMENT), so it serves as the sequence number that tells what a
+generation of the FAISS index already holds. `documents.seal` covers a document's id, content and passages with the
+texts they stand for, `vectors.checksum` a vector with its text's hash. The triggers keep `unused`, the vectors that
+no passage points to, true inside SQLite itself, whatever happens to the process.
 """
 
 from sqlite_utils import Database

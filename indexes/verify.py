@@ -174,7 +174,9 @@ def _check_documents(collection: Collection, report: Report) -> None:
         report.stray_passages.add(ahead[0])
         ahead = next(passages, None)
     report.problems += report.bad_documents.values()
-    report.problems += [f"there are passages of a document {number} that is not there" for number in report.stray_passages]
+    report.problems += [
+        f"there are passages of a document {number} that is not there" for number in report.stray_passages
+    ]
 
 
 def _document_problem(row: dict[str, Any], own: list[tuple[Any, ...]], bad_vectors: dict[int, str]) -> str:

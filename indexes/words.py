@@ -71,9 +71,7 @@ def scores(store: DocumentStore, query: str, documents: Iterable[int]) -> dict[i
     return {number: -score for number, score in rows}
 
 
-def matches(
-    store: DocumentStore, query: str, k: int, documents: NDArray[np.int64] | None = None
-) -> list[Match]:
+def matches(store: DocumentStore, query: str, k: int, documents: NDArray[np.int64] | None = None) -> list[Match]:
     """The same k documents, each by the passage that holds the most words of the query."""
     found = best(store, query, k, documents)
     numbers = [number for number, _ in found]

@@ -74,9 +74,9 @@ def test_one_document_or_all_alike(tmp_path: Path, tiny_bert: str) -> None:
 def test_hybrid_is_above_both_on_cranfield(shared_data: Path, tmp_path: Path) -> None:
     """nDCG@10 with the embedded encoder: dense 37.6, words 35.3, both 41.4 when this was written."""
     import ir_measures
-    from benchmarks.beir import read_beir
     from ir_measures import nDCG
 
+    from benchmarks.beir import read_beir
     from retriever import Corpus
 
     topics = read_beir(shared_data / "cranfield", "test").topics
