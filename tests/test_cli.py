@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
-from samples import PETS, Run, write_jsonl
+from samples import PETS, Run, make_cross_encoder, write_jsonl
 
 import cli
 
@@ -424,3 +424,60 @@ def test_an_index_type_that_cannot_be_trained_says_so(run: Run, pets: Path, tmp_
     assert "IVF64,Flat cannot be trained on 5 vectors; the index is exact (Flat) instead" in output
     assert "cannot be trained" in " ".join(run("info", *where).output.split())
     assert "cat" in run("search", "cats", *where).output
+
+
+def found(output: str) -> list[str]:
+    return [json.loads(line)["id"] for line in output.splitlines()]
+
+
+def test_search_by_words_by_both_and_with_filters(run: Run, collection: Path) -> None:
+    def search(*args: object) -> list[str]:
+        return found(run("search", *args, "--index", collection, "--json").output)
+
+    assert search("gold fish bowls", "--mode", "lexical") == ["fish"], "by stem"
+    assert search('"bowl" NEAR(* -', "--mode", "lexical") == ["fish"]
+    assert len(search("bowl", "--mode", "hybrid")) == len(PETS)
+    assert search("bowl", "--where", "legs = 0") == ["fish"]
+    assert search("bowl", "--where", "lang = en", "--mode", "hybrid") == ["bird"]
+    assert search("bowl", "--where", "lang = en", "--where", "legs = 0") == []
+
+
+@pytest.mark.parametrize(
+    ("filter_", "message"),
+    [
+        ("legs => 0", "column 6: expected = != < <= > >= or in, found =>"),
+        ("leg = 0", "did you mean 'legs'? There are: 'lang', 'legs'."),
+        ("legs in (1, 2", "column"),
+        ("", "column 1: expected the name of a metadata field"),
+    ],
+)
+def test_a_bad_filter_says_where_and_what(run: Run, collection: Path, filter_: str, message: str) -> None:
+    output = run("search", "cat", "--index", collection, "--where", filter_, code=2).output
+    assert message in output
+
+
+def test_similar(run: Run, collection: Path) -> None:
+    near = found(run("similar", "cat", "--index", collection, "--json", "-k", 3).output)
+    assert len(near) == 3 and "cat" not in near
+    assert "Dogs" in run("similar", "cat", "--index", collection).output
+    assert found(run("similar", "cat", "--index", collection, "--json", "--where", "lang = en").output) == ["bird"]
+    assert "there is no document 'unicorn'" in run("similar", "unicorn", "--index", collection, code=2).output
+
+
+def test_rerank(run: Run, collection: Path, tmp_path: Path) -> None:
+    judge = make_cross_encoder(tmp_path / "judge")
+    lines = run("search", "cat", "--index", collection, "--rerank", judge, "--json").output.splitlines()
+    scores = [json.loads(line)["score"] for line in lines]
+    assert len(scores) == len(PETS) and scores == sorted(scores, reverse=True)
+    assert "cannot be had" in run("search", "cat", "--index", collection, "--rerank", "no/such", code=1).output
+    plain = run("search", "cat", "--index", collection, "--rerank", tmp_path, code=1).output
+    assert "no config.json" in plain
+
+
+@pytest.mark.parametrize("mode", ["lexical", "hybrid"])
+def test_a_file_of_queries_in_every_mode(run: Run, collection: Path, tmp_path: Path, mode: str) -> None:
+    queries = write_jsonl(tmp_path / "q.jsonl", [{"_id": "q1", "text": "cats purr"}, {"_id": "q2", "text": "sticks"}])
+    run("search", "--queries", queries, "--trec", tmp_path / "run", "--index", collection, "--mode", mode)
+    rows = [line.split() for line in (tmp_path / "run").read_text().splitlines()]
+    assert next(row[2] for row in rows if row[0] == "q1") == "cat"
+    assert next(row[2] for row in rows if row[0] == "q2") == "dog"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import make_cross_encoder
 
 from retriever.errors import EncoderUnavailable, Misuse, RetrieverError
-from retriever.models import ModelFiles
 from retriever.reranker import Reranker
 
 QUERY = "where do cats sleep"
@@ -23,28 +23,6 @@ TEXTS = [
     "a very long text about cats " * 60,
     "Dogs bark.",
 ]
-
-
-def make_cross_encoder(folder: Path, kind: str = "Bert", labels: list[str] | int = 1, seed: int = 0) -> Path:
-    """A cross-encoder of tiny random weights with MiniLM's tokenizer."""
-    import torch
-    import transformers
-
-    named = {"num_labels": labels} if isinstance(labels, int) else {"id2label": dict(enumerate(labels))}
-    sizes = {
-        "Bert": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},
-        "DistilBert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
-    }
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        config = getattr(transformers, f"{kind}Config")(
-            vocab_size=30522, max_position_embeddings=128, initializer_range=0.4, **sizes[kind], **named
-        )
-        getattr(transformers, f"{kind}ForSequenceClassification")(config).save_pretrained(folder)
-    source = ModelFiles("all-MiniLM-L6-v2").folder
-    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
-        shutil.copy(source / name, folder / name)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -38,9 +38,32 @@ def make_bert(folder: Path, *, seed: int = 0, width: int = 32, layers: int = 3) 
             initializer_range=0.4,
         )
         BertModel(config, add_pooling_layer=False).save_pretrained(folder)
-    tokenizer = ModelFiles("all-MiniLM-L6-v2").folder
+    return _with_tokenizer(folder)
+
+
+def make_cross_encoder(folder: Path, kind: str = "Bert", labels: list[str] | int = 1, seed: int = 0) -> Path:
+    """A cross-encoder of tiny random weights with MiniLM's tokenizer."""
+    import torch
+    import transformers
+
+    named = {"num_labels": labels} if isinstance(labels, int) else {"id2label": dict(enumerate(labels))}
+    sizes = {
+        "Bert": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},
+        "DistilBert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
+    }
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        config = getattr(transformers, f"{kind}Config")(
+            vocab_size=30522, max_position_embeddings=128, initializer_range=0.4, **sizes[kind], **named
+        )
+        getattr(transformers, f"{kind}ForSequenceClassification")(config).save_pretrained(folder)
+    return _with_tokenizer(folder)
+
+
+def _with_tokenizer(folder: Path) -> Path:
+    source = ModelFiles("all-MiniLM-L6-v2").folder
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
-        shutil.copy(tokenizer / name, folder / name)
+        shutil.copy(source / name, folder / name)
     return folder
 
 
