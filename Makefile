@@ -6,6 +6,7 @@ INSTALLED := .venv/installed
 DATA ?= $(firstword $(wildcard ../shared/data) data)
 UNTUNED ?= models/distilbert-tagger
 RESULTS ?= results
+SEEDS ?= 1
 
 .PHONY: demo test lint long bench clean
 
@@ -25,14 +26,23 @@ long: $(INSTALLED)
 	$(BIN)/pytest -m slow
 
 # The README's tables again; what did not change is not computed again.
+BENCH = $(BIN)/retriever bench
+TAGGER = --encoder $(UNTUNED)
 bench: $(INSTALLED) .venv/bench
-	test -d $(DATA) || $(BIN)/retriever bench download $(DATA)
-	$(BIN)/retriever bench model $(UNTUNED)
-	$(BIN)/retriever bench retrieval --data $(DATA)/cranfield --data $(DATA)/scifact --data $(DATA)/wikiqa_beir \
-		--encoder all-MiniLM-L6-v2 --encoder $(UNTUNED) --pooling auto --out $(RESULTS)/retrieval
-	$(BIN)/retriever bench qa --data $(DATA) --dataset qnli --dataset wikiqa \
-		--encoder all-MiniLM-L6-v2 --encoder $(UNTUNED) --out $(RESULTS)/qa
-	$(BIN)/retriever bench sts --data $(DATA) --encoder all-MiniLM-L6-v2 --encoder $(UNTUNED) --out $(RESULTS)/sts
+	test -d $(DATA) || $(BENCH) download $(DATA)
+	$(BENCH) model $(UNTUNED)
+	$(BENCH) retrieval --data $(DATA)/cranfield --data $(DATA)/scifact --data $(DATA)/wikiqa_beir \
+		--encoder all-MiniLM-L6-v2 $(TAGGER) --pooling auto --out $(RESULTS)/retrieval
+	$(BENCH) retrieval --data $(DATA)/cranfield $(TAGGER) --pooling first-last --out $(RESULTS)/retrieval-first-last
+	$(BENCH) qa --data $(DATA) --dataset qnli --dataset wikiqa --out $(RESULTS)/qa-minilm
+	$(BENCH) qa --data $(DATA) --dataset qnli --dataset wikiqa $(TAGGER) --pooling first-last --pooling word \
+		--out $(RESULTS)/qa
+	$(BENCH) sts --data $(DATA) $(TAGGER) --pooling first-last --pooling word --seeds $(SEEDS) --out $(RESULTS)/sts
+	$(BENCH) sts --data $(DATA) --transform none --transform auto --out $(RESULTS)/sts-minilm
+	$(BENCH) lexical --data $(DATA) $(TAGGER) --pooling first-last --pooling word --transform none --transform whiten \
+		--transform bert-flow --transform flow --transform flow:strength=1 --out $(RESULTS)/lexical
+	$(BENCH) isotropy --data $(DATA) $(TAGGER) --pooling first-last --transform none --transform whiten \
+		--transform bert-flow --transform flow:strength=1 --out $(RESULTS)/isotropy
 
 .venv/bench: $(INSTALLED)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cpu,dev,bench]'

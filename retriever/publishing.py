@@ -2,7 +2,7 @@
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,7 +16,6 @@ from indexes.collection import Collection
 from indexes.generation import Generation
 from indexes.vectors import empty_index, factory_string
 from retriever.choosing import CANDIDATES, POOL, STRENGTHS, Evidence, choose
-from retriever.encoder import Encoder
 from retriever.errors import EncoderUnavailable, Mismatch, Misuse
 from retriever.novelty import JSON_FILE as NOVELTY_FILE
 from retriever.novelty import Novelty, ShortTexts, measured
@@ -40,6 +39,8 @@ REFIT_GROWTH = 2
 # A search scans what is newer than the generation exactly; past this many it is worth a new one.
 BACKLOG_ROWS = 1000
 BACKLOG_SHARE = 0.1
+
+Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -93,12 +94,12 @@ def publish(
     *,
     refit: bool = False,
     compact: bool = False,
-    encoder: Callable[[], Encoder],
+    encode: Encode,
     progress: Progress = silent,
 ) -> Transform:
     """Publish a new generation; the transform is chosen and fitted again only where it has to be.
 
-    `encoder` is asked for only when a transform is fitted, for short texts cut from the passages: those that serve
+    `encode` is called only when a transform is fitted, with short texts cut from the passages: those that serve
     as queries where one is to be chosen, and those that tell what an ordinary query scores.
     """
     _return_free_memory()
@@ -112,13 +113,13 @@ def publish(
         evidence = _evidence(collection)
         short, without = None, ""
         if len(passages) >= FEWEST_FOR_SHORT:
-            short, without = _short_texts(evidence, plan, encoder, progress)
+            short, without = _short_texts(evidence, plan, encode, progress)
         sample = passages if short is None else np.concatenate([passages, short.vectors])
         spec, choice = plan.transform, None
         if spec == AUTO or (spec == "flow" and short is not None):
             chosen = choose(
                 evidence,
-                lambda texts: encoder().encode(texts),
+                encode,
                 sample,
                 seed=SEED,
                 candidates=CANDIDATES if spec == AUTO else STRENGTHS,
@@ -261,9 +262,7 @@ def _sample(collection: Collection) -> NDArray[np.int64]:
     return numbers
 
 
-def _short_texts(
-    evidence: Evidence, plan: Plan, encoder: Callable[[], Encoder], progress: Progress
-) -> tuple[ShortTexts | None, str]:
+def _short_texts(evidence: Evidence, plan: Plan, encode: Encode, progress: Progress) -> tuple[ShortTexts | None, str]:
     """Texts as short as queries, cut from the passages; None where there are none, or the encoder is not to be had,
     and then what to say of it."""
     texts = short_texts(evidence.texts, min(SHORT_TEXTS, len(evidence.texts)), SEED + 1)
@@ -271,14 +270,11 @@ def _short_texts(
         return None, ""
     progress("embedding short texts", 0, len(texts))
     try:
-        vectors = encoder().encode(texts)
+        vectors = encode(texts)
     except (EncoderUnavailable, Mismatch):
         if plan.transform == AUTO:
             raise
-        return (
-            None,
-            "the encoder was not to be had: fitted on passages alone, and short queries may fall outside of them",
-        )
+        return None, WITHOUT_SHORT
     progress("embedding short texts", len(texts), len(texts))
     return ShortTexts(texts, vectors), ""
 

@@ -9,6 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+import numpy as np
+from numpy.typing import NDArray
+
 from indexes import repair as repairing
 from indexes import verify as verification
 from indexes.collection import Collection
@@ -59,6 +62,7 @@ class Retriever:
         """What the last `build` or `add` did."""
         self._options = options
         self._encoder: Encoder | None = None
+        self._encoded_for_fit: dict[tuple[str, ...], NDArray[np.float32]] = {}
         self._searcher = Searcher(collection, self.encoder)
 
     # ---- opening and building ----------------------------------------------------------------------------
@@ -165,8 +169,15 @@ class Retriever:
 
     def _publish(self, plan: Plan, *, refit: bool = False, compact: bool = False) -> None:
         publishing.publish(
-            self.collection, plan, refit=refit, compact=compact, encoder=self.encoder, progress=self.progress
+            self.collection, plan, refit=refit, compact=compact, encode=self._encode_for_fit, progress=self.progress
         )
+
+    def _encode_for_fit(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of texts that fits are made with; the next fit, of another transform, mostly asks for the same."""
+        key = tuple(texts)
+        if key not in self._encoded_for_fit:
+            self._encoded_for_fit = dict([*self._encoded_for_fit.items(), (key, self.encoder().encode(texts))][-2:])
+        return self._encoded_for_fit[key]
 
     def _choices(self, transform: str | None, index_type: str | None) -> tuple[str, str]:
         store = self.collection.store
