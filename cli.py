@@ -377,6 +377,7 @@ def search(
     if min_score is not None and math.isnan(min_score):
         raise click.BadParameter("must be a number, not nan.", param_hint="--min-score")
     with Retriever.open(index, encoder=encoder, device=device) as retriever:
+        retriever.check_filters(where)
         options = Options(mode=mode, where=where, min_score=min_score, highlight=queries is None)
         if rerank:
             from retriever.reranker import Reranker
@@ -400,7 +401,7 @@ def _answer_one(retriever: "Retriever", query: str, k: int, options: "Options", 
         for hit in answer.hits:
             _echo_json({"query": query, **hit.to_json()})
     else:
-        display.show_hits(answer.hits)
+        display.show_hits(answer.hits, filtered=bool(options.get("where")))
     display.show_novelty(answer)
     k_given = click.get_current_context().get_parameter_source("k") is ParameterSource.COMMANDLINE
     if k_given and k > len(retriever):
@@ -432,7 +433,7 @@ def _answer_file(
                         _echo_json({"query_id": query.id, "query": query.text, **hit.to_json()})
                 elif not run:
                     display.out.print(f"\n{one_line(query.id)}: {one_line(query.text)}", style="bold", soft_wrap=True)
-                    display.show_hits(answer.hits)
+                    display.show_hits(answer.hits, filtered=bool(options.get("where")))
     display.show_novelties(answered, strange, first)
     if trec:
         many = "query" if answered == 1 else "queries"
@@ -462,7 +463,7 @@ def similar(id_: str, index: Path, k: int, where: tuple[str, ...], as_json: bool
         for hit in hits:
             _echo_json({"similar_to": id_, **hit.to_json()})
     else:
-        display.show_hits(hits)
+        display.show_hits(hits, filtered=bool(where))
 
 
 @main.command()

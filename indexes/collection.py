@@ -267,12 +267,18 @@ class Collection:
 
     # ---- searching ---------------------------------------------------------------------------------------
 
-    def _searchable(self, generation: Generation | None) -> Generation:
-        if generation is None:
+    def refuse_unfinished(self) -> None:
+        """Refuse a collection whose first run has not come to its end."""
+        if self.published() is None:
             raise NotACollection(
                 f"{self.folder} has {self.store.count('documents'):,} documents but no index yet: "
                 "its first run was interrupted. Run the same `retriever index` command again to finish it."
             )
+
+    def _searchable(self, generation: Generation | None) -> Generation:
+        while generation is None:
+            self.refuse_unfinished()
+            generation = self.generation()
         return generation
 
     def load(self, prepare: Callable[[Generation], Result]) -> tuple[Generation, Result]:

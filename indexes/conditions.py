@@ -78,8 +78,8 @@ def _equal(values: Sequence[Value]) -> Sql:
             "{0}.type IN ('integer', 'real', 'text') AND {0}.value IN (SELECT CAST(value AS NUMERIC) FROM json_each(?))"
         )
         bound.append(json.dumps(numbers))
-    for value in values:
-        if isinstance(value, bool):
+    for value in (True, False):
+        if any(own is value for own in values):
             tests.append("({0}.type = ? OR {0}.type = 'text' AND lower({0}.value) = ?)")
             bound += [json.dumps(value)] * 2
     return " OR ".join(tests) or "0", bound

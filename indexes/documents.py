@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from sqlite_utils import Database
 
 from indexes.conditions import Condition, check_fields
 from indexes.content import document_seal, metadata_text, vector_checksum
-from indexes.errors import Damaged, NotACollection
+from indexes.errors import BadFilter, Damaged, Locked, NotACollection
 from indexes.schema import migrations
 
 VECTOR_TYPE = np.dtype("<f2")
@@ -96,7 +96,13 @@ class DocumentStore:
             )
         connection = self.db.conn
         connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("BEGIN IMMEDIATE")  # of two that open it at once, the second finds it done
+        try:
+            connection.execute("BEGIN IMMEDIATE")  # of two that open it at once, the second finds it done
+        except sqlite3.OperationalError as error:
+            raise Locked(
+                f"{self.path.parent} was made by an older version of retriever, and another process is writing to it, "
+                "perhaps to bring it up to date; try again when that is done."
+            ) from error
         try:
             migrations.apply(self.db)
             connection.execute("COMMIT")
@@ -167,6 +173,8 @@ class DocumentStore:
         }
 
     def document_number(self, id_: str) -> int | None:
+        if any("\ud800" <= character <= "\udfff" for character in id_):  # what no stored id can hold
+            return None
         row = self.db.conn.execute("SELECT number FROM documents WHERE id = ?", [id_]).fetchone()
         return None if row is None else int(row[0])
 
@@ -180,6 +188,11 @@ class DocumentStore:
         ):
             found[row[0]].append(PassageRow(*row))
         return found
+
+    def refuse_without_passages(self, passages: Mapping[int, Sequence[PassageRow]]) -> None:
+        """Refuse documents that have lost all their passages."""
+        if lost := [number for number, own in passages.items() if not own]:
+            raise Damaged(f"{self.path}: document number {lost[0]} lacks passages; run: retriever verify --repair")
 
     def check_fields(self, conditions: Sequence[Condition]) -> None:
         """Refuse a condition on a field that no document has, with the names of those there are."""
@@ -200,6 +213,8 @@ class DocumentStore:
         try:
             yield
         except sqlite3.OperationalError as error:
+            if "too large" in str(error):
+                raise BadFilter("there are too many filters, or values in them, for one search.") from error
             if "JSON" not in str(error):
                 raise
             raise Damaged(
@@ -355,8 +370,11 @@ def _read_only(path: Path) -> bool:
 
 def _connect(path: Path) -> sqlite3.Connection:
     if _read_only(path):
-        # Nobody can write there, so nothing changes under a reader, and WAL's side files are not needed.
-        return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+        # Nobody can write there, so nothing changes under a reader, and WAL's side files are not needed, unless a
+        # process that was killed has left in one of them what it stored.
+        wal = path.with_name(f"{path.name}-wal")
+        left = wal.exists() and wal.stat().st_size > 0
+        return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro{'' if left else '&immutable=1'}", uri=True)
     return sqlite3.connect(path, timeout=60)
 
 

@@ -20,6 +20,7 @@ from indexes.errors import BadFilter
 SYMBOLS = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 OPERATORS = "= != < <= > >= or in"
 NUMBER = re.compile(r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+MORE_CONDITIONS = re.compile(r"[+-]?[0-9][0-9.]*\s+(?:and|or)\s", re.IGNORECASE)
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 WORDS: dict[str, Value] = {"true": True, "false": False, "null": None}
 QUOTES = "'\""
@@ -119,6 +120,8 @@ class _Parser:
             )
         if word.casefold() in WORDS:
             return WORDS[word.casefold()]
+        if MORE_CONDITIONS.match(word):
+            self.fail("expected one value; give each condition as a filter of its own, or a list: in (…, …)", start)
         if not NUMBER.fullmatch(word):
             return word
         number = float(word)

@@ -102,8 +102,16 @@ def m001_initial(db: Database) -> None:
     _execute(db, INITIAL)
 
 
+WORDS_TRIGGERS = ("words_arrive", "words_leave", "words_change")
+
+
 @migrations()
 def m002_words(db: Database) -> None:
+    make_words(db)
+
+
+def make_words(db: Database) -> None:
+    """The index of words with its triggers, from the documents there are."""
     _execute(db, WORDS)
 
 

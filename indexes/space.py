@@ -88,16 +88,17 @@ class Space:
 
     def matches_of(self, query: NDArray[np.float32], documents: Sequence[int]) -> dict[int, Match]:
         """These documents, by number, each by its passage nearest to the query (a raw vector)."""
-        passages = [passage for own in self.store.passages_of_documents(documents).values() for passage in own]
-        numbers = list(dict.fromkeys(passage.vector for passage in passages))
+        fields = self.store.documents(documents)
+        passages = self.store.passages_of_documents(list(fields))
+        self.store.refuse_without_passages(passages)
+        numbers = list(dict.fromkeys(passage.vector for own in passages.values() for passage in own))
         if not numbers:
             return {}
-        mapped = unit_rows(self.apply(np.concatenate([query[None, :], self.store.vectors(numbers, self.dimension)])))
-        cosines = mapped[1:].astype(np.float64) @ mapped[0].astype(np.float64)
-        score_of = dict(zip(numbers, cosines.tolist(), strict=True))
-        fields = self.store.documents(documents)
+        raw = np.concatenate([query[None, :], self.store.vectors(numbers, self.dimension)])
+        mapped = unit_rows(self.apply(raw)).astype(np.float64)
+        score_of = dict(zip(numbers, _products(mapped[1:], mapped[0]).tolist(), strict=True))
         best: dict[int, Match] = {}
-        for passage in passages:
+        for passage in (passage for own in passages.values() for passage in own):
             number, score = passage.document, score_of[passage.vector]
             if number not in best or score > best[number].score:
                 best[number] = Match(passage, score, fields[number])
@@ -105,6 +106,8 @@ class Space:
 
     def background(self, queries: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and standard deviation of each query's cosines with the vectors of the collection, from a sample."""
+        if not len(self._sample):
+            return np.zeros(len(queries)), np.ones(len(queries))
         cosines = self._sample @ unit_rows(self.apply(queries)).astype(np.float64).T
         return cosines.mean(axis=0), np.maximum(cosines.std(axis=0), SMALLEST_SPREAD)
 

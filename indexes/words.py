@@ -8,31 +8,37 @@ words are one long word to it: there it finds little.
 
 import json
 import sqlite3
+import sys
 import unicodedata
 from collections.abc import Iterable
-from itertools import groupby
+from itertools import groupby, islice
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
 from indexes.documents import DocumentStore, PassageRow
+from indexes.schema import WORDS_TRIGGERS, make_words
 from indexes.space import Match
 
 K1 = 1.2
 MOST_WORDS = 1000
 """Of a query longer than any question, a whole document pasted, the first so many different words."""
-# What highlight() puts before a match; documents hold no such thing by chance, and those that do only lose a mark.
-MARK = "\x02\x1f"
+LISTED = 10_000
+"""Up to so many documents are named to SQLite; of more, it is quicker to pass over what may not be found."""
+MARK = f"\x02{uuid4().hex}\x03"
+"""What highlight() puts before a match; no document holds it."""
 
 
 def words(query: str) -> list[str]:
     """The different words of a query: runs of letters, digits and the marks that belong to them."""
-    runs = ("".join(run) for is_word, run in groupby(query.lower(), _in_word) if is_word)
-    return list(dict.fromkeys(runs))[:MOST_WORDS]
+    runs = ("".join(run) for is_word, run in groupby(query, _in_word) if is_word)
+    # As they were typed: FTS5 folds case by older tables than Python, and must fold queries as it did documents.
+    return list({run.lower(): run for run in runs}.values())[:MOST_WORDS]
 
 
 def _in_word(character: str) -> bool:
-    return character.isalnum() or unicodedata.category(character).startswith("M")
+    return character.isalnum() or unicodedata.category(character) in ("Mn", "Mc", "Me", "Co")
 
 
 def _expression(query: str) -> str:
@@ -50,12 +56,19 @@ def best(
     expression = _expression(query)
     if not expression:
         return []
-    allowed, values = ("", []) if documents is None else _among(documents.tolist())
+    few = documents is not None and len(documents) <= LISTED
+    allowed, values = _among(documents.tolist()) if documents is not None and few else ("", [])
     rows = store.db.conn.execute(
-        f"SELECT rowid, bm25(words) AS score FROM words WHERE words MATCH ?{allowed} ORDER BY score, rowid LIMIT ?",  # noqa: S608 - constant text
-        [expression, *values, k],
+        f"SELECT rowid, bm25(words) AS score FROM words WHERE words MATCH ?{allowed} ORDER BY score, rowid",  # noqa: S608 - constant text
+        [expression, *values],
     )
-    return [(number, -score) for number, score in rows]
+    passed = rows if documents is None or few else (row for row in rows if _holds(documents, row[0]))
+    return [(number, -score) for number, score in islice(passed, min(k, sys.maxsize))]
+
+
+def _holds(documents: NDArray[np.int64], number: int) -> bool:
+    place = int(np.searchsorted(documents, number))
+    return place < len(documents) and int(documents[place]) == number
 
 
 def scores(store: DocumentStore, query: str, documents: Iterable[int]) -> dict[int, float]:
@@ -81,6 +94,7 @@ def matches(store: DocumentStore, query: str, k: int, documents: NDArray[np.int6
     def held(passage: PassageRow) -> int:
         return sum(passage.start <= place < passage.end for place in places_of.get(passage.document, []))
 
+    store.refuse_without_passages(passages)
     return [
         Match(max(passages[number], key=held), score, fields[number], tuple(places_of.get(number, ())))
         for number, score in found
@@ -120,6 +134,9 @@ def problem(store: DocumentStore) -> str:
     FTS5 checks its own index against the documents by what is a write to SQLite, though nothing changes: where that
     cannot be, only the documents are counted.
     """
+    there = {name for (name,) in store.db.conn.execute("SELECT name FROM sqlite_master")}
+    if gone := sorted({"words", "words_docsize", *WORDS_TRIGGERS} - there):
+        return f"the index of words is not whole: {', '.join(gone)} is gone"
     missing, stray = store.db.conn.execute(
         "SELECT (SELECT count(*) FROM documents WHERE number NOT IN (SELECT id FROM words_docsize)),"
         " (SELECT count(*) FROM words_docsize WHERE id NOT IN (SELECT number FROM documents))"
@@ -137,6 +154,9 @@ def problem(store: DocumentStore) -> str:
 
 
 def rebuild(store: DocumentStore) -> None:
-    """Make the index of words again from the documents."""
+    """Make the index of words again from the documents, whatever is left of it."""
     with store.db.atomic():
-        store.db.conn.execute("INSERT INTO words (words) VALUES ('rebuild')")
+        for trigger in WORDS_TRIGGERS:
+            store.db.conn.execute(f"DROP TRIGGER IF EXISTS {trigger}")
+        store.db.conn.execute("DROP TABLE IF EXISTS words")
+        make_words(store.db)

@@ -99,10 +99,10 @@ def plural(count: int, noun: str) -> str:
 # ---- hits ------------------------------------------------------------------------------------------------
 
 
-def show_hits(hits: Sequence[Hit]) -> None:
+def show_hits(hits: Sequence[Hit], *, filtered: bool = False) -> None:
     """Ranked hits: score, title and id, then the passage with its matching sentence highlighted."""
     if not hits:
-        out.print("Nothing found.")
+        out.print("Nothing found among the documents that fit the filter." if filtered else "Nothing found.")
     for hit in hits:
         head = Text().append(f"{hit.rank:>3}  ", style="bold").append(f"{hit.score:.3f}  ", style="cyan")
         out.print(head + _name(hit.title, hit.id), soft_wrap=True)

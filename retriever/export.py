@@ -49,6 +49,7 @@ def export(
 @contextmanager
 def written_aside(target: Path, *, folder: bool) -> Iterator[Path]:
     """A path beside the target to write to, which takes its place when all is written; one that is taken is refused."""
+    target = target.resolve()
     if target.exists() and not (folder and target.is_dir() and not any(target.iterdir())):
         raise Misuse(f"{target} is already there; name a new {'folder' if folder else 'file'}.")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -56,8 +57,13 @@ def written_aside(target: Path, *, folder: bool) -> Iterator[Path]:
     if folder:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir()
-    yield aside
-    aside.replace(target)
+    try:
+        yield aside
+        aside.replace(target)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.unlink(missing_ok=True)
+        raise
 
 
 Block = tuple[list[dict[str, Any]], NDArray[np.float32], NDArray[np.float32]]

@@ -64,21 +64,18 @@ def fused(
 ) -> list[list[Match]]:
     """The k best documents of each query by both; a score is the sum of the two surprises, in nats.
 
-    Each side puts its best forward, and whatever one of them did is scored by both. `trust` is what a nat of the
-    vectors counts. `documents` are the numbers of
-    those that may be found, None for all.
+    Each side puts its best forward, and all of these are scored by both. `trust` is what a nat of the vectors counts.
+    `documents` are the numbers of those that may be found, None for all.
     """
     depth = max(DEPTH, 2 * k)
     nearest = space.nearest_documents(vectors, depth, documents=documents)
     means, spreads = space.background(vectors)
     results = []
     for query, vector, near, mean, spread in zip(queries, vectors, nearest, means, spreads, strict=True):
-        by_words = dict(words.best(space.store, query, depth, documents))
-        found = {match.passage.document: match for match in near}
-        only_by_words = [number for number in by_words if number not in found]
-        only_near = [number for number in found if number not in by_words]
-        found |= space.matches_of(vector, only_by_words)
-        by_words |= words.scores(space.store, query, only_near)
+        forward = [match.passage.document for match in near]
+        forward += [number for number, _ in words.best(space.store, query, depth, documents)]
+        found = space.matches_of(vector, list(dict.fromkeys(forward)))
+        by_words = words.scores(space.store, query, found)
         cosines = np.array([match.score for match in found.values()])
         lexical = np.array([by_words.get(number, 0.0) for number in found])
         scores = trust * surprise((cosines - mean) / spread) + lexical / (words.K1 + 1)

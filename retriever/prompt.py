@@ -6,6 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import cast, get_args
 
@@ -92,8 +93,10 @@ class Prompt:
             display.out.print()
 
     def _search(self, query: str) -> None:
+        options = self.options.copy()  # `:more` goes on with the same search, whatever was set since
+
         def answer(k: int) -> Answer:
-            return self.retriever.answer_many([query], k, **self.options)[0]
+            return self.retriever.answer_many([query], k, **options)[0]
 
         found = answer(self.k)
         self._list(found.hits, lambda k: answer(k).hits)
@@ -106,7 +109,7 @@ class Prompt:
         self._show_new()
 
     def _show_new(self) -> None:
-        display.show_hits(self.hits[self.shown :])
+        display.show_hits(self.hits[self.shown :], filtered=bool(self.options.get("where")))
         self.shown = len(self.hits)
 
     def _set_k(self, argument: str) -> None:
@@ -135,11 +138,13 @@ class Prompt:
         if self._last is None:
             display.out.print("There is no query yet to show more of.")
             return
-        hits = self._last(self.shown + self.k)
-        if len(hits) <= self.shown:
+        shown = {hit.id for hit in self.hits}
+        # A search that looks deeper may rank some of them otherwise; none is shown twice.
+        more = [hit for hit in self._last(self.shown + self.k) if hit.id not in shown][: self.k]
+        if not more:
             display.out.print("There are no more hits.")
             return
-        self.hits = hits
+        self.hits = [*self.hits, *(replace(hit, rank=self.shown + n) for n, hit in enumerate(more, 1))]
         self._show_new()
 
     def _hit(self, argument: str) -> Hit | None:

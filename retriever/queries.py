@@ -53,7 +53,7 @@ def write_run(file: TextIO, query_id: str, hits: Iterable[Hit], tag: str = "retr
         for name in (query_id, hit.id):
             if any(c.isspace() for c in name):
                 raise Misuse(f"the id {name!r} holds white space, which a TREC run file cannot carry; use --json.")
-        file.write(f"{query_id} Q0 {hit.id} {hit.rank} {hit.score:.9f} {tag}\n")
+        file.write(f"{query_id} Q0 {hit.id} {hit.rank} {hit.score!r} {tag}\n")
 
 
 def in_batches(queries: Iterator[Document], count: int = 256) -> Iterator[list[Document]]:

@@ -141,6 +141,7 @@ class Searcher:
         vectors, novelty = None, None
         if mode == "lexical":
             store = self.collection.store
+            self.collection.refuse_unfinished()
             with store.db.atomic():
                 allowed = _allowed(store, conditions)
                 found = [words.matches(store, query, wanted, allowed) for query in queries]

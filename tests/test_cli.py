@@ -481,3 +481,37 @@ def test_a_file_of_queries_in_every_mode(run: Run, collection: Path, tmp_path: P
     rows = [line.split() for line in (tmp_path / "run").read_text().splitlines()]
     assert next(row[2] for row in rows if row[0] == "q1") == "cat"
     assert next(row[2] for row in rows if row[0] == "q2") == "dog"
+
+
+def test_a_bad_filter_is_refused_before_the_prompt(run: Run, collection: Path) -> None:
+    assert "column" in run("search", "--index", collection, "--where", "legs", code=2, input="cat\n").output
+
+
+def test_a_run_file_keeps_the_order_of_small_scores(run: Run, tmp_path: Path, tiny_bert: str) -> None:
+    """Words that most documents hold score some millionths; nine decimals could not tell them apart."""
+    texts = [{"id": f"d{i}", "text": "heat flow " * (1 + i % 7) + f"w{i} " * (i % 11)} for i in range(60)]
+    source = write_jsonl(tmp_path / "t.jsonl", texts)
+    run("index", source, "--index", tmp_path / "c", "--encoder", tiny_bert, "--transform", "none")
+    queries = write_jsonl(tmp_path / "q.jsonl", [{"_id": "q", "text": "heat flow"}])
+    run(
+        "search",
+        "--queries",
+        queries,
+        "--trec",
+        tmp_path / "r",
+        "--index",
+        tmp_path / "c",
+        "--mode",
+        "lexical",
+        "-k",
+        60,
+    )
+    scores = [float(line.split()[4]) for line in (tmp_path / "r").read_text().splitlines()]
+    expected = found_scores(
+        run("search", "heat flow", "--index", tmp_path / "c", "--mode", "lexical", "--json", "-k", 60).output
+    )
+    assert scores == expected and len(set(scores)) > 20
+
+
+def found_scores(output: str) -> list[float]:
+    return [json.loads(line)["score"] for line in output.splitlines()]

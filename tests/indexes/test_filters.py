@@ -36,7 +36,9 @@ def put(store: DocumentStore, *metadata: dict[str, Any]) -> None:
 
 
 def matching(store: DocumentStore, *filters: str) -> list[int]:
-    return [int(number) for number in store.matching([parse(text) for text in filters])]
+    conditions = [parse(text) for text in filters]
+    store.check_fields(conditions)
+    return [int(number) for number in store.matching(conditions)]
 
 
 # ---- what can be written -------------------------------------------------------------------------------------

@@ -69,6 +69,21 @@ def test_one_document_or_all_alike(tmp_path: Path, tiny_bert: str) -> None:
         assert all(np.isfinite(hit.score) for hit in hits)
 
 
+def test_documents_with_one_text_tie_and_come_by_arrival(tmp_path: Path, tiny_bert: str) -> None:
+    documents = [Document(f"s{i}", "okapi okapi forest") for i in range(250)] + some_documents(60)
+    with Retriever.build(documents, tmp_path / "c", encoder=tiny_bert, transform="whiten") as retriever:
+        hits = retriever.search("okapi", 110, mode="hybrid")
+        assert [hit.id for hit in hits] == [f"s{i}" for i in range(110)]
+        assert len({hit.score for hit in hits}) == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_collection_that_was_emptied_finds_nothing(tmp_path: Path, tiny_bert: str) -> None:
+    with Retriever.build([Document("a", "cat")], tmp_path / "c", encoder=tiny_bert) as retriever:
+        retriever.delete(["a"])
+        assert retriever.search("cat", mode="hybrid") == []
+
+
 @pytest.mark.shared
 @pytest.mark.slow
 def test_hybrid_is_above_both_on_cranfield(shared_data: Path, tmp_path: Path) -> None:
@@ -76,10 +91,10 @@ def test_hybrid_is_above_both_on_cranfield(shared_data: Path, tmp_path: Path) ->
     import ir_measures
     from ir_measures import nDCG
 
-    from benchmarks.beir import read_beir
+    from benchmarks.beir import read_set
     from retriever import Corpus
 
-    topics = read_beir(shared_data / "cranfield", "test").topics
+    topics = read_set(shared_data / "cranfield").topics
     with Retriever.build(Corpus([shared_data / "cranfield"]), tmp_path / "c", transform="none") as retriever:
         worth = {}
         for mode in ("dense", "lexical", "hybrid"):

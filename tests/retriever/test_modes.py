@@ -78,3 +78,12 @@ def test_a_cross_encoder_has_the_last_word(folder: Path, tmp_path: Path, mode: s
         least = hits[2].score
         kept = retriever.search("cat dog", 5, mode=mode, rerank=judge, min_score=least)  # type: ignore[arg-type]
         assert [hit.id for hit in kept] == [hit.id for hit in hits[:3]]
+
+
+def test_the_document_itself_takes_no_place_among_its_likes(tmp_path: Path, tiny_bert: str) -> None:
+    same = [Document(f"s{i}", "the same words") for i in range(3)]
+    with Retriever.build(same, tmp_path / "c", encoder=tiny_bert) as retriever:
+        assert [hit.id for hit in retriever.similar("s1", 1)] == ["s0"]
+        assert [hit.id for hit in retriever.similar("s1")] == ["s0", "s2"]
+        with pytest.raises(Misuse, match="there is no document"):
+            retriever.similar("\udcff")

@@ -15,7 +15,10 @@ from retriever.prompt import Prompt
 from retriever.search import Hit, Options
 from retriever.terminal import cut, lines, one_line
 
-DOCUMENTS = [Document(f"d{n}", f"{word} and other things.") for n, word in enumerate("ant bee cat dog elk fox".split())]
+DOCUMENTS = [
+    Document(f"d{n}", f"{word} and other things.", metadata={"legs": 6 if word in ("ant", "bee") else 4})
+    for n, word in enumerate("ant bee cat dog elk fox".split())
+]
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +80,50 @@ def test_a_failed_query_leaves_the_last_one(retriever: Retriever, shown: io.Stri
     prompt.answer("caf\udce9")
     assert "not valid UTF-8" in shown.getvalue()
     assert (prompt.query, prompt.hits) == ("cat", hits)
+
+
+def test_mode_and_where_hold_from_then_on(retriever: Retriever, shown: io.StringIO) -> None:
+    prompt = Prompt(retriever, k=10)
+    prompt.answer(":mode lexical")
+    prompt.answer("cats")
+    assert [hit.id for hit in prompt.hits] == ["d2"]
+    prompt.answer(":where legs = 6")
+    prompt.answer("cats")
+    assert prompt.hits == [] and "Nothing found among the documents that fit the filter" in shown.getvalue()
+    prompt.answer(":mode hybrid")
+    prompt.answer("cats")
+    assert {hit.id for hit in prompt.hits} == {"d0", "d1"}
+    prompt.answer(":where")
+    prompt.answer("cats")
+    assert len(prompt.hits) == 6
+    for wrong, message in {":where legs": "column 5", ":where arms = 2": "'legs'", ":mode x": "one of dense"}.items():
+        prompt.answer(wrong)
+        assert message in shown.getvalue()
+    assert prompt.options["mode"] == "hybrid" and not prompt.options["where"]
+
+
+def test_more_goes_on_with_the_search_it_began(retriever: Retriever, shown: io.StringIO) -> None:
+    prompt = Prompt(retriever, k=2)
+    prompt.answer("cats")
+    first = list(prompt.hits)
+    for change in (":where legs = 6", ":mode lexical"):
+        prompt.answer(change)
+    prompt.answer(":more")
+    assert prompt.hits[:2] == first
+    assert [hit.id for hit in prompt.hits] == [hit.id for hit in retriever.search("cats", 4)]
+    assert [hit.rank for hit in prompt.hits] == [1, 2, 3, 4]
+
+
+def test_more_shows_none_twice_where_a_deeper_search_ranks_otherwise(retriever: Retriever, shown: io.StringIO) -> None:
+    prompt = Prompt(retriever, k=2)
+    prompt.answer("cats")
+    deeper = retriever.search("cats", 6)[::-1]
+    prompt._last = lambda k: deeper[:k]
+    while len(prompt.hits) < 6:
+        before = len(prompt.hits)
+        prompt.answer(":more")
+        assert len(prompt.hits) > before
+    assert sorted(hit.id for hit in prompt.hits) == [f"d{n}" for n in range(6)]
 
 
 def test_compare_honours_the_least_score(retriever: Retriever, shown: io.StringIO) -> None:

@@ -12,8 +12,8 @@ from bm25 import WORDS, bm25, some_documents
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from indexes.errors import NotACollection
-from indexes.words import words
+from indexes.errors import Damaged, NotACollection
+from indexes.words import best, words
 from retriever import Document, Retriever
 
 
@@ -60,10 +60,22 @@ def test_follows_adds_changes_and_deletes(copy: Path) -> None:
 
 
 def test_stems_case_and_diacritics_do_not_matter(tmp_path: Path, tiny_bert: str) -> None:
-    texts = {"a": "The CAFÉS were opened.", "b": "Nothing of the kind.", "हि": "हिन्दी भाषा में लिखा है"}
+    texts = {
+        "a": "The CAFÉS were opened.",
+        "b": "Nothing of the kind.",
+        "हि": "हिन्दी भाषा में लिखा है",
+        "Ꮳ": "ᏣᎳᎩ ᎦᏬᏂᎯᏍᏗ",  # capitals that Python folds and FTS5 does not
+    }
     documents = [Document(id_, text) for id_, text in texts.items()]
     with Retriever.build(documents, tmp_path / "c", encoder=tiny_bert) as retriever:
-        for query, found in {"cafe": "a", "opening": "a", "kinds": "b", "हिन्दी": "हि", "भाषा": "हि"}.items():
+        for query, found in {
+            "cafe": "a",
+            "opening": "a",
+            "kinds": "b",
+            "हिन्दी": "हि",
+            "भाषा": "हि",
+            "ᏣᎳᎩ": "Ꮳ",
+        }.items():
             assert [hit.id for hit in retriever.search(query, mode="lexical")] == [found], query
 
 
@@ -91,6 +103,43 @@ def test_any_text_can_be_looked_for(folder: Path, query: str) -> None:
     if query.strip():
         with Retriever.open(folder) as retriever:
             retriever.search(query, 3, mode="lexical")
+
+
+@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
+def test_as_many_as_anybody_asks_for(folder: Path, mode: str) -> None:
+    with Retriever.open(folder) as retriever:
+        hits = retriever.search("cat dog", 2**70, mode=mode)  # type: ignore[arg-type]
+        assert len(hits) == len({hit.id for hit in hits}) > 100
+
+
+def test_of_many_allowed_documents_as_of_few(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Documents are named to SQLite or passed over, by their number; what is found is the same."""
+    with Retriever.open(folder) as retriever:
+        store = retriever.collection.store
+        allowed = np.arange(1, 201, 3)
+        few = best(store, "cat dog", 20, allowed)
+        monkeypatch.setattr("indexes.words.LISTED", 10)
+        assert best(store, "cat dog", 20, allowed) == few
+        assert few == [found for found in best(store, "cat dog", 200) if found[0] % 3 == 1][:20]
+
+
+def test_a_collection_whose_first_run_was_cut_off_is_refused(copy: Path) -> None:
+    connection = sqlite3.connect(copy / "documents.sqlite")
+    connection.execute("DELETE FROM generations")
+    connection.commit()
+    connection.close()
+    with Retriever.open(copy) as retriever, pytest.raises(NotACollection, match="first run was interrupted"):
+        retriever.search("cat", mode="lexical")
+
+
+@pytest.mark.parametrize("mode", ["lexical", "hybrid"])
+def test_a_document_that_lost_its_passages_is_told(copy: Path, mode: str) -> None:
+    connection = sqlite3.connect(copy / "documents.sqlite")
+    connection.execute("DELETE FROM passages WHERE document = 7")
+    connection.commit()
+    connection.close()
+    with Retriever.open(copy) as retriever, pytest.raises(Damaged, match="document number 7 lacks passages"):
+        retriever.search(" ".join(WORDS), 200, mode=mode)  # type: ignore[arg-type]
 
 
 def test_needs_neither_encoder_nor_torch(folder: Path) -> None:
@@ -146,6 +195,8 @@ def test_an_older_collection_that_cannot_be_written_says_so(copy: Path, monkeypa
         "DELETE FROM words_docsize WHERE id < 9",
         "UPDATE words_data SET block = zeroblob(length(block)) WHERE id > 1000",
         "INSERT INTO words (words, rowid, title, text) VALUES ('delete', 5, 'x', 'cat')",
+        "DROP TRIGGER words_leave",
+        "DROP TABLE words",
     ],
 )
 def test_damaged_words_are_found_and_made_again(copy: Path, damage: str) -> None:
