@@ -4,7 +4,9 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 # Where `make bench` finds the sets, makes the un-tuned encoder and puts its results.
 DATA ?= $(firstword $(wildcard ../shared/data) data)
+# HUB=bert-base-uncased UNTUNED=models/bert-base takes a model of the Hugging Face hub in its place.
 UNTUNED ?= models/distilbert-tagger
+HUB ?=
 RESULTS ?= results
 SEEDS ?= 1
 
@@ -29,11 +31,11 @@ long: $(INSTALLED)
 BENCH = $(BIN)/retriever bench
 TAGGER = --encoder $(UNTUNED)
 bench: $(INSTALLED) .venv/bench
-	test -d $(DATA) || $(BENCH) download $(DATA)
-	$(BENCH) model $(UNTUNED)
-	$(BENCH) retrieval --data $(DATA)/cranfield --data $(DATA)/scifact --data $(DATA)/wikiqa_beir \
-		--encoder all-MiniLM-L6-v2 $(TAGGER) --pooling auto --out $(RESULTS)/retrieval
-	$(BENCH) retrieval --data $(DATA)/cranfield $(TAGGER) --pooling first-last --out $(RESULTS)/retrieval-first-last
+	$(BENCH) download $(DATA)
+	$(BENCH) model $(UNTUNED) $(HUB:%=--hub %)
+	$(BENCH) retrieval --data $(DATA) --encoder all-MiniLM-L6-v2 $(TAGGER) --pooling auto --out $(RESULTS)/retrieval
+	test ! -d $(DATA)/cranfield || $(BENCH) retrieval --data $(DATA)/cranfield $(TAGGER) --pooling first-last \
+		--out $(RESULTS)/retrieval-first-last
 	$(BENCH) qa --data $(DATA) --dataset qnli --dataset wikiqa --out $(RESULTS)/qa-minilm
 	$(BENCH) qa --data $(DATA) --dataset qnli --dataset wikiqa $(TAGGER) --pooling first-last --pooling word \
 		--out $(RESULTS)/qa

@@ -21,6 +21,7 @@ from retriever.errors import BadSource, Misuse, RetrieverError
 
 QUERIES = ("queries.jsonl", "queries.jsonl.gz")
 QRELS = "qrels"
+HIGHEST_GRADE = 1000
 HEADER = ("query-id", "corpus-id", "score")
 DEFAULT_SPLIT = "test"
 NAMED = 5
@@ -166,7 +167,10 @@ def _judgement(line: bytes, where: str, first: bool) -> tuple[str, str, int | No
         )
     query, document, given = cells
     try:
-        return query, document, int(given)
+        grade = int(given)
+        if grade > HIGHEST_GRADE:  # trec_eval makes an array as long as the grade
+            raise BadSource(f"{where}: {given[:40]} is no grade, over {HIGHEST_GRADE:,}; mend the line.")
+        return query, document, grade
     except ValueError:
         raise BadSource(f"{where}: the score {given[:40]!r} is no whole number; mend the line.") from None
 

@@ -153,5 +153,5 @@ def say_written(findings: "Findings", out: Path | None, files: Sequence[Path] = 
     if out is None:
         display.err.print(f"{done}. --out DIR keeps the rows and draws plots.", soft_wrap=True)
         return
-    names = ", ".join(["results.json", *(str(file.relative_to(out)) for file in files)])
+    names = ", ".join(["results.json", *(str(file.relative_to(out)) for file in files if file.exists())])
     display.err.print(f"{done}. Written to {one_line(str(out))}: {one_line(names)}", soft_wrap=True)

@@ -1,5 +1,6 @@
 """`retriever bench retrieval` and `retriever bench qa`: what a transform finds. Parses, calls, prints."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where the encoder runs.",
 )
-@click.option("--cache", type=FOLDER, help="Folder of collections.  [default: ~/.cache/flow-retriever/collections]")
+@click.option(
+    "--cache", type=FOLDER, help="Folder whose collections/ keeps what was indexed.  [default: ~/.cache/flow-retriever]"
+)
 @click.option("--out", type=FOLDER, help="Folder for results.json, TREC runs, MTEB's files and the report.")
 @click.option("--json", "as_json", is_flag=True, help="The rows of results.json on standard output, no table.")
 def retrieval(
@@ -113,6 +116,7 @@ def need_for_rankings(out: Path | None) -> None:
     need("ir_measures", "the measures of a ranking")
     if out:
         need("jinja2", "the report of --out")
+        need("matplotlib", "the plots of --out")
 
 
 @click.command()
@@ -142,13 +146,16 @@ def qa(
     from benchmarks.fitting import AUTO, DEFAULT_TRANSFORMS
     from benchmarks.published import qa_rows
     from benchmarks.retrieval_tables import show_retrieval
+    from benchmarks.systems import BM25, HYBRID
     from benchmarks.tables import qa_table, show, show_choices
 
     need_for_rankings(out)
-    specs = transforms or (*DEFAULT_TRANSFORMS, AUTO)
-    with planned("qa", transforms=specs, out=out, **options) as plan:
+    if not datasets and not question.pairs_there(data) and (data / question.OPEN_RETRIEVAL).is_dir():
+        datasets = (question.OPEN_RETRIEVAL,)
+    specs = [spec for spec in transforms or (*DEFAULT_TRANSFORMS, AUTO) if spec not in (BM25, HYBRID)]
+    with planned("qa", transforms=specs or ["none"], out=out, **options) as plan:
         findings = question.run(plan, data, datasets=datasets, fits=fits, nli_sample=nli_sample)
-        opened = _open_retrieval(plan, data, datasets, transforms, **options)
+        opened = _open_retrieval(plan, data, datasets, transforms, fits, **options)
     rows, published = findings.rows, qa_rows()
     findings.add(opened)
 
@@ -174,28 +181,39 @@ def qa(
 
 
 def _open_retrieval(
-    plan: "Plan", data: Path, datasets: tuple[str, ...], transforms: tuple[str, ...], **options: Any
+    plan: "Plan", data: Path, datasets: Sequence[str], transforms: Sequence[str], fits: Sequence[str], **options: Any
 ) -> "RetrievalFindings":
-    """WikiQA over all its sentences, where it is there and asked for."""
+    """WikiQA over all its sentences, BM25 always beside it; why not, where it is asked for and cannot be."""
     from benchmarks import retrieval
     from benchmarks.beir import read_sets
     from benchmarks.encoders import GLOVE
     from benchmarks.qa import OPEN_RETRIEVAL
-    from benchmarks.systems import open_models, systems_of
+    from benchmarks.systems import BM25, open_models, systems_of
     from retriever.models import EMBEDDED
 
+    nothing = retrieval.RetrievalFindings(plan)
     folder = data / OPEN_RETRIEVAL
-    asked = OPEN_RETRIEVAL in datasets or not datasets
-    names = [name for name in options["encoders"] or (EMBEDDED,) if name != GLOVE]  # GloVe makes no collection
-    if not asked or not names or not folder.is_dir():
-        return retrieval.RetrievalFindings(plan)
-    return retrieval.run(
-        replace(plan, bench=retrieval.BENCH, transforms=systems_of(transforms)),
+    names = [name for name in options["encoders"] or (EMBEDDED,) if name != GLOVE]
+    if datasets and OPEN_RETRIEVAL not in datasets:
+        return nothing
+    if not folder.is_dir():
+        nothing.problems.append(f"{folder} is not there: WikiQA over all its sentences is left out")
+        return nothing
+    if not names:
+        nothing.problems.append(f"{OPEN_RETRIEVAL}: {GLOVE} makes no collection, so it is left out")
+        return nothing
+    findings = retrieval.run(
+        replace(plan, bench=retrieval.BENCH, transforms=systems_of([*transforms, BM25] if transforms else [])),
         read_sets([folder], None).sets,
-        open_models(names, options["poolings"]),
+        open_models(names, options["poolings"], options["max_length"]),
         collections=_collections(options["cache"]),
         device=options["device"],
     )
+    if options["seeds"] > 1 or tuple(fits) != ("target",):
+        findings.problems.append(
+            f"{OPEN_RETRIEVAL}: a collection is fitted once, on its own text, whatever --seeds and --fit"
+        )
+    return findings
 
 
 def _collections(cache: Path | None) -> Path:

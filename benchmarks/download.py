@@ -122,7 +122,8 @@ def download(folder: Path, names: Sequence[str] = (), fetch: Fetch | None = None
             continue
         yield Outcome(name, counts, tuple(_notes(wanted, counts)))
     if failures:
-        raise RetrieverError("\n".join(["some sets could not be had; the others are there.", *failures]))
+        told = ["some sets could not be had; the others are there.", *failures, by_hand(folder, names)]
+        raise RetrieverError("\n".join(told))
 
 
 def _write(wanted: Wanted, fetch: Fetch, folder: Path) -> Counts:
@@ -154,9 +155,7 @@ def from_hub(source: Source) -> Iterable[Record]:
         found: Iterable[Record] = load_dataset(source.hub, source.config, split=source.split, revision=source.revision)
     except Exception as error:  # the library raises a different class for each way to fail
         if constants.HF_HUB_OFFLINE:
-            raise Unreachable(
-                f"{source.hub} is not in the local cache, and HF_HUB_OFFLINE is set, so nothing is fetched."
-            ) from error
+            raise ValueError(f"{source.hub} is not in the local cache, and HF_HUB_OFFLINE is set") from error
         raise ValueError(f"{source.hub} cannot be had ({type(error).__name__}: {first_line(error)})") from error
     return found
 

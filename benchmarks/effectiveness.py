@@ -1,8 +1,8 @@
 """What a ranking is worth: the measures of retrieval by query, and whether one ranking is better than another.
 
-The measures are those of ir_measures (trec_eval's code through pytrec_eval; MS MARCO's for reciprocal rank), the
-intervals and tests scipy's. Relevant is what has a grade of 1 or more; nDCG takes the grade itself as gain. A query for
-which nothing was found counts as 0, and so does one that has no relevant document.
+The measures are those of ir_measures (trec_eval's code through pytrec_eval; MS MARCO's for reciprocal rank). Relevant
+is what has a grade of 1 or more; nDCG takes the grade itself as gain. A query for which nothing was found counts as
+0, and so does one that has no relevant document.
 
 The interval of a mean is a percentile bootstrap over queries. A gain is paired by query: its interval is the same
 bootstrap of the differences, its p a two-sided permutation test that swaps the two rankings query by query. Nothing is
@@ -14,12 +14,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.intervals import mean_interval, sign_flip_p
 from benchmarks.rankings import MAIN, Comparison, Hits, Ranking
 
 RAW = "none"
-SEED = 0
-CONFIDENCE = 0.95
-RESAMPLES = 4999
 # As ir_measures writes them; the relevance level is said because its default is a matter of the measure.
 NAMES = {
     "ndcg@10": "nDCG@10",
@@ -71,36 +69,8 @@ def _compared(ranking: Ranking, base: Ranking | None, metric: str) -> Comparison
     gains = values - _values(base, metric, queries)
     gain_low, gain_high = mean_interval(gains, least=-1.0)
     gain = float(gains.mean())
-    return Comparison(*place, base.configuration, gain, gain_low, gain_high, chance_of(gains))
+    return Comparison(*place, base.configuration, gain, gain_low, gain_high, sign_flip_p(gains))
 
 
 def _values(ranking: Ranking, metric: str, queries: Sequence[str]) -> Values:
     return np.array([ranking.scores[metric][query] for query in queries], np.float64)
-
-
-def mean_interval(values: Values, least: float = 0.0) -> tuple[float, float]:
-    """The 95 % bootstrap interval of the mean; all that is possible, from `least` to 1, where there is one value."""
-    from scipy.stats import bootstrap
-
-    if len(values) < 2:
-        return least, 1.0
-    found = bootstrap(
-        (values,), np.mean, n_resamples=RESAMPLES, confidence_level=CONFIDENCE, method="percentile", rng=SEED
-    ).confidence_interval
-    return float(found.low), float(found.high)
-
-
-def chance_of(gains: Values) -> float:
-    """p that gains of this mean, or a larger one of either sign, come of chance: signs are drawn anew."""
-    from scipy.stats import permutation_test
-
-    if len(gains) < 2:
-        return 1.0
-
-    def mean(sample: Values, axis: int) -> Values:
-        return np.asarray(sample.mean(axis=axis))
-
-    found = permutation_test(
-        (gains,), mean, permutation_type="samples", vectorized=True, n_resamples=RESAMPLES, rng=SEED
-    )
-    return float(found.pvalue)

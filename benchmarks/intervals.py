@@ -5,6 +5,7 @@ questions gets a percentile bootstrap and a sign-flip permutation test, both see
 """
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ Floats = NDArray[np.float64]
 Labels = NDArray[np.bool_]
 
 RESAMPLES = 10_000
+DRAWN_TOGETHER = 2_000_000
 CONFIDENCE = 0.95
 
 
@@ -33,20 +35,21 @@ def placements(scores: Floats, positive: Labels) -> tuple[Floats, Floats]:
 def area_figures(scores: Floats, positive: Labels, raw: Floats | None = None) -> dict[str, float]:
     """The area under ROC with DeLong's interval; given the scores of raw vectors, the gain over them with its p."""
     own = placements(scores, positive)
-    figures = _with_interval("auc", own)
+    figures = _with_interval("auc", own, least=0.0)
     if raw is not None:
         base = placements(raw, positive)
         differences = own[0] - base[0], own[1] - base[1]
-        figures |= _with_interval("auc_gain", differences)
+        figures |= _with_interval("auc_gain", differences, least=-1.0)
         figures["auc_p"] = _normal_p(float(differences[0].mean()), _error(differences))
     return figures
 
 
-def _with_interval(name: str, parts: tuple[Floats, Floats]) -> dict[str, float]:
+def _with_interval(name: str, parts: tuple[Floats, Floats], least: float) -> dict[str, float]:
+    """The mean with an interval that ends where what is possible ends."""
     from scipy.stats import norm
 
     mean, reach = float(parts[0].mean()), float(norm.ppf((1 + CONFIDENCE) / 2)) * _error(parts)
-    return {name: 100 * mean, f"{name}_low": 100 * (mean - reach), f"{name}_high": 100 * (mean + reach)}
+    return _points(name, mean, max(least, mean - reach), min(1.0, mean + reach))
 
 
 def _error(parts: tuple[Floats, Floats]) -> float:
@@ -64,26 +67,47 @@ def _normal_p(difference: float, error: float) -> float:
 
 def mean_figures(name: str, values: Floats, raw: Floats | None = None) -> dict[str, float]:
     """The mean over questions with a bootstrap interval; given the raw vectors' values, the paired gain with its p."""
-    figures = _bootstrapped(name, values)
+    figures = _points(name, float(values.mean()), *mean_interval(values))
     if raw is not None:
-        figures |= _bootstrapped(f"{name}_gain", values - raw)
-        figures[f"{name}_p"] = sign_flip_p(values - raw)
+        gains = values - raw
+        figures |= _points(f"{name}_gain", float(gains.mean()), *mean_interval(gains, least=-1.0))
+        figures[f"{name}_p"] = sign_flip_p(gains)
     return figures
 
 
-def _bootstrapped(name: str, values: Floats) -> dict[str, float]:
-    """Questions drawn with replacement, as many as there are."""
-    rng = np.random.default_rng(0)
-    means = values[rng.integers(0, len(values), (RESAMPLES, len(values)))].mean(axis=1)
-    low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return {name: 100 * float(values.mean()), f"{name}_low": 100 * float(low), f"{name}_high": 100 * float(high)}
+def _points(name: str, mean: float, low: float, high: float) -> dict[str, float]:
+    return {name: 100 * mean, f"{name}_low": 100 * low, f"{name}_high": 100 * high}
+
+
+def mean_interval(values: Floats, least: float = 0.0) -> tuple[float, float]:
+    """The 95 % percentile bootstrap interval of the mean; all that is possible, from `least` to 1, of one value."""
+    if len(values) < 2:
+        return least, 1.0
+    rng, count = np.random.default_rng(0), len(values)
+    means = [values[rng.integers(0, count, (rows, count))].mean(axis=1) for rows in _batches(count)]
+    low, high = np.quantile(np.concatenate(means), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)
 
 
 def sign_flip_p(differences: Floats) -> float:
-    """Two-sided: how often a mean as far from 0 comes up when each difference may as well have the other sign."""
-    rng = np.random.default_rng(0)
-    signs = rng.choice(np.array([-1.0, 1.0]), (RESAMPLES, len(differences)))
-    observed = abs(float(differences.sum()))
-    # The sums of the same numbers in another order differ in their last digits.
-    as_far = int((np.abs(signs @ differences) >= observed - 1e-9).sum())
+    """Two-sided: how often a mean as far from 0 comes up when each difference may as well have the other sign.
+
+    All ways to give signs are tried where they are no more than the resamples.
+    """
+    rng, count = np.random.default_rng(0), len(differences)
+    least = abs(float(differences.sum())) - 1e-9  # the same numbers summed otherwise differ a little
+    if 2**count <= RESAMPLES:
+        every = 2.0 * (np.arange(2**count)[:, None] >> np.arange(count) & 1) - 1
+        return float((np.abs(every @ differences) >= least).mean())
+    as_far = 0
+    for rows in _batches(count):
+        sums = rng.choice(np.array([-1.0, 1.0]), (rows, count)) @ differences
+        as_far += int((np.abs(sums) >= least).sum())
     return (as_far + 1) / (RESAMPLES + 1)
+
+
+def _batches(count: int) -> Iterator[int]:
+    """How many resamples of so many values are drawn at a time, so that memory stays flat."""
+    most = max(1, DRAWN_TOGETHER // count)
+    for start in range(0, RESAMPLES, most):
+        yield min(most, RESAMPLES - start)

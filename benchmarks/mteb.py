@@ -11,6 +11,7 @@ is nDCG@10. Its `dataset_revision` is a SHA-256 over the three files of the set.
 
 import datetime
 import hashlib
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -111,13 +112,17 @@ def write_retrieval_mteb(rankings: Sequence[Ranking], folder: Path) -> list[Path
         task = RETRIEVAL_TASKS.get(ranking.dataset.lower(), ranking.dataset)
         scores = {metric.replace("@", "_at_"): ranking.mean(metric) for metric in ranking.scores}
         scores["main_score"] = scores[RETRIEVAL_MAIN]
-        data = "\n".join(inputs[name] for name in ("corpus", "queries", "judgements"))
+        data = "\n".join(inputs[name] for name in ("corpus", "queries"))
         path = target / f"{model_name(Configuration(task, '', '', ''))}.json"
+        dataset_revision = hashlib.sha256(data.encode()).hexdigest()
         found = {
-            "dataset_revision": hashlib.sha256(data.encode()).hexdigest(),
+            "dataset_revision": dataset_revision,
             "task_name": task,
             "mteb_version": None,
-            "scores": {ranking.split: [{**scores, "hf_subset": "default", "languages": LANGUAGES}]},
+            "scores": {
+                **_other_splits(path, dataset_revision),
+                ranking.split: [{**scores, "hf_subset": "default", "languages": LANGUAGES}],
+            },
             "evaluation_time": provenance["seconds"],
             "kg_co2_emissions": None,
             "date": datetime.datetime.now(datetime.UTC).timestamp(),
@@ -125,3 +130,12 @@ def write_retrieval_mteb(rankings: Sequence[Ranking], folder: Path) -> list[Path
         write_json(path, found)
         written.append(path)
     return written
+
+
+def _other_splits(path: Path, dataset_revision: str) -> dict[str, Any]:
+    """What the file has of the same data's splits so far."""
+    try:
+        before = json.loads(path.read_bytes())
+        return dict(before["scores"]) if before["dataset_revision"] == dataset_revision else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}

@@ -1,11 +1,11 @@
 """What the plots share: colours that colour-blind people can tell apart, plain axes, files that are whole."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.results import Summary
+from retriever.aside import written_aside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,13 +29,14 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def save(figure: "Figure", path: Path) -> Path:
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with written_aside(path) as aside:
         figure.savefig(aside, dpi=RESOLUTION, format="png", facecolor="white")
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
     return path
+
+
+def as_text(name: str) -> str:
+    """A name from outside as a label: a dollar sign in it begins no formula."""
+    return name.replace("$", r"\$")
 
 
 def plain(axes: "Axes", grid: str = "x") -> None:

@@ -126,6 +126,11 @@ def run(
     return findings
 
 
+def pairs_there(data: Path) -> bool:
+    """Whether the folder has a set of questions and sentences."""
+    return any((data / known.file).is_file() for known in DATASETS.values())
+
+
 def fit_text(found: QaSet, fit: str, nli: Sequence[str]) -> Sequence[str]:
     """What a transform of this kind of fit learns from."""
     if fit == "nli":

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from benchmarks.plots import COLOURS, PUBLISHED_COLOUR, bar_place, colour, grouped_bars, new_figure, save
+from benchmarks.plots import COLOURS, PUBLISHED_COLOUR, as_text, bar_place, colour, grouped_bars, new_figure, save
 from benchmarks.qa import LEXICAL, METRICS, comparisons
 from benchmarks.results import Configuration, Row, by_configuration
 
@@ -46,7 +46,7 @@ def draw(rows: Sequence[Row], published: Sequence[Row], path: Path) -> Path:
         axes.set_title(TITLES[name], loc="left", fontsize=11)
     differing = [n for n in range(3) if n == 0 or len({one[n] for one in series}) > 1]
     labels = [", ".join(filter(None, (one[n] for n in differing))) for one in series]
-    handles = [Patch(color=colour(n), label=label) for n, label in enumerate(labels)]
+    handles = [Patch(color=colour(n), label=as_text(label)) for n, label in enumerate(labels)]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     figure.suptitle("Does cosine find the sentence that answers?", fontsize=13, x=0.01, ha="left")
     return save(figure, path)

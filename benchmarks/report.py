@@ -7,7 +7,6 @@ each text, and the dots of a scatter share places.
 
 import datetime
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from benchmarks.rankings import Comparison, Ranking, Topics
 from benchmarks.report_charts import Bars, bars, scatter
 from benchmarks.report_queries import MOVED, pairs
 from benchmarks.report_tables import bought, gain_table, headline, other_tables, summary_table
+from retriever.aside import written_aside
 from retriever.errors import Misuse
 from retriever.terminal import cut, one_line
 
@@ -98,12 +98,8 @@ def write_report(
         page = _page(content, detail)
         if len(page.encode()) <= LARGEST:
             break
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with written_aside(path) as aside:
         aside.write_text(page, encoding="utf-8")
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
     return path
 
 

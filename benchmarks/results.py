@@ -7,7 +7,6 @@ inputs are all the same is not computed again; both files are replaced whole aft
 
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from filelock import FileLock, Timeout
 
+from retriever.aside import written_aside
 from retriever.errors import Damaged, Locked, Misuse
 
 RESULTS, PROVENANCE, LOCK = "results.json", "provenance.json", ".lock"
@@ -109,6 +109,8 @@ class Results:
                 raise Damaged(f"{folder / RESULTS} holds a row that is none ({error}); move the file away.") from error
             self._rows.setdefault(found.run, []).append(found)
         self._provenance = dict(_read(folder / PROVENANCE, dict))
+        if not all(isinstance(entry, dict) for entry in self._provenance.values()):
+            raise Damaged(f"{folder / PROVENANCE} holds an entry that is none; move the file away.")
 
     def known(self, run: Run, inputs: Mapping[str, str]) -> bool:
         """Whether this very run was measured before, from the same inputs."""
@@ -179,12 +181,8 @@ def by_configuration(rows: Iterable[Row], metric: str) -> dict[Configuration, di
 
 def write_json(path: Path, value: Any) -> None:
     """Replace a JSON file whole, or not at all."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with written_aside(path) as aside:
         aside.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def _read(path: Path, kind: type) -> Any:

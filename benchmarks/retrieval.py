@@ -63,11 +63,11 @@ def run(
     findings = RetrievalFindings(plan, topics=[found.topics for found in sets])
     findings.problems += [note for found in sets for note in found.topics.notes]
     groups = [(found, number, model) for found in sets for number, model in enumerate(models)]
-    total = sum(len(list(systems_for(model, plan.transforms, with_bm25=number == 0))) for _, number, model in groups)
+    total = sum(len(systems_for(model, plan.transforms, with_bm25=number == 0)) for _, number, model in groups)
     done = 0
     for found, number, model in groups:
         bench = _Bench(plan, found, model, collections, device)
-        systems = list(systems_for(model, plan.transforms, with_bm25=number == 0))
+        systems = systems_for(model, plan.transforms, with_bm25=number == 0)
         known = {system: bench.read_back(system) for system in systems}
         fresh = bench.measure([system for system in systems if known[system] is None], findings)
         for system in systems:
@@ -146,16 +146,21 @@ class _Bench:
             return {}
         rankings: dict[System, Ranking] = {}
         published = None if Collection.is_begun(self.collection) else (AUTO if self.model.pooling == AUTO else RAW)
-        with Retriever.build(
-            Corpus([self.found.folder]),
-            self.collection,
-            encoder=self.model.name,
-            pooling=self.model.pooling,
-            transform=published,
-            device=self.device,
-            progress=self._progress,
-        ) as collection:
-            for system in sorted(systems, key=lambda s: (s.transform is not None, s.transform != published)):
+        with (
+            Retriever.build(
+                Corpus([self.found.folder]),
+                self.collection,
+                encoder=self.model.name,
+                pooling=self.model.pooling,
+                max_length=self.model.identity.max_length,
+                transform=published,
+                device=self.device,
+                progress=self._progress,
+            ) as collection,
+            collection.collection.writing(),
+        ):  # nobody else rebuilds it between a fit and its queries
+            order = [None, published, *(system.transform for system in systems)]  # each transform once
+            for system in sorted(systems, key=lambda system: order.index(system.transform)):
                 began = time.perf_counter()
                 try:
                     if system.transform is not None and system.transform != published:

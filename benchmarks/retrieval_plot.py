@@ -17,7 +17,7 @@ from benchmarks.grouping import (
     system_of,
     without_shared_fit,
 )
-from benchmarks.plots import new_figure, plain, save
+from benchmarks.plots import as_text, new_figure, plain, save
 from benchmarks.rankings import Comparison
 from benchmarks.report_tables import points
 from retriever.errors import Misuse
@@ -48,10 +48,10 @@ def draw(comparisons: Sequence[Comparison], path: Path) -> Path:
     panels = list(figure.subplots(down, across, squeeze=False).flat)
     for axes, (place, metric) in zip(panels, mains.items(), strict=False):
         _panel(axes, own[place], colours)
-        axes.set_title(f"{names[place]}, {metric_name(metric)} × 100", loc="left", fontsize=10)
+        axes.set_title(as_text(f"{names[place]}, {metric_name(metric)} × 100"), loc="left", fontsize=10)
     for axes in panels[len(mains) :]:
         axes.axis("off")
-    handles = [Patch(color=colour, label=str(series)) for series, colour in colours.items()]
+    handles = [Patch(color=colour, label=as_text(str(series))) for series, colour in colours.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     return save(figure, path)
 
@@ -62,7 +62,7 @@ def _panel(axes: "Axes", comparisons: Sequence[Comparison], colours: Mapping[Ser
         group = [one for one in comparisons if system_of(one.configuration) == system]
         group.sort(key=lambda one: list(colours).index(series_of(one.configuration)))
         ticks.append(y + BAR * (len(group) - 1) / 2)
-        labels.append(system.replace(":", ":\n", 1))
+        labels.append(as_text(system.replace(":", ":\n", 1)))
         for one in group:
             mean, low, high = (100 * value for value in (one.mean, one.low, one.high))
             end = high if math.isfinite(high) else mean
@@ -73,7 +73,7 @@ def _panel(axes: "Axes", comparisons: Sequence[Comparison], colours: Mapping[Ser
         y += GAP
     axes.set_yticks(ticks, labels, fontsize=8)
     axes.set_ylim(y - GAP, -BAR)
-    axes.set_xlim(0, 1.15 * axes.dataLim.x1)
+    axes.set_xlim(0, 1.15 * axes.dataLim.x1 or 1)
     plain(axes)
     axes.tick_params(axis="y", length=0)
     axes.tick_params(axis="x", labelsize=8)

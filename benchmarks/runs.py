@@ -99,7 +99,7 @@ class Findings:
         told = []
         for (encoder, pooling, transform, text), places in self._told.items():
             where = "; ".join(f"{fit} of {', '.join(datasets)}" for fit, datasets in places.items())
-            told.append(f"{encoder}, {pooling}, {transform} ({where}): {text}")
+            told.append(f"{', '.join(filter(None, (encoder, pooling, transform)))} ({where}): {text}")
         return [*self.problems, *told]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from benchmarks.plots import PUBLISHED_COLOUR, colour, grouped_bars, new_figure, save
+from benchmarks.plots import PUBLISHED_COLOUR, as_text, colour, grouped_bars, new_figure, save
 from benchmarks.results import AVERAGE, Configuration, Row, Summary, by_configuration, summarise
 from benchmarks.sts import ALL, WMEAN
 from benchmarks.sts_data import DATASETS
@@ -60,7 +60,7 @@ def draw(rows: Sequence[Row], published: Sequence[Row], path: Path) -> Path:
 
     legend = figure.add_subplot(grid[1 + len(names) // 4, len(names) % 4])
     legend.axis("off")
-    handles = [Patch(color=colour(n), label=_series_label(one, series)) for n, one in enumerate(series)]
+    handles = [Patch(color=colour(n), label=as_text(_series_label(one, series))) for n, one in enumerate(series)]
     lines = [
         Line2D([], [], color=PUBLISHED_COLOUR, linestyle=style, label=f"published: bert-base, {label}")
         for label, style in MARKED.values()

@@ -6,7 +6,7 @@ encoder and is asked once a corpus, and `hybrid`, the words together with the ve
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ BM25, HYBRID = "bm25", "hybrid"
 DEFAULT_SYSTEMS = (RAW, "center", "whiten", "bert-flow", "flow", AUTO, HYBRID, BM25)
 # What shows results or keeps house decides no ranking; all other code of the two packages does.
 NO_MATTER = ("demo.py", "display.py", "drift.py", "export.py", "progress.py", "prompt.py", "repair.py", "terminal.py")
-OWN = ("retrieval.py", "trec.py", "effectiveness.py")
+OWN = ("retrieval.py", "trec.py", "effectiveness.py", "intervals.py", "beir.py", "rankings.py", "systems.py")
 EMBEDDING = ("encoder.py", "ingest.py", "passages.py")
 CHOOSING_POOLING = ("choosing.py", "lexical.py", "pooling.py")
 
@@ -65,7 +65,7 @@ def systems_of(specs: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([RAW, *named]))
 
 
-def open_models(names: Sequence[str], poolings: Sequence[str]) -> list[Model]:
+def open_models(names: Sequence[str], poolings: Sequence[str], max_length: int | None = None) -> list[Model]:
     """Every encoder in every pooling; without poolings, each in its own. Nothing is loaded yet."""
     names = list(dict.fromkeys(names or (EMBEDDED,)))
     labels = labels_of(names)
@@ -73,24 +73,23 @@ def open_models(names: Sequence[str], poolings: Sequence[str]) -> list[Model]:
     for name in names:
         files = ModelFiles(name)
         for pooling in dict.fromkeys(poolings) or (None,):
-            identity = files.identity(None if pooling == AUTO else pooling)
+            identity = files.identity(None if pooling == AUTO else pooling, max_length)
             models.append(Model(name, labels[name], pooling or identity.pooling, identity))
     return models
 
 
 def systems_for(model: Model, specs: Sequence[str], *, with_bm25: bool) -> list[System]:
     """The systems that one model's collection answers."""
-    return list(_systems(model, specs, with_bm25))
-
-
-def _systems(model: Model, specs: Sequence[str], with_bm25: bool) -> Iterator[System]:
+    systems = []
     for spec in specs:
-        if spec == BM25:
-            if with_bm25:
-                yield System(Configuration(BM25, "", "", FIT), None, "lexical")
-        else:
-            line = Configuration(model.label, model.pooling, spec, FIT)
-            yield System(line, AUTO, "hybrid") if spec == HYBRID else System(line, spec, "dense")
+        line = Configuration(model.label, model.pooling, spec, FIT)
+        if spec == HYBRID:
+            systems.append(System(line, AUTO, "hybrid"))
+        elif spec != BM25:
+            systems.append(System(line, spec, "dense"))
+        elif with_bm25:
+            systems.append(System(Configuration(BM25, "", "", FIT), None, "lexical"))
+    return systems
 
 
 @cache

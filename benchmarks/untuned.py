@@ -23,9 +23,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.aside import written_aside
 from benchmarks.onnx_weights import encoder_weights
 from indexes.content import file_sha256
+from retriever.aside import written_aside
 from retriever.errors import Damaged, EncoderUnavailable, Misuse, RetrieverError
 from retriever.models import HUB_FILES, ModelFiles
 

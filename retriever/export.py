@@ -2,9 +2,7 @@
 model for sentence-transformers."""
 
 import json
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +11,7 @@ from numpy.typing import NDArray
 
 from indexes.collection import Collection
 from indexes.space import Apply
+from retriever.aside import written_aside
 from retriever.errors import Misuse
 from retriever.progress import Progress, silent
 
@@ -35,35 +34,23 @@ def export(
     whose rows go together.
     """
     folder = format == "npy"
-    with written_aside(target, folder=folder) as aside, collection.store.db.atomic():
+    refuse_taken(target, folder=folder)
+    with written_aside(target.resolve()) as aside, collection.store.db.atomic():
         # One snapshot, whatever is added or deleted meanwhile.
         total = collection.store.count("passages")
         rows = _counted(_blocks(collection, transform), total, progress)
         if not folder:
             _write_parquet(aside, rows, collection.dimension, dimension_out)
             return [target]
+        aside.mkdir()
         names = _write_npy(aside, rows, total, collection.dimension, dimension_out)
     return [target / name for name in names]
 
 
-@contextmanager
-def written_aside(target: Path, *, folder: bool) -> Iterator[Path]:
-    """A path beside the target to write to, which takes its place when all is written; one that is taken is refused."""
-    target = target.resolve()
+def refuse_taken(target: Path, *, folder: bool) -> None:
+    """Refuse a target that is there already; an empty folder may be replaced by a folder."""
     if target.exists() and not (folder and target.is_dir() and not any(target.iterdir())):
         raise Misuse(f"{target} is already there; name a new {'folder' if folder else 'file'}.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(target.name + ".writing")
-    if folder:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir()
-    try:
-        yield aside
-        aside.replace(target)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.unlink(missing_ok=True)
-        raise
 
 
 Block = tuple[list[dict[str, Any]], NDArray[np.float32], NDArray[np.float32]]

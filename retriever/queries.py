@@ -1,12 +1,12 @@
 """Batches of queries from a file, and their answers as a TREC run."""
 
 import contextlib
-import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
+from retriever.aside import written_aside
 from retriever.corpus import Corpus, Document, Keys
 from retriever.corpus.document import text_id
 from retriever.errors import BadSource, Misuse
@@ -38,13 +38,8 @@ def run_file(path: Path) -> Iterator[TextIO]:
         return
     if not target.parent.is_dir():
         raise Misuse(f"{path}: there is no folder {target.parent} to write it to.")
-    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        with aside.open("w", encoding="utf-8") as file:
-            yield file
-        aside.replace(target)
-    finally:
-        aside.unlink(missing_ok=True)
+    with written_aside(target) as aside, aside.open("w", encoding="utf-8") as file:
+        yield file
 
 
 def write_run(file: TextIO, query_id: str, hits: Iterable[Hit], tag: str = "retriever") -> None:

@@ -17,11 +17,12 @@ from indexes import verify as verification
 from indexes.collection import Collection
 from indexes.verify import Report as VerifyReport
 from retriever import publishing
+from retriever.aside import written_aside
 from retriever.corpus import Document
 from retriever.drift import Drift, drift, unknown
 from retriever.encoder import BATCH_SIZE, Encoder, check_same
 from retriever.errors import Damaged, Misuse
-from retriever.export import Format, export, written_aside
+from retriever.export import Format, export, refuse_taken
 from retriever.fusion import trust
 from retriever.ingest import Ingestion, IngestReport, OnError
 from retriever.models import EMBEDDED, EncoderIdentity
@@ -293,7 +294,9 @@ class Retriever:
             from retriever.sentence_folder import write_sentence_folder
 
             encoder = self.encoder()
-            with written_aside(Path(target), folder=True) as aside:
+            refuse_taken(Path(target), folder=True)
+            with written_aside(Path(target).resolve()) as aside:
+                aside.mkdir()
                 names = write_sentence_folder(aside, encoder, transform, publishing.made_by())
             return [Path(target) / name for name in names]
         return export(self.collection, Path(target), format, transform.apply, transform.dimension_out, self.progress)

@@ -81,7 +81,12 @@ def test_what_is_no_beir_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("line", "told"),
-    [("q1 d1 1", "1 column, not"), ("q1\t0\td1\t1", "4 columns"), ("q1\td1\t1.5", "'1.5' is no whole number")],
+    [
+        ("q1 d1 1", "1 column, not"),
+        ("q1\t0\td1\t1", "4 columns"),
+        ("q1\td1\t1.5", "'1.5' is no whole number"),
+        ("q1\td1\t3000000000", "3000000000 is no grade"),
+    ],
 )
 def test_a_judgement_that_cannot_be_read_is_refused(tmp_path: Path, line: str, told: str) -> None:
     path = tmp_path / "test.tsv"

@@ -8,7 +8,8 @@ import pytest
 from scipy.stats import norm
 from sklearn.metrics import average_precision_score, ndcg_score
 
-from benchmarks.effectiveness import chance_of, compare, mean_interval, scores
+from benchmarks.effectiveness import compare, scores
+from benchmarks.intervals import mean_interval, sign_flip_p
 from benchmarks.rankings import METRICS, Hits, Ranking
 from benchmarks.results import Configuration
 
@@ -95,13 +96,13 @@ def test_p_is_exact_where_all_signs_can_be_tried() -> None:
     gains = np.array([0.3, 0.1, -0.05, 0.2, 0.25, 0.0, 0.15])
     means = [np.mean(gains * signs) for signs in itertools.product([1, -1], repeat=len(gains))]
     share = np.mean([abs(mean) >= abs(gains.mean()) - 1e-12 for mean in means])
-    assert chance_of(gains) == pytest.approx(share) == chance_of(-gains)
+    assert sign_flip_p(gains) == pytest.approx(share) == sign_flip_p(-gains)
 
 
 def test_p_and_interval_agree_with_the_normal_approximation() -> None:
     gains = np.random.default_rng(3).normal(0.01, 0.15, 400)
     error = gains.std(ddof=1) / np.sqrt(len(gains))
-    assert chance_of(gains) == pytest.approx(2 * norm.sf(abs(gains.mean()) / error), rel=0.2)
+    assert sign_flip_p(gains) == pytest.approx(2 * norm.sf(abs(gains.mean()) / error), rel=0.2)
     low, high = mean_interval(gains)
     assert (low, high) == pytest.approx((gains.mean() - 1.96 * error, gains.mean() + 1.96 * error), abs=0.15 * error)
 

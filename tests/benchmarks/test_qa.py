@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from beir_made_up import write_beir
 from hypothesis import given
 from hypothesis import strategies as st
 from questions import cells_of, write_qnli, write_wikiqa
@@ -148,6 +149,20 @@ def test_auto_is_tried_unless_told_otherwise(run: Run, where: list[object], tmp_
     assert one.p == max(pick(rows, encoder="tiny", transform="flow", metric="auc_p"))
     assert one.base == own["tiny", "none"].configuration and own["tiny", "none"].p is None
     assert own["lexical", "bm25"].base is None
+
+
+def test_wikiqa_over_all_its_sentences_is_a_search(run: Run, data: Path, where: list[object], tmp_path: Path) -> None:
+    command = ["bench", "qa", "--data", data, *where, "--transform", "center"]
+    assert "wikiqa_beir is not there" in run(*command).output
+    write_beir(data / "wikiqa_beir")
+    result = run(*command, "--out", tmp_path / "out")
+    rows = rows_in(tmp_path / "out")
+    found = {row["encoder"] + row["transform"] for row in rows if row["dataset"] == "wikiqa_beir"}
+    assert len(found) == 3 and "bm25" in found, "raw, the transform asked for, and words beside them"
+    assert {row["dataset"] for row in rows} == {"qnli", "wikiqa", "wikiqa_beir"}
+    assert "nDCG@10" in result.output and "wikiqa_beir" in (tmp_path / "out" / "report.html").read_text()
+    only = json.loads(run(*command, "--dataset", "wikiqa_beir", "--transform", "hybrid", "--json").stdout)
+    assert {row["dataset"] for row in only if "published" not in row["encoder"]} == {"wikiqa_beir"}
 
 
 def pairs_of(labels: Sequence[Sequence[bool]]) -> list[QaPair]:

@@ -271,3 +271,38 @@ def test_minilm_reproduces_its_known_figure(shared_data: Path, run: Run, tmp_pat
     command = ["bench", "retrieval", "--data", shared_data / "cranfield", "--transform", "none", "--json"]
     rows = json.loads(run(*command, "--cache", tmp_path).stdout)
     assert pick(rows, encoder="all-MiniLM-L6-v2", metric="ndcg@10") == [pytest.approx(37.6, abs=0.1)]
+
+
+def test_another_writer_of_the_collection_is_waited_for(
+    run: Run, data: Path, where: list[object], tmp_path: Path
+) -> None:
+    """Else its transform would answer, under the name of ours."""
+    command = ["bench", "retrieval", "--data", data, *where, "--out", tmp_path / "out"]
+    run(*command, "--transform", "none")
+    (folder,) = (tmp_path / "cache" / "collections").iterdir()
+    with Retriever.open(folder) as other, other.collection.writing():
+        assert "is being written to" in run(*command, "--transform", "center", code=1).output
+    run(*command, "--transform", "center")
+
+
+def test_names_and_splits_do_not_get_in_each_others_way(
+    run: Run, where: list[object], tmp_path: Path, tiny_bert: str
+) -> None:
+    data = write_beir(tmp_path / "us$and^$pounds")
+    for split in ("test", "train"):
+        run(
+            "bench",
+            "retrieval",
+            "--data",
+            data,
+            *where,
+            "--transform",
+            "none",
+            "--split",
+            split,
+            "--out",
+            tmp_path / "o",
+        )
+    (path,) = [p for p in (tmp_path / "o" / "mteb").rglob("*.json") if p.name != "model_meta.json"]
+    assert set(json.loads(path.read_text())["scores"]) == {"test", "train"}
+    assert {row["split"] for row in rows_in(tmp_path / "o")} == {"test", "train"}

@@ -10,11 +10,12 @@ import pytest
 from numpy.typing import NDArray
 
 from indexes import vectors as vector_indexes
-from indexes.collection import Collection, Question
+from indexes.collection import Collection
+from indexes.conditions import Condition
 from indexes.documents import DocumentRow
 from indexes.errors import BadFilter
 from indexes.filters import parse
-from indexes.space import Apply
+from indexes.space import Apply, Match, Space
 from indexes.vectors import SCANNED, VectorIndex, build, unit_rows
 
 COUNT, DIMENSION, K = 20_000, 32, 10
@@ -149,6 +150,19 @@ def text_hash(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
+def find(
+    collection: Collection, queries: Vectors, k: int, where: list[Condition], *, raw: bool = False
+) -> list[list[Match]]:
+    """As `retriever.search` does it: the filter is evaluated in the snapshot of the search."""
+    apply: Apply = identity
+
+    def look(space: Space) -> list[list[Match]]:
+        space.store.check_fields(where)
+        return space.nearest_documents(queries, k, documents=space.store.matching(where) if where else None)
+
+    return collection.in_raw_space(look) if raw else collection.in_space(lambda _: apply, look)
+
+
 class Library:
     """A collection of documents whose vectors are given, and what brute force finds in it."""
 
@@ -182,11 +196,7 @@ class Library:
 
     def search(self, queries: Vectors, k: int, *filters: str, raw: bool = False) -> list[list[tuple[str, float]]]:
         where = [parse(text) for text in filters]
-        if raw:
-            matches = self.collection.search_raw(queries, k, where)
-        else:
-            apply: Apply = identity
-            matches = self.collection.search(lambda: Question(queries, (), where), k, lambda _: apply)
+        matches = find(self.collection, queries, k, where, raw=raw)
         return [[(match.document["id"], match.score) for match in own] for own in matches]
 
     def expected(self, queries: Vectors, k: int, passes: Any) -> list[list[tuple[str, float]]]:
@@ -291,8 +301,7 @@ def test_a_filter_sees_what_was_written_last(tmp_path: Path) -> None:
     with Collection.open(tmp_path / "c") as reader:
 
         def found() -> list[str]:
-            ask = lambda: Question(query, (), [parse("lang = en")])  # noqa: E731
-            return [match.document["id"] for match in reader.search(ask, 5, lambda _: identity)[0]]
+            return [match.document["id"] for match in find(reader, query, 5, [parse("lang = en")])[0]]
 
         assert found() == ["one"]
         with library.collection.writing():
@@ -301,7 +310,7 @@ def test_a_filter_sees_what_was_written_last(tmp_path: Path) -> None:
         with library.collection.writing():
             library.delete(["two"])
         with pytest.raises(BadFilter, match="'language'"):
-            reader.search(lambda: Question(query, (), [parse("language = en")]), 5, lambda _: identity)
+            find(reader, query, 5, [parse("language = en")])
         assert found() == []
     library.collection.close()
 
