@@ -39,7 +39,9 @@ bench: $(INSTALLED) .venv/bench
 	$(BENCH) qa --data $(DATA) --dataset qnli --dataset wikiqa --out $(RESULTS)/qa-minilm
 	$(BENCH) qa --data $(DATA) --dataset qnli --dataset wikiqa $(TAGGER) --pooling first-last --pooling word \
 		--out $(RESULTS)/qa
-	$(BENCH) sts --data $(DATA) $(TAGGER) --pooling first-last --pooling word --seeds $(SEEDS) --out $(RESULTS)/sts
+	$(BENCH) sts --data $(DATA) $(TAGGER) --pooling first-last --pooling word --seeds $(SEEDS) \
+		--transform none --transform center --transform whiten --transform whiten:dimension=256 \
+		--transform whiten:soft=1 --transform bert-flow --transform flow --out $(RESULTS)/sts
 	$(BENCH) sts --data $(DATA) --transform none --transform auto --out $(RESULTS)/sts-minilm
 	$(BENCH) lexical --data $(DATA) $(TAGGER) --pooling first-last --pooling word --transform none --transform whiten \
 		--transform bert-flow --transform flow --transform flow:strength=1 --out $(RESULTS)/lexical
