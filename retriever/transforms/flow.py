@@ -209,15 +209,16 @@ def fit_flow(
                 device=device,
                 progress=progress,
             )
-            offset = bent - training.curve[0][1]
+            first = training.curve[0][1]
+            curve = [(step, bent + (bits - first)) for step, bits in training.curve]  # `bent` to the last digit
             config |= {
                 "steps": training.steps,
                 "best_step": training.best_step,
-                "curve": [[step, offset + bits] for step, bits in training.curve],
+                "curve": [[step, bits] for step, bits in curve],
             }
             if training.best_step:
                 couplings, tensors = trained, training.parameters
-                best = min(offset + bits for _, bits in training.curve)
+                best = min(bits for _, bits in curve)
         config |= {
             "trained_on": len(rows) - held,
             "held_out": len(unseen),
