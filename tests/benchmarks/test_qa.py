@@ -4,11 +4,11 @@ import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from beir_made_up import write_beir
+from figures import pick, rows_in
 from hypothesis import given
 from hypothesis import strategies as st
 from questions import cells_of, write_qnli, write_wikiqa
@@ -37,15 +37,6 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def where(tmp_path: Path, tiny_bert: str) -> list[object]:
     return ["--encoder", tiny_bert, "--cache", tmp_path / "cache", "--device", "cpu"]
-
-
-def rows_in(out: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((out / "results.json").read_text())
-    return found
-
-
-def pick(rows: Sequence[dict[str, Any]], **wanted: object) -> list[float]:
-    return [row["value"] for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
 def cosines(questions: Sequence[str], texts: Sequence[str], encoder: str, spec: str, on: Sequence[str]) -> np.ndarray:

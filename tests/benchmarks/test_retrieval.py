@@ -3,13 +3,12 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from beir_made_up import HEADER, write_beir
+from figures import pick, rows_in
 from numpy.typing import NDArray
 from samples import Run
 from sklearn.metrics import ndcg_score
@@ -33,15 +32,6 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def where(tmp_path: Path, tiny_bert: str) -> list[object]:
     return ["--encoder", tiny_bert, "--cache", tmp_path / "cache", "--device", "cpu"]
-
-
-def rows_in(out: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((out / "results.json").read_text())
-    return found
-
-
-def pick(rows: Sequence[dict[str, Any]], **wanted: object) -> list[float]:
-    return [row["value"] for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
 def expected_ndcg(data: Path, encoder: str) -> float:

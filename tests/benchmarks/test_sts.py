@@ -2,12 +2,12 @@
 
 import gzip
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from figures import pick, rows_in
 from numpy.typing import NDArray
 from samples import Run
 from scipy.stats import spearmanr
@@ -30,15 +30,6 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def where(tmp_path: Path, tiny_bert: str) -> list[object]:
     return ["--encoder", tiny_bert, "--cache", tmp_path / "cache", "--device", "cpu"]
-
-
-def rows_in(out: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((out / "results.json").read_text())
-    return found
-
-
-def pick(rows: Sequence[dict[str, Any]], **wanted: object) -> list[float]:
-    return [row["value"] for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
 def expected(path: Path, encoder: str, spec: str) -> tuple[float, float]:
