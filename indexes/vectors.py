@@ -150,7 +150,7 @@ class VectorIndex:
         many of the nearest as it finds among all, but less where what is allowed lies far from the query.
         """
         searched = self._searched(excluded, allowed)
-        candidates = self.numbers[searched]
+        candidates = self.numbers if searched.all() else self.numbers[searched]
         found = [candidates] * len(queries)
         if len(candidates) < len(self) and len(candidates) <= SCANNED:
             return found
