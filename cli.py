@@ -377,7 +377,6 @@ def search(
     if min_score is not None and math.isnan(min_score):
         raise click.BadParameter("must be a number, not nan.", param_hint="--min-score")
     with Retriever.open(index, encoder=encoder, device=device) as retriever:
-        retriever.check_filters(where)
         options = Options(mode=mode, where=where, min_score=min_score, highlight=queries is None)
         if rerank:
             from retriever.reranker import Reranker
@@ -390,6 +389,7 @@ def search(
         else:
             from retriever.prompt import Prompt
 
+            retriever.check_filters(where)  # the prompt would refuse every query for a bad one
             Prompt(retriever, k, options).run()
 
 

@@ -270,15 +270,17 @@ class Collection:
     def refuse_unfinished(self) -> None:
         """Refuse a collection whose first run has not come to its end."""
         if self.published() is None:
-            raise NotACollection(
-                f"{self.folder} has {self.store.count('documents'):,} documents but no index yet: "
-                "its first run was interrupted. Run the same `retriever index` command again to finish it."
-            )
+            raise self._unfinished()
+
+    def _unfinished(self) -> NotACollection:
+        return NotACollection(
+            f"{self.folder} has {self.store.count('documents'):,} documents but no index yet: "
+            "its first run was interrupted. Run the same `retriever index` command again to finish it."
+        )
 
     def _searchable(self, generation: Generation | None) -> Generation:
-        while generation is None:
-            self.refuse_unfinished()
-            generation = self.generation()
+        if generation is None:
+            raise self._unfinished()
         return generation
 
     def load(self, prepare: Callable[[Generation], Result]) -> tuple[Generation, Result]:

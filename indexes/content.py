@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import Any
 
 
+def is_unicode(text: str) -> bool:
+    """Whether a text can be stored and tokenised: bytes that are no UTF-8 come from a shell as lone surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def metadata_text(metadata: dict[str, Any]) -> str:
     """Metadata as the one JSON text that is stored and hashed."""
     return json.dumps(metadata, sort_keys=True, ensure_ascii=False)

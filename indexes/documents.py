@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sqlite_utils import Database
 
 from indexes.conditions import Condition, check_fields
-from indexes.content import document_seal, metadata_text, vector_checksum
+from indexes.content import document_seal, is_unicode, metadata_text, vector_checksum
 from indexes.errors import BadFilter, Damaged, Locked, NotACollection
 from indexes.schema import migrations
 
@@ -173,17 +173,17 @@ class DocumentStore:
         }
 
     def document_number(self, id_: str) -> int | None:
-        if any("\ud800" <= character <= "\udfff" for character in id_):  # what no stored id can hold
+        if not is_unicode(id_):  # what no stored id is
             return None
         row = self.db.conn.execute("SELECT number FROM documents WHERE id = ?", [id_]).fetchone()
         return None if row is None else int(row[0])
 
     def passages_of_documents(self, numbers: Sequence[int]) -> dict[int, list[PassageRow]]:
-        """The passages of each of these documents, in order."""
+        """The passages of each of these documents, in order; none for one that is not there."""
         found: dict[int, list[PassageRow]] = {number: [] for number in numbers}
         for row in self._select_in(
-            'SELECT document, position, start, "end", vector FROM passages WHERE document IN ({})'
-            " ORDER BY document, position",
+            'SELECT document, position, start, "end", vector FROM passages'
+            " JOIN documents ON number = document WHERE document IN ({}) ORDER BY document, position",
             numbers,
         ):
             found[row[0]].append(PassageRow(*row))

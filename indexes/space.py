@@ -30,6 +30,10 @@ class Match:
     """Where words of the query begin in the document's text, if it was found by them."""
 
 
+Nearest = tuple[PassageRow, float]
+"""A document's passage that is nearest to a query, and its cosine."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scored:
     """Vector numbers and their cosines."""
@@ -63,7 +67,22 @@ class Space:
         without: Sequence[int] = (),
         documents: NDArray[np.int64] | None = None,
     ) -> list[list[Match]]:
-        """The k documents nearest to each query (raw vectors), each by its best passage, best first.
+        """The k documents nearest to each query (raw vectors), each by its best passage, best first."""
+        return self.matches(self.nearest_passages(queries, k, without, documents))
+
+    def matches(self, found: Sequence[Sequence[Nearest]]) -> list[list[Match]]:
+        """The same with the documents' fields."""
+        stored = self.store.documents(list({passage.document: None for own in found for passage, _ in own}))
+        return [[Match(passage, score, stored[passage.document]) for passage, score in own] for own in found]
+
+    def nearest_passages(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        without: Sequence[int] = (),
+        documents: NDArray[np.int64] | None = None,
+    ) -> list[list[Nearest]]:
+        """The best passage of each of the k documents nearest to each query, best first.
 
         Documents that tie on the score come by arrival. Vectors in `without` are passed over. With `documents`,
         only these are found, never fewer than k of them if there are as many.
@@ -72,7 +91,7 @@ class Space:
         findable = None if documents is None else frozenset(documents.tolist())
         total = sum(len(index) for index, _ in self.parts) if allowed is None else len(allowed)
         mapped = unit_rows(self.apply(queries))
-        found: list[list[tuple[PassageRow, float]]] = [[] for _ in mapped]
+        found: list[list[Nearest]] = [[] for _ in mapped]
         open_queries, wanted = list(range(len(mapped))) if total else [], min(2 * k, total)
         while open_queries:
             nearest = self._nearest_vectors(mapped[open_queries], wanted, without, allowed)
@@ -83,13 +102,11 @@ class Space:
             # Several passages of the same documents came first: look further.
             open_queries = [place for place in open_queries if len(found[place]) < k]
             wanted = min(4 * wanted, total)
-        stored = self.store.documents(list({p.document: None for own in found for p, _ in own}))
-        return [[Match(p, score, stored[p.document]) for p, score in own] for own in found]
+        return found
 
-    def matches_of(self, query: NDArray[np.float32], documents: Sequence[int]) -> dict[int, Match]:
-        """These documents, by number, each by its passage nearest to the query (a raw vector)."""
-        fields = self.store.documents(documents)
-        passages = self.store.passages_of_documents(list(fields))
+    def nearest_of(self, query: NDArray[np.float32], documents: Sequence[int]) -> dict[int, Nearest]:
+        """The passage of each of these documents that is nearest to the query (a raw vector)."""
+        passages = self.store.passages_of_documents(documents)
         self.store.refuse_without_passages(passages)
         numbers = list(dict.fromkeys(passage.vector for own in passages.values() for passage in own))
         if not numbers:
@@ -97,12 +114,8 @@ class Space:
         raw = np.concatenate([query[None, :], self.store.vectors(numbers, self.dimension)])
         mapped = unit_rows(self.apply(raw)).astype(np.float64)
         score_of = dict(zip(numbers, _products(mapped[1:], mapped[0]).tolist(), strict=True))
-        best: dict[int, Match] = {}
-        for passage in (passage for own in passages.values() for passage in own):
-            number, score = passage.document, score_of[passage.vector]
-            if number not in best or score > best[number].score:
-                best[number] = Match(passage, score, fields[number])
-        return best
+        best = {number: max(own, key=lambda passage: score_of[passage.vector]) for number, own in passages.items()}
+        return {number: (passage, score_of[passage.vector]) for number, passage in best.items()}
 
     def background(self, queries: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and standard deviation of each query's cosines with the vectors of the collection, from a sample."""
@@ -160,10 +173,10 @@ class Space:
                     results[here] = _products(vectors[np.searchsorted(some, own[here])], query)
         return [Scored(own, results) for own, results in zip(candidates, scores, strict=True)]
 
-    def _by_document(self, scored: Scored, findable: frozenset[int] | None) -> list[tuple[PassageRow, float]]:
+    def _by_document(self, scored: Scored, findable: frozenset[int] | None) -> list[Nearest]:
         numbers = scored.numbers.tolist()
         passages = self.store.passages_of_vectors(numbers)
-        best: dict[int, tuple[PassageRow, float]] = {}
+        best: dict[int, Nearest] = {}
         for number, score in zip(numbers, scored.scores.tolist(), strict=True):
             for passage in passages.get(number, []):
                 if findable is None or passage.document in findable:

@@ -12,6 +12,7 @@ import sys
 import unicodedata
 from collections.abc import Iterable
 from itertools import groupby, islice
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -73,15 +74,7 @@ def _holds(documents: NDArray[np.int64], number: int) -> bool:
 
 def scores(store: DocumentStore, query: str, documents: Iterable[int]) -> dict[int, float]:
     """The BM25 of each of these documents that holds a word of the query."""
-    expression = _expression(query)
-    if not expression:
-        return {}
-    allowed, values = _among(list(documents))
-    rows = store.db.conn.execute(
-        f"SELECT rowid, bm25(words) FROM words WHERE words MATCH ?{allowed}",  # noqa: S608 - constant text
-        [expression, *values],
-    )
-    return {number: -score for number, score in rows}
+    return {number: -score for number, score in _of(store, "bm25(words)", [], query, documents)}
 
 
 def matches(store: DocumentStore, query: str, k: int, documents: NDArray[np.int64] | None = None) -> list[Match]:
@@ -103,15 +96,22 @@ def matches(store: DocumentStore, query: str, k: int, documents: NDArray[np.int6
 
 def places(store: DocumentStore, query: str, documents: Iterable[int]) -> dict[int, list[int]]:
     """Where words of the query stand in the texts of these documents, as offsets of their first characters."""
+    marked = _of(store, "highlight(words, 1, ?, '')", [MARK], query, documents)
+    return {number: _offsets(text) for number, text in marked}
+
+
+def _of(
+    store: DocumentStore, what: str, bound: list[str], query: str, documents: Iterable[int]
+) -> Iterable[tuple[int, Any]]:
+    """What FTS5 says of each of these documents that holds a word of the query; `what` is constant text."""
     expression = _expression(query)
     if not expression:
-        return {}
+        return []
     allowed, values = _among(list(documents))
-    rows = store.db.conn.execute(
-        f"SELECT rowid, highlight(words, 1, ?, '') FROM words WHERE words MATCH ?{allowed}",  # noqa: S608 - constant text
-        [MARK, expression, *values],
+    return store.db.conn.execute(
+        f"SELECT rowid, {what} FROM words WHERE words MATCH ?{allowed}",  # noqa: S608 - constant text
+        [*bound, expression, *values],
     )
-    return {number: _offsets(marked) for number, marked in rows}
 
 
 def _offsets(marked: str) -> list[int]:

@@ -19,14 +19,13 @@ Cranfield, SciFact and WikiQA; a tenth was best there of the weights tried, so e
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from indexes import words
-from indexes.space import Match, Space
+from indexes.space import Match, Nearest, Space
 from retriever.choosing import MARGIN
 
 DEPTH = 100
@@ -68,21 +67,21 @@ def fused(
     `documents` are the numbers of those that may be found, None for all.
     """
     depth = max(DEPTH, 2 * k)
-    nearest = space.nearest_documents(vectors, depth, documents=documents)
+    nearest = space.nearest_passages(vectors, depth, documents=documents)
     means, spreads = space.background(vectors)
     results = []
     for query, vector, near, mean, spread in zip(queries, vectors, nearest, means, spreads, strict=True):
-        forward = [match.passage.document for match in near]
+        forward = [passage.document for passage, _ in near]
         forward += [number for number, _ in words.best(space.store, query, depth, documents)]
-        found = space.matches_of(vector, list(dict.fromkeys(forward)))
+        found = space.nearest_of(vector, list(dict.fromkeys(forward)))
         by_words = words.scores(space.store, query, found)
-        cosines = np.array([match.score for match in found.values()])
+        cosines = np.array([cosine for _, cosine in found.values()])
         lexical = np.array([by_words.get(number, 0.0) for number in found])
         scores = trust * surprise((cosines - mean) / spread) + lexical / (words.K1 + 1)
-        ranked = sorted(zip(found.values(), scores.tolist(), strict=True), key=_best_first)
-        results.append([replace(match, score=score) for match, score in ranked[:k]])
-    return results
+        passages = (passage for passage, _ in found.values())
+        results.append(sorted(zip(passages, scores.tolist(), strict=True), key=_best_first)[:k])
+    return space.matches(results)
 
 
-def _best_first(scored: tuple[Match, float]) -> tuple[float, int]:
-    return -scored[1], scored[0].passage.document
+def _best_first(scored: Nearest) -> tuple[float, int]:
+    return -scored[1], scored[0].document

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from indexes import repair as repairing
 from indexes import verify as verification
 from indexes.collection import Collection
+from indexes.content import is_unicode
 from indexes.verify import Report as VerifyReport
 from retriever import publishing
 from retriever.aside import written_aside
@@ -30,7 +31,7 @@ from retriever.novelty import Novelty
 from retriever.pooling import AUTO, PoolingChoice, choose_pooling
 from retriever.progress import Progress, silent
 from retriever.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
-from retriever.search import Answer, Hit, Options, Searcher, is_unicode
+from retriever.search import Answer, Hit, Options, Searcher
 from retriever.source import Documents, Source
 
 # What `flow` could be given when it was the name of what is now `bert-flow`; a collection of then may still say so.

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from indexes import words
 from indexes.collection import Collection
 from indexes.conditions import Condition
+from indexes.content import is_unicode
 from indexes.documents import DocumentStore
 from indexes.filters import parse
 from indexes.generation import Generation
@@ -250,11 +251,6 @@ def _check_request(queries: Sequence[str], k: int, mode: str, min_score: float |
             raise Misuse(f"{which} empty; say in a few words what you look for.")
         if not is_unicode(query):
             raise Misuse(f"{which} not valid UTF-8.")
-
-
-def is_unicode(text: str) -> bool:
-    """Whether a text can be stored and tokenised: bytes that are no UTF-8 come from a shell as lone surrogates."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _reranked(rerank: "Reranker", query: str, matches: Sequence[Match]) -> list[Match]:
