@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from benchmarks.command_parts import device_option
 from benchmarks.commands import bench
 from retriever.errors import FitWarning, RetrieverError
 
@@ -129,16 +130,6 @@ def encoder_option(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="NAME|DIR",
         callback=_not_empty,
         help="Where the collection's encoder lies now, if it has moved.",
-    )(command)
-
-
-def device_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--device",
-        type=click.Choice(["auto", "cpu", "cuda"]),
-        default="auto",
-        show_default=True,
-        help="Where the encoder runs.",
     )(command)
 
 

@@ -19,6 +19,17 @@ POOLINGS = ("mean", "cls", "first-last", "last2", "max", "first", "word")
 FITS = ("target", "target-short", "target-train", "nli")
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
+device_option = click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="Where the encoder runs.",
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="The rows of results.json on standard output, no table."
+)
+
 
 def shared_options(
     fits: bool = True, data_needed: bool = True, train_split: bool = True
@@ -52,16 +63,10 @@ def shared_options(
         ),
         click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Fits of what is random."),
         click.option("--max-length", type=int, help="Tokens a sentence may have.  [default: the model's own]"),
-        click.option(
-            "--device",
-            type=click.Choice(["auto", "cpu", "cuda"]),
-            default="auto",
-            show_default=True,
-            help="Where the encoder runs.",
-        ),
+        device_option,
         click.option("--cache", type=FOLDER, help="Folder of raw vectors.  [default: ~/.cache/flow-retriever/vectors]"),
         click.option("--out", type=FOLDER, help="Folder for results.json, plots and what else comes of it."),
-        click.option("--json", "as_json", is_flag=True, help="The rows of results.json on standard output, no table."),
+        json_option,
     ]
     if fits:
         fit_options = [

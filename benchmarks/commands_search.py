@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from benchmarks.command_parts import FOLDER, POOLINGS, need, planned, report, say_written, shared_options
+from benchmarks.command_parts import (
+    FOLDER,
+    POOLINGS,
+    device_option,
+    json_option,
+    need,
+    planned,
+    report,
+    say_written,
+    shared_options,
+)
 
 if TYPE_CHECKING:
     from benchmarks.retrieval import RetrievalFindings
@@ -46,18 +56,12 @@ if TYPE_CHECKING:
     help="A transform, or bm25, or hybrid (bm25 with auto); none is always measured; several may be given.  [default: "
     "none, center, whiten, bert-flow, flow, auto, hybrid, bm25]",
 )
-@click.option(
-    "--device",
-    type=click.Choice(["auto", "cpu", "cuda"]),
-    default="auto",
-    show_default=True,
-    help="Where the encoder runs.",
-)
+@device_option
 @click.option(
     "--cache", type=FOLDER, help="Folder whose collections/ keeps what was indexed.  [default: ~/.cache/flow-retriever]"
 )
 @click.option("--out", type=FOLDER, help="Folder for results.json, TREC runs, MTEB's files and the report.")
-@click.option("--json", "as_json", is_flag=True, help="The rows of results.json on standard output, no table.")
+@json_option
 def retrieval(
     data: tuple[Path, ...],
     split: str | None,
@@ -145,6 +149,7 @@ def qa(
     from benchmarks import qa as question
     from benchmarks.fitting import AUTO, DEFAULT_TRANSFORMS
     from benchmarks.published import qa_rows
+    from benchmarks.results import RAW
     from benchmarks.retrieval_tables import show_retrieval
     from benchmarks.systems import BM25, HYBRID
     from benchmarks.tables import qa_table, show, show_choices
@@ -153,7 +158,7 @@ def qa(
     if not datasets and not question.pairs_there(data) and (data / question.OPEN_RETRIEVAL).is_dir():
         datasets = (question.OPEN_RETRIEVAL,)
     specs = [spec for spec in transforms or (*DEFAULT_TRANSFORMS, AUTO) if spec not in (BM25, HYBRID)]
-    with planned("qa", transforms=specs or ["none"], out=out, **options) as plan:
+    with planned("qa", transforms=specs or [RAW], out=out, **options) as plan:
         findings = question.run(plan, data, datasets=datasets, fits=fits, nli_sample=nli_sample)
         opened = _open_retrieval(plan, data, datasets, transforms, fits, **options)
     rows, published = findings.rows, qa_rows()

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from benchmarks.intervals import mean_interval, sign_flip_p
 from benchmarks.rankings import MAIN, Comparison, Hits, Ranking
+from benchmarks.results import RAW
 
-RAW = "none"
 # As ir_measures writes them; the relevance level is said because its default is a matter of the measure.
 NAMES = {
     "ndcg@10": "nDCG@10",

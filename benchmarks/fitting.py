@@ -2,7 +2,7 @@
 
 import hashlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ WANTED = ("none", "center", "whiten", "whiten:dimension=256", "bert-flow", "flow
 DEFAULT_TRANSFORMS = tuple(spec for spec in WANTED if spec.partition(":")[0] in FAMILIES)
 # These are the same whatever the seed; every other family draws something.
 SEEDLESS = ("none", "center", "standardize", "whiten")
-CHOICE_FILES = ("choosing.py", "lexical.py", "passages.py")
+CHOICE_FILES = ("choosing.py", "lexical.py", "passages.py", "short_texts.py")
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
@@ -72,7 +72,12 @@ def code_digest(spec: str) -> str:
     folder = Path(retriever.__file__).parent
     files = sorted((folder / "transforms").glob("*.py"))
     if spec == AUTO:
-        files += [folder / name for name in CHOICE_FILES if (folder / name).is_file()]
+        files += [folder / name for name in CHOICE_FILES]
+    return files_digest(files)
+
+
+def files_digest(files: Iterable[Path]) -> str:
+    """SHA-256 of files with their names, in their order."""
     digest = hashlib.sha256()
     for path in files:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from benchmarks.plots import COLOURS
 from benchmarks.rankings import MAIN, Comparison, Ranking, Topics
-from benchmarks.results import Configuration
+from benchmarks.results import RAW, Configuration
 
-RAW = "none"
 # What a transform is shown by where only one can be: the flow, else what was chosen without labels.
 PREFERRED = ("flow", "auto")
 METRIC_NAMES = {"ndcg": "nDCG", "mrr": "MRR", "map": "MAP", "recall": "recall", "auc": "AUC"}

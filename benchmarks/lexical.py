@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.correlation import edit_distance, pair_cosines, spearman
 from benchmarks.published import lexical_rows
-from benchmarks.results import Row, Run, rows_of
+from benchmarks.results import RAW, Row, Run, rows_of
 from benchmarks.runs import Findings, Measured, Plan, Subject, Vectors, measure_all
 from benchmarks.sts import NLI_SAMPLE, PairScorer, fit_texts
 from benchmarks.sts_data import Pair, read_nli, read_sets
@@ -26,7 +26,6 @@ from retriever.transforms import Transform
 BENCH = "lexical"
 DATASET = "stsb"
 GOLD = "gold"
-RAW = "none"
 CORRELATION, SHARE = "edit_distance_spearman", "share_of_way_to_gold"
 
 

@@ -27,17 +27,14 @@ from benchmarks.overlap import BASELINES
 from benchmarks.published import qa_rows
 from benchmarks.qa_data import DATASETS, QaPair, QaSet, read_qa
 from benchmarks.rankings import Comparison
-from benchmarks.results import Configuration, Row, Run, rows_of
+from benchmarks.results import RAW, Configuration, Row, Run, rows_of
 from benchmarks.runs import Findings, Measured, Plan, Subject, Vectors, measure_all
 from benchmarks.sts import NLI_SAMPLE
-from benchmarks.sts_data import read_nli
-from retriever.errors import Misuse
-from retriever.short_texts import short_texts
+from benchmarks.sts_data import read_nli, with_phrases
 from retriever.transforms import Transform
 
 BENCH = "qa"
 LEXICAL = "lexical"
-RAW = "none"
 METRICS = {"qnli": ("auc",), "wikiqa": ("map", "mrr")}
 OPEN_RETRIEVAL = "wikiqa_beir"
 """The folder of WikiQA over all its sentences, which `benchmarks.retrieval` measures."""
@@ -111,8 +108,6 @@ def run(
         return Findings(plan)
     reading = read_qa(data, names)
     fits = list(dict.fromkeys(fits))
-    if nli_sample < 1:
-        raise Misuse(f"--nli-sample must be at least 1, not {nli_sample}.")
     nli = read_nli(data, nli_sample) if "nli" in fits else []
     subjects = []
     for found in reading.sets:
@@ -136,7 +131,7 @@ def fit_text(found: QaSet, fit: str, nli: Sequence[str]) -> Sequence[str]:
     if fit == "nli":
         return nli
     if fit == "target-short":
-        return list(dict.fromkeys([*found.texts, *short_texts(found.texts, len(found.texts), seed=1)]))
+        return with_phrases(found.texts)
     return found.texts
 
 

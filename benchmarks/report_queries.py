@@ -7,7 +7,6 @@ from functools import cached_property
 
 from benchmarks.grouping import (
     NO_ENCODER,
-    RAW,
     Place,
     Series,
     metric_name,
@@ -18,6 +17,7 @@ from benchmarks.grouping import (
 )
 from benchmarks.rankings import Ranking, Topics
 from benchmarks.report_tables import points
+from benchmarks.results import RAW
 from retriever.terminal import one_line
 
 MOVED = 5

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from benchmarks.grouping import (
     NO_ENCODER,
     PREFERRED,
-    RAW,
     Place,
     all_series,
     main_metrics,
@@ -20,7 +19,7 @@ from benchmarks.grouping import (
     system_of,
 )
 from benchmarks.rankings import Comparison, Topics
-from benchmarks.results import Configuration
+from benchmarks.results import RAW, Configuration
 
 LEVELS = (0.01, 0.05)
 WITH_INTERVAL = ", with its 95 % interval"

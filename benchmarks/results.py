@@ -19,6 +19,8 @@ from retriever.errors import Damaged, Locked, Misuse
 
 RESULTS, PROVENANCE, LOCK = "results.json", "provenance.json", ".lock"
 AVERAGE = "average"
+RAW = "none"
+"""The transform that leaves the encoder's vectors as they are: what all others are compared with."""
 PUBLISHED = "(published)"
 
 

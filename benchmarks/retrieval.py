@@ -17,11 +17,10 @@ from typing import Any
 
 from benchmarks import effectiveness
 from benchmarks.beir import BeirSet
-from benchmarks.effectiveness import RAW
 from benchmarks.fitting import AUTO
 from benchmarks.mteb import model_name
 from benchmarks.rankings import DEPTH, MAIN, Comparison, Hits, Ranking, Topics
-from benchmarks.results import Configuration, Row, Run, rows_of
+from benchmarks.results import RAW, Configuration, Row, Run, rows_of
 from benchmarks.runs import Findings, Plan
 from benchmarks.systems import Model, System, code_digest, systems_for
 from benchmarks.trec import read_run, strictly_decreasing, unwritable, write_run

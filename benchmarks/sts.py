@@ -17,9 +17,7 @@ from benchmarks.correlation import pair_cosines, pearson, spearman, spearman_wme
 from benchmarks.published import sts_rows
 from benchmarks.results import AVERAGE, Configuration, Row, Run, rows_of
 from benchmarks.runs import Findings, Measured, Plan, Subject, Vectors, measure_all
-from benchmarks.sts_data import DATASETS, Pair, StsSet, distinct, read_nli, read_sets
-from retriever.errors import Misuse
-from retriever.short_texts import short_texts
+from benchmarks.sts_data import DATASETS, Pair, StsSet, distinct, read_nli, read_sets, with_phrases
 from retriever.transforms import Transform
 
 BENCH = "sts"
@@ -58,7 +56,7 @@ def fit_texts(found: StsSet, fits: Sequence[str], nli: Sequence[str]) -> dict[st
     for fit in fits:
         own = nli if fit == "nli" else found.sentences("train" if fit == "target-train" else None)
         if own and fit == "target-short":
-            own = list(dict.fromkeys([*own, *short_texts(own, len(own), seed=1)]))
+            own = with_phrases(own)
         if own:
             texts[fit] = own
     return texts
@@ -75,8 +73,6 @@ def run(
     """Measure every set in the folder, and average over the seven where all are there."""
     reading = read_sets(data, list(dict.fromkeys(datasets)) or list(DATASETS))
     fits = list(dict.fromkeys(fits))
-    if nli_sample < 1:
-        raise Misuse(f"--nli-sample must be at least 1, not {nli_sample}.")
     nli = read_nli(data, nli_sample) if "nli" in fits else []
     subjects = []
     for found in reading.sets:

@@ -16,6 +16,7 @@ import numpy as np
 
 from benchmarks.tsv import read_records
 from retriever.errors import Misuse
+from retriever.short_texts import short_texts
 
 COLUMNS = ("split", "source", "score", "sentence1", "sentence2")
 NLI_FILE = "nli/nli_sentences.txt.gz"
@@ -77,6 +78,11 @@ class StsSet:
 def distinct(pairs: Sequence[Pair]) -> list[str]:
     """Every different sentence of the pairs, in their order."""
     return list(dict.fromkeys(sentence for pair in pairs for sentence in (pair.first, pair.second)))
+
+
+def with_phrases(texts: Sequence[str]) -> list[str]:
+    """The texts and a phrase cut from each, every one once: the text of the "target-short" fits."""
+    return list(dict.fromkeys([*texts, *short_texts(texts, len(texts), seed=1)]))
 
 
 @dataclass(frozen=True)
@@ -146,6 +152,8 @@ def how_to_get(folder: Path, names: Sequence[str]) -> str:
 
 def read_nli(data: Path, count: int, seed: int = 0) -> list[str]:
     """A seeded sample of the natural language inference sentences: the text of the "NLI" fits."""
+    if count < 1:
+        raise Misuse(f"--nli-sample must be at least 1, not {count}.")
     path = next((base / NLI_FILE for base in (data, data.parent) if (base / NLI_FILE).is_file()), None)
     if path is None:
         raise Misuse(

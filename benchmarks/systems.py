@@ -6,17 +6,16 @@ encoder and is asked once a corpus, and `hybrid`, the words together with the ve
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
 import indexes
 import retriever
-from benchmarks.effectiveness import RAW
 from benchmarks.encoders import labels_of
-from benchmarks.fitting import AUTO, canonical
-from benchmarks.results import Configuration
+from benchmarks.fitting import AUTO, canonical, files_digest
+from benchmarks.results import RAW, Configuration
 from retriever.models import EMBEDDED, EncoderIdentity, ModelFiles
 from retriever.search import Mode
 
@@ -26,8 +25,8 @@ DEFAULT_SYSTEMS = (RAW, "center", "whiten", "bert-flow", "flow", AUTO, HYBRID, B
 # What shows results or keeps house decides no ranking; all other code of the two packages does.
 NO_MATTER = ("demo.py", "display.py", "drift.py", "export.py", "progress.py", "prompt.py", "repair.py", "terminal.py")
 OWN = ("retrieval.py", "trec.py", "effectiveness.py", "intervals.py", "beir.py", "rankings.py", "systems.py")
-EMBEDDING = ("encoder.py", "ingest.py", "passages.py")
-CHOOSING_POOLING = ("choosing.py", "lexical.py", "pooling.py")
+EMBEDDING = ("encoder.py", "loading.py", "ingest.py", "passages.py")
+CHOOSING_POOLING = ("choosing.py", "lexical.py", "pooling.py", "short_texts.py")
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Model:
         parts["pooling"] = self.pooling
         files = (*EMBEDDING, *(CHOOSING_POOLING if self.pooling == AUTO else ()))
         folder = Path(retriever.__file__).parent
-        parts["code"] = _digest(folder / name for name in files)
+        parts["code"] = files_digest(folder / name for name in files)
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -97,11 +96,4 @@ def code_digest() -> str:
     """SHA-256 of the code that decides what is found."""
     folders = [Path(package.__file__ or "").parent for package in (retriever, indexes)]
     files = [path for folder in folders for path in sorted(folder.rglob("*.py")) if path.name not in NO_MATTER]
-    return _digest([*files, *(Path(__file__).parent / name for name in OWN)])
-
-
-def _digest(files: Iterable[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
+    return files_digest([*files, *(Path(__file__).parent / name for name in OWN)])
