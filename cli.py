@@ -154,7 +154,9 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-batch_size_option = click.option("--batch-size", type=int, default=32, show_default=True, help="Texts a batch.")
+batch_tokens_option = click.option(
+    "--batch-tokens", type=int, help="Tokens the encoder takes at once.  [default: 512, on a GPU 16384]"
+)
 transform_option = click.option(
     "--transform",
     metavar="SPEC",
@@ -195,10 +197,16 @@ def main() -> None:
     help="How token vectors become one; auto has the text of a new collection choose.  [default: the collection's, "
     "else the model's own, else first-last]",
 )
+@click.option(
+    "--precision",
+    type=click.Choice(["auto", "fp32", "int8"]),
+    help="Of the encoder: int8 is about twice as fast; auto takes it where it keeps the ranking of this text.  "
+    "[default: the collection's, else auto]",
+)
 @click.option("--max-length", type=int, help="Tokens a passage may have.  [default: the model's own, at most 512]")
 @transform_option
 @index_type_option
-@batch_size_option
+@batch_tokens_option
 @device_option
 @click.option("--prune", is_flag=True, help="Delete documents that the sources no longer have.")
 def index(
@@ -236,6 +244,8 @@ def _show_built(retriever: "Retriever", index: Path, seconds: float, asked: bool
     info = retriever.info()
     if info["pooling_choice"] and retriever.report.texts_embedded:
         display.show_pooling_choice(info["pooling_choice"])
+    if info["precision_choice"] and retriever.report.texts_embedded:
+        display.show_precision_choice(info["precision_choice"])
     if info["choice"] and (retriever.report.texts_embedded or asked):
         display.show_choice(info["choice"], most=4)
     described = display.describe_transform(info["transform"], info["fitted_on"])

@@ -84,7 +84,7 @@ def speed(sentences: tuple[Path, ...], count: int, parts: int) -> None:
 
         encoded = [0]
 
-        def encode_between(stage: str, done: int, total: int | None) -> None:
+        def encode_between(stage: str, done: int, total: int | None, detail: str = "") -> None:
             """Let sentence-transformers encode its next part whenever ours has embedded as much."""
             while stage == "embedding" and encoded[0] < count and done >= encoded[0]:
                 part = texts[encoded[0] : encoded[0] + step]

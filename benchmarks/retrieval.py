@@ -153,6 +153,7 @@ class _Bench:
                 pooling=self.model.pooling,
                 max_length=self.model.identity.max_length,
                 transform=published,
+                precision="fp32",
                 device=self.device,
                 progress=self._progress,
             ) as collection,
@@ -176,7 +177,7 @@ class _Bench:
     @property
     def _progress(self) -> Progress:
         embedding = f"embedding {self.topics.dataset} with {self.model.label}, {self.model.pooling}"
-        return lambda stage, done, total: self.plan.progress(embedding if stage == "embedding" else stage, done, total)
+        return lambda stage, *told: self.plan.progress(embedding if stage == "embedding" else stage, *told)
 
     def _ask(self, collection: Retriever, mode: Mode) -> dict[str, Hits]:
         """The hits of every query; one more is asked for, because a query that is a document finds itself."""

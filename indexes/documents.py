@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlite_utils import Database
 
 from indexes.conditions import Condition, check_fields
 from indexes.content import document_seal, is_unicode, metadata_text, vector_checksum
 from indexes.errors import BadFilter, Damaged, Locked, NotACollection
 from indexes.schema import migrations
+from indexes.sqlite import Database
 
 VECTOR_TYPE = np.dtype("<f2")
 # SQLite allows far more, but one statement of this many placeholders already runs at full speed.

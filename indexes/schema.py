@@ -7,8 +7,7 @@ texts they stand for, `vectors.checksum` a vector with its text's hash. The trig
 no passage points to, true inside SQLite itself, whatever happens to the process.
 """
 
-from sqlite_utils import Database
-from sqlite_utils.migrations import Migrations
+from indexes.sqlite import Database, Migrations
 
 migrations = Migrations("retriever")
 

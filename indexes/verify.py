@@ -24,7 +24,7 @@ SETTINGS: dict[str, Callable[[Any], bool]] = {
     "transform": lambda value: isinstance(value, str),
     "index_type": lambda value: isinstance(value, str),
 }
-CHOICES = ("choice", "pooling_choice")
+CHOICES = ("choice", "pooling_choice", "precision_choice")
 """Settings that are evidence and decide nothing: where one is damaged, it is only forgotten."""
 
 

@@ -53,10 +53,11 @@ def progress_bar() -> Iterator[ProgressReport]:
     with Progress(*columns, console=err, speed_estimate_period=20) as bars:
         tasks: dict[str, Any] = {}
 
-        def report(stage: str, done: int, total: int | None) -> None:
+        def report(stage: str, done: int, total: int | None, detail: str = "") -> None:
             if stage not in tasks:
                 tasks[stage] = bars.add_task(stage, total=total, count="")
             count = f"{done:,} of {total:,}" if total else f"{done:,}"
+            count = f"{count} ({detail})" if detail else count
             bars.update(tasks[stage], completed=done, total=total, count=count)
 
         yield report
@@ -68,14 +69,15 @@ class _PlainProgress:
         self._began = self._shown = time.monotonic()
         self._first = 0
 
-    def __call__(self, stage: str, done: int, total: int | None) -> None:
+    def __call__(self, stage: str, done: int, total: int | None, detail: str = "") -> None:
         now = time.monotonic()
         if stage != self._stage:
             self._stage, self._began, self._shown, self._first = stage, now, now, done
         elif now - self._shown >= QUIET_SECONDS:
             rate = (done - self._first) / (now - self._began)
             left = f", {duration((total - done) / rate)} left" if total and rate else ""
-            err.print(f"{stage}: {done:,}{f' of {total:,}' if total else ''}, {rate:,.0f}/s{left}")
+            detail = f" ({detail})" if detail else ""
+            err.print(f"{stage}: {done:,}{f' of {total:,}' if total else ''}{detail}, {rate:,.0f}/s{left}")
             self._shown = now
 
 
@@ -304,6 +306,8 @@ def show_info(info: dict[str, Any]) -> None:
     out.print(table)
     if info["pooling_choice"]:
         show_pooling_choice(info["pooling_choice"])
+    if info["precision_choice"]:
+        show_precision_choice(info["precision_choice"])
     if info["choice"]:
         show_choice(info["choice"])
 
@@ -327,6 +331,11 @@ def show_pooling_choice(choice: dict[str, Any]) -> None:
         _show_candidates(choice, {"pooling": "pooling", "best with": "transform"}, choice["own"])
         margin = f"{choice['own']}, the model's own, has a margin of {choice['margin']:.0%}"
         out.print(f"{_evidence(choice, 'poolings')}; {margin}.", soft_wrap=True)
+
+
+def show_precision_choice(choice: dict[str, Any]) -> None:
+    """What `--precision auto` chose, and why."""
+    out.print(f"precision  {choice['chosen']}: {choice['reason']}", soft_wrap=True)
 
 
 def _show_candidates(choice: dict[str, Any], names: dict[str, str], rival: str, most: int | None = None) -> None:

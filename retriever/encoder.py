@@ -1,24 +1,40 @@
 """Text to sentence vectors with a Hugging Face BERT.
 
-Texts are tokenised in large windows and sorted by their number of tokens, so that a batch is all of nearly one
-length and padding costs nothing. torch is imported when the first text is encoded, not before.
+Texts are tokenised in large windows and sorted by their number of tokens, and a batch has as many as fill a number of
+tokens: all of nearly one length, so that padding costs nothing. On a processor ONNX Runtime runs the model, from a
+graph exported once a machine; torch is imported for the export, for CUDA, and where there can be no export.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.errors import Mismatch, Misuse, RetrieverError
-from retriever.loading import DEVICES, found_device, load_model, load_tokenizer, refuse_missing
-from retriever.models import EMBEDDED, ENCODER, EncoderIdentity, ModelFiles
+from retriever.encoding import Encoding, TokenBatch
+from retriever.errors import EncoderUnavailable, Mismatch, Misuse, RetrieverError
+from retriever.loading import DEVICES, found_device, load_tokenizer, padded
+from retriever.models import EMBEDDED, EncoderIdentity, ModelFiles
+from retriever.progress import Progress, silent
 
-BATCH_SIZE = 32
-# Which hidden states a pooling averages: [0] is the embedding layer, so [1] is the first block. The other poolings read
-# the last block's output, or no block at all.
-LAYERS = {"first": (1,), "first-last": (1, -1), "last2": (-2, -1)}
+if TYPE_CHECKING:
+    from retriever.backends.torch_model import TorchModel
+
+# Padding included. More did not pay on a processor, where the activations of a batch should stay in its cache.
+BATCH_TOKENS = {"cpu": 512, "cuda": 16_384}
+
+
+# So many texts are encoded in the caller's own thread: a query is sooner done than a thread begun.
+FEW = 4
+
+
+class Backend(Protocol):
+    """What runs the model; `workers` threads may ask it at once."""
+
+    workers: int
+
+    def vectors(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]: ...
 
 
 class Encoder:
@@ -30,35 +46,152 @@ class Encoder:
         *,
         pooling: str | None = None,
         max_length: int | None = None,
-        batch_size: int = BATCH_SIZE,
+        precision: str | None = None,
+        batch_tokens: int | None = None,
         device: str = "auto",
         stored: EncoderIdentity | None = None,
+        progress: Progress = silent,
     ) -> None:
         """`stored`: the identity in a collection, whose settings are taken where none are given."""
         if device not in DEVICES:
             raise Misuse(f"unknown device {device!r}; known: {', '.join(DEVICES)}.")
-        if batch_size < 1:
-            raise Misuse(f"--batch-size must be at least 1, not {batch_size}.")
+        if batch_tokens is not None and batch_tokens < 1:
+            raise Misuse(f"--batch-tokens must be at least 1, not {batch_tokens}.")
         self.files = ModelFiles(name)
-        self.identity: EncoderIdentity = self.files.identity(pooling, max_length, stored)
-        self.batch_size = batch_size
+        self.identity: EncoderIdentity = self.files.identity(pooling, max_length, precision, stored)
+        self.note = ""
+        """Why it runs otherwise than it would best, once it runs."""
+        self._batch_tokens = batch_tokens
         self._device = device
+        self._progress = progress
+        if self.identity.precision == "int8" and device == "cuda":
+            raise Misuse("the precision int8 is for processors; take --device cpu or auto, or index with fp32.")
 
     @cached_property
     def device(self) -> str:
         """Where it runs: "cuda" where asked for or found, else "cpu"."""
-        return found_device(self._device)
+        return "cpu" if self.identity.precision == "int8" else found_device(self._device)
+
+    @property
+    def batch_tokens(self) -> int:
+        return self._batch_tokens or BATCH_TOKENS[self.device]
+
+    # ---- what runs it ------------------------------------------------------------------------------------
 
     @cached_property
-    def _model(self) -> Any:
-        model, missing = load_model(self.files, ENCODER)
-        # Of what a checkpoint may lack, only the pooler goes unused.
-        refuse_missing(self.files, ENCODER, (name for name in missing if "pooler" not in name.split(".")))
-        return model.to(self.device).eval()
+    def _backend(self) -> Backend:
+        if self.device == "cuda":
+            return self._torch
+        from retriever.backends.onnx_runtime import OnnxModel, export_folder, exported
+
+        folder = export_folder(self.identity)
+        if exported(folder):
+            return OnnxModel(folder)
+        from retriever.backends.export import NotExportable, export
+
+        self._progress("preparing the encoder", 0, None)
+        try:
+            return OnnxModel(export(self.files, self.identity))
+        except NotExportable as error:
+            if self.identity.precision == "int8":
+                raise EncoderUnavailable(
+                    f"the precision int8 needs ONNX Runtime, and {self.identity.name} cannot be exported to it: {error}"
+                ) from error
+            self.note = f"the encoder runs on torch, which starts more slowly: it cannot be exported to ONNX ({error})"
+            return self._torch
+
+    @cached_property
+    def _torch(self) -> "TorchModel":
+        from retriever.backends.torch_model import TorchModel
+
+        return TorchModel(self.files, self.identity, self.device)
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks the model has."""
+        return int(self._torch.model.config.num_hidden_layers)
+
+    def word_vectors(self) -> NDArray[np.float32]:
+        """The input embedding of every token of the model's vocabulary, a row each."""
+        import torch
+
+        table = self._torch.model.get_input_embeddings()
+        with torch.inference_mode():
+            every: NDArray[np.float32] = table(torch.arange(table.num_embeddings, device=self.device)).cpu().numpy()
+        return every
+
+    # ---- vectors -----------------------------------------------------------------------------------------
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One float32 row a text, in the order given."""
+        rows = np.empty((len(texts), self.identity.dimension), np.float32)
+        for positions, vectors in self.encode_batches(texts):
+            rows[positions] = vectors
+        return rows
+
+    def encode_batches(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """The same batch by batch, in no order that matters: (positions in `texts`, their vectors)."""
+        if len(texts) <= FEW:
+            for positions, tokens in self._token_batches(texts):
+                yield positions, self._encode_tokens(tokens)
+            return
+        encoding = self.encoding(texts)
+        try:
+            for batch in encoding.finished():
+                yield batch.positions, batch.vectors
+        finally:
+            encoding.close()
+
+    def encoding(self, texts: Sequence[str]) -> Encoding:
+        """Begin to encode the texts in threads of their own; close it when it is no longer wanted."""
+        return Encoding(self._token_batches(texts), self._encode_tokens, self._backend.workers)
+
+    def encode_poolings(
+        self, texts: Sequence[str], poolings: Sequence[str], progress: Callable[[int, int], None] | None = None
+    ) -> dict[str, NDArray[np.float32]]:
+        """What `encode` would give with each of the poolings, from one pass of the texts through the model."""
+        rows = np.empty((len(poolings), len(texts), self.identity.dimension), np.float32)
+        done = 0
+        for positions, tokens in self._token_batches(texts):
+            found = self._torch.poolings(*padded(tokens, self.files.pad_id), poolings)
+            self._check_finite(found, tokens)
+            rows[:, positions] = found
+            done += len(positions)
+            if progress:
+                progress(done, len(texts))
+        return dict(zip(poolings, rows, strict=True))
+
+    def _encode_tokens(self, tokens: list[list[int]]) -> NDArray[np.float32]:
+        vectors = self._backend.vectors(*padded(tokens, self.files.pad_id))
+        self._check_finite(vectors[None], tokens)
+        return vectors
+
+    def _check_finite(self, vectors: NDArray[np.float32], tokens: list[list[int]]) -> None:
+        if not np.isfinite(vectors).all():
+            row = int(np.flatnonzero(~np.isfinite(vectors).all(axis=(0, 2)))[0])
+            text = self._tokenizer.decode(tokens[row])
+            raise RetrieverError(
+                f"the encoder {self.identity.name} gave NaN or infinity for the text {text[:60]!r}: its weights are "
+                "broken or overflow there. What was stored before stays; take another encoder, or leave that text out."
+            )
+
+    # ---- tokens ------------------------------------------------------------------------------------------
+
+    def _load_tokenizer(self) -> Any:
+        from retriever.backends.onnx_runtime import TOKENIZER, export_folder
+
+        return load_tokenizer(self.files, export_folder(self.identity) / TOKENIZER)
 
     @cached_property
     def _tokenizer(self) -> Any:
-        return load_tokenizer(self.files)
+        return self._load_tokenizer()
+
+    @cached_property
+    def _cutting_tokenizer(self) -> Any:
+        """The same with texts cut at the longest input; one of its own, as another thread may be counting tokens."""
+        tokenizer = self._load_tokenizer()
+        tokenizer.enable_truncation(self.identity.max_length)
+        return tokenizer
 
     @property
     def token_budget(self) -> int:
@@ -70,11 +203,6 @@ class Encoder:
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [len(encoding) for encoding in encodings]
 
-    @property
-    def blocks(self) -> int:
-        """How many blocks the model has."""
-        return int(self._model.config.num_hidden_layers)
-
     def tokenizer_json(self) -> str:
         """The tokenizer as `tokenizer.json` has it, without truncation or padding."""
         return str(self._tokenizer.to_str(pretty=True))
@@ -84,113 +212,25 @@ class Encoder:
         found: str | None = self._tokenizer.id_to_token(number)
         return found
 
-    def word_vectors(self) -> NDArray[np.float32]:
-        """The input embedding of every token of the model's vocabulary, a row each."""
-        import torch
-
-        table = self._model.get_input_embeddings()
-        with torch.inference_mode():
-            every: NDArray[np.float32] = table(torch.arange(table.num_embeddings, device=self.device)).cpu().numpy()
-        return every
-
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One float32 row a text, in the order given."""
-        rows = np.empty((len(texts), self.identity.dimension), np.float32)
-        for positions, vectors in self.encode_batches(texts):
-            rows[positions] = vectors
-        return rows
-
-    def encode_batches(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """The same batch by batch, in no order that matters: (positions in `texts`, their vectors)."""
-        for positions, tokens in self._token_batches(texts):
-            yield positions, self._encode_tokens(tokens, [self.identity.pooling])[0]
-
-    def encode_poolings(
-        self, texts: Sequence[str], poolings: Sequence[str], progress: Callable[[int, int], None] | None = None
-    ) -> dict[str, NDArray[np.float32]]:
-        """What `encode` would give with each of the poolings, from one pass of the texts through the model."""
-        rows = np.empty((len(poolings), len(texts), self.identity.dimension), np.float32)
-        done = 0
-        for positions, tokens in self._token_batches(texts):
-            rows[:, positions] = self._encode_tokens(tokens, poolings)
-            done += len(positions)
-            if progress:
-                progress(done, len(texts))
-        return dict(zip(poolings, rows, strict=True))
-
-    def _token_batches(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int64], list[list[int]]]]:
-        """Batches of texts of nearly one length: (positions in `texts`, their tokens)."""
-        tokenizer = self._tokenizer
-        tokenizer.enable_truncation(self.identity.max_length)
-        encodings = tokenizer.encode_batch_fast(list(texts))
-        tokenizer.no_truncation()
-        tokens = [encoding.ids for encoding in encodings]
-        del encodings
-        order = np.argsort([len(ids) for ids in tokens], kind="stable")
-        starts = np.arange(0, len(order), self.batch_size)
+    def _token_batches(self, texts: Sequence[str]) -> Iterator[TokenBatch]:
+        """Batches of texts of nearly one length, each of about `batch_tokens`."""
+        tokens = [encoding.ids for encoding in self._cutting_tokenizer.encode_batch_fast(list(texts))]
+        lengths = np.array([len(ids) for ids in tokens])
+        order = np.argsort(lengths, kind="stable")
+        bounds = _bounds(lengths[order].tolist(), self.batch_tokens)
         # Long and short batches mixed, so that the rate seen so far foretells the time left.
-        for start in np.random.default_rng(0).permutation(starts):
-            positions = order[start : start + self.batch_size]
+        for number in np.random.default_rng(0).permutation(len(bounds) - 1):
+            positions = order[bounds[number] : bounds[number + 1]]
             yield positions, [tokens[p] for p in positions]
 
-    def _encode_tokens(self, tokens: list[list[int]], poolings: Sequence[str]) -> NDArray[np.float32]:
-        """The vectors of a batch: (poolings, texts, dimensions)."""
-        import torch
 
-        longest = max(len(ids) for ids in tokens)
-        ids = np.full((len(tokens), longest), self.files.pad_id, np.int64)
-        mask = np.zeros((len(tokens), longest), np.int64)
-        for row, own in enumerate(tokens):
-            ids[row, : len(own)] = own
-            mask[row, : len(own)] = 1
-        try:
-            with torch.inference_mode():
-                input_ids, attention_mask = (torch.from_numpy(array).to(self.device) for array in (ids, mask))
-                hidden = self._token_vectors(input_ids, attention_mask, poolings)
-                pooled = torch.stack([_pool(own, attention_mask, pooling) for pooling, own in hidden])
-                if self.identity.normalize:
-                    pooled = torch.nn.functional.normalize(pooled, dim=2)
-                vectors: NDArray[np.float32] = pooled.float().cpu().numpy()
-        except torch.OutOfMemoryError as error:
-            raise RetrieverError(
-                f"the GPU has too little memory for batches of {self.batch_size}; take a smaller batch size."
-            ) from error
-        if not np.isfinite(vectors).all():
-            row = int(np.flatnonzero(~np.isfinite(vectors).all(axis=(0, 2)))[0])
-            text = self._tokenizer.decode(tokens[row])
-            raise RetrieverError(
-                f"the encoder {self.identity.name} gave NaN or infinity for the text {text[:60]!r}: its weights are "
-                "broken or overflow there. What was stored before stays; take another encoder, or leave that text out."
-            )
-        return vectors
-
-    def _token_vectors(self, ids: Any, mask: Any, poolings: Sequence[str]) -> Iterator[tuple[str, Any]]:
-        """The token vectors to pool for each pooling, from the layers that it reads."""
-        output = None
-        if any(pooling != "word" for pooling in poolings):
-            # The hidden states of every layer are only worth their memory to the poolings that read them.
-            every = any(pooling in LAYERS for pooling in poolings)
-            output = self._model(input_ids=ids, attention_mask=mask, output_hidden_states=every)
-        for pooling in poolings:
-            words = pooling == "word"
-            yield pooling, self._model.get_input_embeddings()(ids) if words else _layers(output, pooling)
-
-
-def _layers(output: Any, pooling: str) -> Any:
-    if pooling not in LAYERS:
-        return output.last_hidden_state
-    read = [output.hidden_states[number] for number in LAYERS[pooling]]
-    return sum(read) / len(read)
-
-
-def _pool(hidden: Any, mask: Any, pooling: str) -> Any:
-    """One vector a text from its token vectors; padding never counts."""
-    if pooling == "cls":
-        return hidden[:, 0]
-    weights = mask.unsqueeze(-1).to(hidden.dtype)
-    if pooling == "max":
-        return hidden.masked_fill(weights == 0, float("-inf")).amax(dim=1)
-    return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-9)
+def _bounds(lengths: Sequence[int], budget: int) -> list[int]:
+    """Where batches of texts of these rising lengths begin and end, each with at most `budget` tokens or one text."""
+    bounds = [len(lengths)]
+    while bounds[-1]:
+        last = bounds[-1]
+        bounds.append(max(0, last - max(1, budget // lengths[last - 1])))
+    return bounds[::-1]
 
 
 def check_same(stored: EncoderIdentity, given: EncoderIdentity, where: object) -> None:

@@ -2,9 +2,10 @@
 
     read ─▶ leave out what is stored unchanged ─▶ split into passages ─▶ embed texts never met ─▶ store
 
-Vectors are stored batch by batch as they come from the encoder, documents once all their passages have one.
-A run that is killed has lost at most the batch in the encoder: the next run finds the documents by their
-content hash and the vectors by the hash of their text, and goes on.
+Documents are gathered into windows. While the encoder's threads tokenise and embed one window, this thread, the only
+one that touches SQLite, stores what they have finished and reads and splits the next. Vectors are stored batch by batch
+as they come, documents once all their passages have one. A run that is killed has lost at most the few batches in the
+encoder: the next run finds the documents by their content hash and the vectors by the hash of their text, and goes on.
 """
 
 import hashlib
@@ -19,6 +20,7 @@ from indexes.documents import VECTOR_TYPE, DocumentRow, DocumentStore
 from retriever.corpus import Document, Skipped
 from retriever.drift import Drift
 from retriever.encoder import Encoder
+from retriever.encoding import Encoding
 from retriever.errors import BadSource, Misuse, RetrieverError
 from retriever.passages import encoded_text, fit_title, split
 from retriever.progress import Progress, silent
@@ -30,6 +32,8 @@ READ_TOGETHER = 512
 WINDOW_TEXTS = 4096
 WINDOW_CHARACTERS = 4_000_000
 SKIPPED_KEPT = 1000
+# So many documents are prepared between two looks at what the encoder has finished.
+PREPARED_BETWEEN = 32
 
 
 @dataclass
@@ -46,11 +50,21 @@ class IngestReport:
     """Why `prune` was not carried out, if it was not."""
     passages: int = 0
     texts_embedded: int = 0
+    tokens_embedded: int = 0
     texts_reused: int = 0
     skipped: int = 0
     skipped_list: list[Skipped] = field(default_factory=list)
     drift: Drift | None = None
     """How unlike the passages added are to those that the transform was fitted on, where it was kept."""
+
+
+@dataclass
+class Window:
+    """Some documents, and the texts of theirs that have no vector yet, on their way through the encoder."""
+
+    documents: list[DocumentRow]
+    hashes: list[bytes]
+    encoding: Encoding | None
 
 
 class Ingestion:
@@ -71,6 +85,8 @@ class Ingestion:
         self.on_error = on_error
         self.progress = progress
         self.report = IngestReport()
+        self._encoding: Window | None = None
+        self._expected: int | None = None
         self._window: dict[str, DocumentRow] = {}
         self._texts: dict[bytes, str] = {}
         self._characters = 0
@@ -83,14 +99,18 @@ class Ingestion:
         self.store.start_run()
         items = iter(source)
         try:
-            while batch := self._next_batch(items):
-                self._take(list(self._documents(batch)))
-                if len(self._texts) >= WINDOW_TEXTS or self._characters >= WINDOW_CHARACTERS:
-                    self._flush()
-        except (BadSource, Misuse):
-            self._flush()  # what was read before is kept
-            raise
-        self._flush()
+            try:
+                while batch := self._next_batch(items):
+                    self._take(list(self._documents(batch)))
+                    if len(self._texts) >= WINDOW_TEXTS or self._characters >= WINDOW_CHARACTERS:
+                        self._flush()
+            except (BadSource, Misuse):
+                self._finish()  # what was read before is kept
+                raise
+            self._finish()
+        finally:
+            if self._encoding and self._encoding.encoding:
+                self._encoding.encoding.close()
         if prune and self.report.skipped:
             self.report.prune_refused = (
                 "nothing was pruned, because a document that could not be read would count as gone; mend what was "
@@ -131,9 +151,13 @@ class Ingestion:
         """Put the documents that are new or changed into the window."""
         ids = list({document.id: None for document in documents})
         hashes = self.store.content_hashes(ids)
-        hashes |= {i: self._window[i].content_hash for i in ids if i in self._window}
+        on_their_way = {row.id: row.content_hash for row in (self._encoding.documents if self._encoding else ())}
+        on_their_way |= {i: row.content_hash for i, row in self._window.items()}
+        hashes |= {i: on_their_way[i] for i in ids if i in on_their_way}
         met = self.store.met_before(ids)
-        for document in documents:
+        for number, document in enumerate(documents):
+            if number % PREPARED_BETWEEN == 0:
+                self._store_finished(wait=False)
             content_hash = document.content_hash()
             stored = hashes.get(document.id)
             if stored == content_hash:
@@ -171,30 +195,51 @@ class Ingestion:
         )
 
     def _flush(self) -> None:
-        """Embed the window's texts that have no vector yet, then store its documents."""
+        """Send the window to the encoder once it has done the one before, then store that one's documents."""
+        self._store_finished(wait=True)
+        before = self._encoding
         known = self.store.vectors_of_texts(list(self._texts))
         missing = {h: text for h, text in self._texts.items() if h not in known}
         self.report.texts_reused += len(known)
-        self._embed(list(missing), list(missing.values()))
-        self.store.put_documents(self._window.values())
-        self.report.passages += sum(len(row.passages) for row in self._window.values())
-        self._window, self._texts, self._characters = {}, {}, 0
-
-    def _embed(self, hashes: list[bytes], texts: list[str]) -> None:
-        if not texts:
-            return
-        done_before = self.report.texts_embedded
         # What is read so far against all there is tells how many texts are to come.
         fraction = 1.0 if self._all_read else getattr(self._source, "fraction_read", None)
-        total = int((done_before + len(texts)) / fraction) if fraction else None
-        self.progress("embedding", done_before, total)
-        for positions, vectors in self.encoder.encode_batches(texts):
+        self._expected = int((self.report.texts_embedded + len(missing)) / fraction) if fraction else None
+        encoding = self.encoder.encoding(list(missing.values())) if missing else None
+        self._encoding = Window(list(self._window.values()), list(missing), encoding)
+        self._window, self._texts, self._characters = {}, {}, 0
+        if missing:
+            self._tell()
+        if before:
+            self._put_documents(before.documents)
+
+    def _finish(self) -> None:
+        """Embed and store all that was read."""
+        self._flush()
+        self._flush()
+
+    def _put_documents(self, rows: list[DocumentRow]) -> None:
+        for start in range(0, len(rows), PREPARED_BETWEEN):
+            self.store.put_documents(rows[start : start + PREPARED_BETWEEN])
+            self._store_finished(wait=False)
+        self.report.passages += sum(len(row.passages) for row in rows)
+
+    def _store_finished(self, *, wait: bool) -> None:
+        """Store the vectors that the encoder has finished, or with `wait` all that it was given."""
+        if self._encoding is None or self._encoding.encoding is None:
+            return
+        for batch in self._encoding.encoding.finished(wait=wait):
             with np.errstate(over="ignore"):
-                halves = vectors.astype(VECTOR_TYPE)
+                halves = batch.vectors.astype(VECTOR_TYPE)
             if not np.isfinite(halves).all():
                 raise RetrieverError(
                     f"the encoder {self.encoder.identity.name} gives vectors too large to be stored as float16."
                 )
-            self.store.add_vectors([hashes[p] for p in positions], halves)
-            self.report.texts_embedded += len(positions)
-            self.progress("embedding", self.report.texts_embedded, total)
+            self.store.add_vectors([self._encoding.hashes[p] for p in batch.positions], halves)
+            self.report.texts_embedded += len(batch.positions)
+            self.report.tokens_embedded += batch.tokens
+            self._tell()
+
+    def _tell(self) -> None:
+        report = self.report
+        detail = f"{report.new + report.changed:,} documents, {report.tokens_embedded:,} tokens"
+        self.progress("embedding", report.texts_embedded, self._expected, detail)

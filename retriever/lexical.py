@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 K1, B = 0.9, 0.4
 # Of scripts that put no spaces between words, every character counts as one.
@@ -25,6 +24,8 @@ class Bm25:
     """Scores any query against a fixed list of texts."""
 
     def __init__(self, texts: Sequence[str]) -> None:
+        from scipy import sparse  # here, because a search imports this module and needs none of it
+
         counts = [Counter(words(text)) for text in texts]
         self.vocabulary = {word: number for number, word in enumerate(dict.fromkeys(w for c in counts for w in c))}
         lengths = np.array([sum(count.values()) for count in counts], np.float64)
@@ -40,6 +41,8 @@ class Bm25:
 
     def scores(self, queries: Sequence[str]) -> NDArray[np.float64]:
         """One row a query, one column a text."""
+        from scipy import sparse
+
         found = [[self.vocabulary[w] for w in words(query) if w in self.vocabulary] for query in queries]
         rows = np.repeat(np.arange(len(queries)), [len(own) for own in found])
         columns = np.array([word for own in found for word in own], np.int64)

@@ -3,9 +3,14 @@
 torch and transformers are imported when something is loaded, not before.
 """
 
+import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from retriever.errors import EncoderUnavailable, Misuse
 from retriever.models import ModelFiles, Role
@@ -15,7 +20,7 @@ DEVICES = ("auto", "cpu", "cuda")
 
 def found_device(asked: str) -> str:
     """ "cuda" where asked for or found, else "cpu"."""
-    if asked == "cpu":
+    if asked == "cpu" or (asked == "auto" and not _cuda_driver()):
         return "cpu"
     import torch
 
@@ -23,6 +28,17 @@ def found_device(asked: str) -> str:
     if asked == "cuda" and not found:
         raise Misuse("--device cuda: torch finds no CUDA GPU on this machine; take --device cpu or auto.")
     return "cuda" if found else "cpu"
+
+
+def _cuda_driver() -> bool:
+    """Whether NVIDIA's driver finds a GPU, asked without torch, whose import takes seconds."""
+    import ctypes
+
+    count = ctypes.c_int(0)
+    with contextlib.suppress(OSError, AttributeError):
+        driver = ctypes.CDLL("libcuda.so.1" if os.name != "nt" else "nvcuda.dll")
+        return bool(driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0)
+    return False
 
 
 def load_model(files: ModelFiles, role: Role) -> tuple[Any, list[str]]:
@@ -57,12 +73,17 @@ def refuse_missing(files: ModelFiles, role: Role, names: Iterable[str]) -> None:
         )
 
 
-def load_tokenizer(files: ModelFiles) -> Any:
-    """The model's own fast tokenizer, without truncation or padding."""
+def load_tokenizer(files: ModelFiles, copy: Path | None = None) -> Any:
+    """The model's own fast tokenizer, without truncation or padding; `copy` is one made of it before, if it is there.
+
+    A model with none in its folder has its own made by transformers, whose import takes seconds.
+    """
     from tokenizers import Tokenizer
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     path = files.folder / "tokenizer.json"
+    if copy is not None and copy.is_file() and not path.is_file():
+        path = copy
     try:
         if path.is_file():
             tokenizer = Tokenizer.from_file(str(path))
@@ -75,3 +96,12 @@ def load_tokenizer(files: ModelFiles) -> Any:
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
+
+
+def padded(tokens: Sequence[Sequence[int]], pad_id: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Token ids of several texts as one matrix, and which of its places are theirs."""
+    lengths = np.array([len(own) for own in tokens])
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    ids = np.full(mask.shape, pad_id, np.int64)
+    ids[mask] = np.concatenate([np.asarray(own, np.int64) for own in tokens])
+    return ids, mask.astype(np.int64)

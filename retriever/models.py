@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from indexes.content import file_sha256
+from retriever.cache import remembered_sha256
 from retriever.errors import EncoderUnavailable, Misuse, first_line
 
 EMBEDDED = "all-MiniLM-L6-v2"
@@ -46,6 +47,7 @@ VOLATILE = ("transformers_version", "_name_or_path", "torch_dtype", "dtype", "ar
 # The modules of sentence-transformers that are done here, or do nothing once a model is trained.
 KNOWN_MODULES = ("Transformer", "Pooling", "Normalize", "Dropout")
 HASHES = ("weights", "tokenizer", "config")
+PRECISIONS = ("fp32", "int8")
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class EncoderIdentity:
     max_length: int
     normalize: bool
     dimension: int
+    precision: str = "fp32"
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -121,7 +124,7 @@ class ModelFiles:
     @cached_property
     def weights_sha256(self) -> str:
         files = self._weight_files()
-        hashes = [file_sha256(path) for path in files]
+        hashes = [remembered_sha256(path) for path in files]
         if self.name in EMBEDDED_NAMES and hashes != [EMBEDDED_SHA256]:
             raise EncoderUnavailable(
                 f"the embedded encoder {files[0]} is damaged (SHA-256 {hashes[0]}, expected {EMBEDDED_SHA256}); "
@@ -239,7 +242,11 @@ class ModelFiles:
         return min(own, self.longest, LONGEST_DEFAULT)
 
     def identity(
-        self, pooling: str | None = None, max_length: int | None = None, stored: EncoderIdentity | None = None
+        self,
+        pooling: str | None = None,
+        max_length: int | None = None,
+        precision: str | None = None,
+        stored: EncoderIdentity | None = None,
     ) -> EncoderIdentity:
         """Who this encoder is with these settings; None takes the `stored` ones, else the model's own.
 
@@ -248,6 +255,10 @@ class ModelFiles:
         """
         if pooling is not None and pooling not in POOLINGS:
             raise Misuse(f"unknown pooling {pooling!r}; known: {', '.join(POOLINGS)}, and auto for a new collection.")
+        if precision is not None and precision not in PRECISIONS:
+            raise Misuse(
+                f"unknown precision {precision!r}; known: {', '.join(PRECISIONS)}, and auto for a new collection."
+            )
         if max_length is not None and not SHORTEST <= max_length <= self.longest:
             raise Misuse(f"--max-length must be from {SHORTEST} to {self.longest} for {self.name}, not {max_length}.")
         return EncoderIdentity(
@@ -259,6 +270,7 @@ class ModelFiles:
             max_length=max_length or (stored.max_length if stored else self.own_max_length),
             normalize=self.normalize,
             dimension=self.dimension,
+            precision=precision or (stored.precision if stored else "fp32"),
         )
 
 

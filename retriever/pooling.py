@@ -85,7 +85,7 @@ def choose_pooling(
     began = time.perf_counter()
     progress(STAGE, 0, None)
     own = encoder.identity.pooling
-    texts, owners = _sample(documents, encoder, seed)
+    texts, owners = sample_passages(documents, encoder, seed)
     questions = cut_questions(texts, owners, seed)
     found: tuple[PoolingCandidate, ...] = ()
     chosen, reason = own, questions.too_few
@@ -105,7 +105,7 @@ def choose_pooling(
     return PoolingChoice(chosen, own, reason, found, len(questions.texts), len(texts), MARGIN, seconds)
 
 
-def _sample(documents: Sequence[Document], encoder: Encoder, seed: int) -> tuple[list[str], NDArray[np.int64]]:
+def sample_passages(documents: Sequence[Document], encoder: Encoder, seed: int) -> tuple[list[str], NDArray[np.int64]]:
     """Up to PASSAGES passages as the encoder gets them, as evenly from all documents as can be, and whose each is."""
     rng = np.random.default_rng(seed)
     budget, count_tokens = encoder.token_budget, encoder.count_tokens

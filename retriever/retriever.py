@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from retriever import publishing
 from retriever.aside import written_aside
 from retriever.corpus import Document
 from retriever.drift import Drift, drift, unknown
-from retriever.encoder import BATCH_SIZE, Encoder, check_same
+from retriever.encoder import Encoder, check_same
 from retriever.errors import Damaged, Misuse
 from retriever.export import Format, export, refuse_taken
 from retriever.fusion import trust
@@ -34,6 +34,9 @@ from retriever.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
 from retriever.search import Answer, Hit, Options, Searcher
 from retriever.source import Documents, Source
 
+if TYPE_CHECKING:
+    from retriever.precision import PrecisionChoice
+
 # What `flow` could be given when it was the name of what is now `bert-flow`; a collection of then may still say so.
 FORMER_FLOW_OPTIONS = ("levels", "depth", "width")
 
@@ -45,8 +48,9 @@ class EncoderOptions:
     name: str | None = None
     pooling: str | None = None
     max_length: int | None = None
-    batch_size: int = BATCH_SIZE
+    batch_tokens: int | None = None
     device: str = "auto"
+    precision: str | None = None
 
 
 class Retriever:
@@ -92,7 +96,8 @@ class Retriever:
         max_length: int | None = None,
         transform: str | None = None,
         index_type: str | None = None,
-        batch_size: int = BATCH_SIZE,
+        precision: str | None = None,
+        batch_tokens: int | None = None,
         device: str = "auto",
         on_error: OnError = "skip",
         prune: bool = False,
@@ -102,21 +107,24 @@ class Retriever:
 
         Only new and changed documents are embedded; an interrupted build goes on where it was. Options left
         None keep what the collection has; a new one takes the embedded encoder with its own pooling and
-        length, the transform that suits the text best (`auto`), and an exact index. `pooling="auto"` has the
-        text choose the pooling of a new collection, too. `prune` deletes what `documents` no longer has.
+        length, the precision that keeps the ranking of this text and the transform that suits it best (`auto`),
+        and an exact index. `pooling="auto"` has the text choose the pooling of a new collection, too.
+        `prune` deletes what `documents` no longer has.
         """
-        options = EncoderOptions(encoder, None if pooling == AUTO else pooling, max_length, batch_size, device)
+        fixed_pooling, fixed_precision = (None if asked == AUTO else asked for asked in (pooling, precision))
+        options = EncoderOptions(encoder, fixed_pooling, max_length, batch_tokens, device, fixed_precision)
         folder = Path(index)
         source = Source(documents)
         begun = Collection.is_begun(folder)
         settings: dict[str, Any] = {}
         if not begun:
-            identity = _encoder_from(options, None).identity
+            identity = _encoder_from(options, None, progress).identity
             plan = Plan(transform or DEFAULT_TRANSFORM, index_type or DEFAULT_INDEX_TYPE)
             plan.check(identity.dimension)
             settings = {
                 "encoder": identity.to_json(),
                 "pooling_choice": None,
+                "precision_choice": None,
                 "transform": plan.transform,
                 "index_type": plan.index_type,
                 "made_by": publishing.made_by(),
@@ -128,6 +136,12 @@ class Retriever:
             choice = _chosen_pooling(source, options, settings["transform"], progress)
             settings["encoder"] = replace(identity, pooling=choice.chosen).to_json()
             settings["pooling_choice"] = choice.to_json()
+        if not begun and fixed_precision is None:
+            Collection.refuse_if_taken(folder)
+            identity = EncoderIdentity.from_json(settings["encoder"])
+            chosen = _chosen_precision(source, options, identity, settings["transform"], progress)
+            settings["encoder"] = replace(identity, precision=chosen.chosen).to_json()
+            settings["precision_choice"] = chosen.to_json()
         collection = Collection.open(folder) if begun else Collection.create(folder, settings)
         retriever = cls(collection, options, progress)
         try:
@@ -265,6 +279,7 @@ class Retriever:
             "fitted_on": publishing.fitted_on(generation) if generation else {},
             "choice": store.setting("choice"),
             "pooling_choice": store.setting("pooling_choice"),
+            "precision_choice": store.setting("precision_choice"),
             "hybrid_trust": trust(store.setting("choice"), transform.get("family", "none")),
             "drift": found.to_json() if (found := self._drift()) else unknown(generation),
             "index": {
@@ -355,7 +370,7 @@ class Retriever:
         """The collection's encoder, refused if it is not the one that made the vectors."""
         if self._encoder is None:
             stored = EncoderIdentity.from_json(self.collection.encoder)
-            encoder = _encoder_from(self._options, stored)
+            encoder = _encoder_from(self._options, stored, self.progress)
             check_same(stored, encoder.identity, self.collection.folder)
             self._encoder = encoder
         return self._encoder
@@ -372,19 +387,33 @@ class Retriever:
         self.close()
 
 
-def _encoder_from(options: EncoderOptions, stored: EncoderIdentity | None) -> Encoder:
+def _encoder_from(options: EncoderOptions, stored: EncoderIdentity | None, progress: Progress) -> Encoder:
     return Encoder(
         options.name if options.name is not None else (stored.name if stored else EMBEDDED),
         pooling=options.pooling,
         max_length=options.max_length,
-        batch_size=options.batch_size,
+        precision=options.precision,
+        batch_tokens=options.batch_tokens,
         device=options.device,
         stored=stored,
+        progress=progress,
     )
 
 
 def _chosen_pooling(source: Source, options: EncoderOptions, transform: str, progress: Progress) -> PoolingChoice:
-    return choose_pooling(source.look_ahead(), _encoder_from(options, None), transform, progress=progress)
+    return choose_pooling(source.look_ahead(), _encoder_from(options, None, progress), transform, progress=progress)
+
+
+def _chosen_precision(
+    source: Source, options: EncoderOptions, identity: EncoderIdentity, transform: str, progress: Progress
+) -> "PrecisionChoice":
+    from retriever.precision import PrecisionChoice, choose_precision
+
+    single = _encoder_from(replace(options, precision="fp32"), identity, progress)
+    if single.device != "cpu":
+        return PrecisionChoice("fp32", "8-bit integers are for processors, and this runs on a GPU")
+    integers = _encoder_from(replace(options, precision="int8"), identity, progress)
+    return choose_precision(source.look_ahead(), single, integers, transform, progress=progress)
 
 
 def _sizes(folder: Path) -> dict[str, int]:

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoder import LAYERS, Encoder
+from retriever.backends.torch_model import LAYERS
+from retriever.encoder import Encoder
 from retriever.errors import EncoderUnavailable
 from retriever.models import POOLING_NAMES
 from retriever.transforms import Transform

@@ -53,7 +53,7 @@ def test_poolings_as_defined_one_text_at_a_time(tiny_bert: str, pooling: str) ->
         }.get(pooling, layers[-1])
         row = {"cls": tokens[0], "max": tokens.max(0).values}.get(pooling, tokens.mean(0))
         rows.append(row.numpy())
-    encoder = Encoder(tiny_bert, pooling=pooling, device="cpu", batch_size=4)
+    encoder = Encoder(tiny_bert, pooling=pooling, device="cpu", batch_tokens=40)
     np.testing.assert_allclose(encoder.encode(SENTENCES), np.stack(rows), atol=1e-5)
 
 
@@ -61,18 +61,18 @@ def test_poolings_as_defined_one_text_at_a_time(tiny_bert: str, pooling: str) ->
 def test_several_poolings_in_one_pass_are_what_each_gives_alone(tiny_bert: str, name: str) -> None:
     name = tiny_bert if name == "tiny" else name
     told: list[tuple[int, int]] = []
-    encoder = Encoder(name, device="cpu", batch_size=4)
+    encoder = Encoder(name, device="cpu", batch_tokens=40)
     found = encoder.encode_poolings(SENTENCES, POOLINGS, lambda done, total: told.append((done, total)))
     assert tuple(found) == POOLINGS and told[-1] == (len(SENTENCES), len(SENTENCES))
     for pooling, vectors in found.items():
-        alone = Encoder(name, pooling=pooling, device="cpu", batch_size=4).encode(SENTENCES)
+        alone = Encoder(name, pooling=pooling, device="cpu", batch_tokens=40).encode(SENTENCES)
         np.testing.assert_allclose(vectors, alone, atol=1e-5, err_msg=pooling)
     assert list(encoder.encode_poolings([], ["mean"])) == ["mean"]
 
 
 def test_a_vector_does_not_depend_on_its_neighbours(tiny_bert: str) -> None:
-    together = Encoder(tiny_bert, device="cpu", batch_size=64).encode(SENTENCES)
-    alone = Encoder(tiny_bert, device="cpu", batch_size=1).encode(SENTENCES)
+    together = Encoder(tiny_bert, device="cpu", batch_tokens=4096).encode(SENTENCES)
+    alone = Encoder(tiny_bert, device="cpu", batch_tokens=1).encode(SENTENCES)
     np.testing.assert_allclose(together, alone, atol=1e-5)
 
 

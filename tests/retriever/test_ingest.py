@@ -18,7 +18,7 @@ from retriever.errors import BadSource, Misuse
 RUN = (
     "import sys\n"
     "from retriever import Corpus, Retriever\n"
-    "Retriever.build(Corpus([sys.argv[1]]), sys.argv[2], encoder=sys.argv[3], transform='center', batch_size=8)"
+    "Retriever.build(Corpus([sys.argv[1]]), sys.argv[2], encoder=sys.argv[3], transform='center', batch_tokens=64)"
 )
 
 
@@ -173,7 +173,7 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
     for count in (10_000, 100_000):
         records = [{"id": str(i), "text": f"{i} things, {i * 7919 % 100_003} of them."} for i in range(count)]
         source = write_jsonl(tmp_path / f"{count}.jsonl", records)
-        code = RUN.replace("'center', batch_size=8", "'bert-flow'") + (
+        code = RUN.replace("'center', batch_tokens=64", "'bert-flow'") + (
             "\nimport resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
         )
         done = subprocess.run(

@@ -76,7 +76,7 @@ class Stopped(BaseException):
 def test_interrupted_it_goes_on_with_the_same_pooling(tmp_path: Path, deep_bert: str, stage: str) -> None:
     documents = texts()
 
-    def stop(now: str, done: int, total: int | None) -> None:
+    def stop(now: str, done: int, total: int | None, detail: str = "") -> None:
         if now == stage and done >= 64:
             raise Stopped
 
@@ -85,9 +85,7 @@ def test_interrupted_it_goes_on_with_the_same_pooling(tmp_path: Path, deep_bert:
         Retriever.build(documents, tmp_path / "c", progress=stop, **options)
     assert (tmp_path / "c").exists() == (stage == "embedding")
     stages = set()
-    with Retriever.build(
-        documents, tmp_path / "c", progress=lambda now, done, total: stages.add(now), **options
-    ) as resumed:
+    with Retriever.build(documents, tmp_path / "c", progress=lambda now, *told: stages.add(now), **options) as resumed:
         assert resumed.info()["encoder"]["pooling"] == resumed.info()["pooling_choice"]["chosen"] == "word"
         assert len(resumed) == len(documents)
         assert ("choosing a pooling" in stages) == (stage == "choosing a pooling")
@@ -160,7 +158,7 @@ def test_misuse_is_told_before_anything_is_chosen(run: Run, tmp_path: Path, pets
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
 
-    def never(stage: str, done: int, total: int | None) -> None:
+    def never(stage: str, done: int, total: int | None, detail: str = "") -> None:
         raise AssertionError(stage)
 
     with pytest.raises(Misuse, match="holds other files"):

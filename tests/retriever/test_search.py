@@ -183,7 +183,7 @@ def test_an_export_is_one_snapshot(tmp_path: Path, tiny_bert: str) -> None:
     Retriever.build(some_documents(5000), tmp_path / "c", encoder=tiny_bert, transform="none").close()
     with Retriever.open(tmp_path / "c") as writer:
 
-        def meddle(stage: str, done: int, total: int | None) -> None:
+        def meddle(stage: str, done: int, total: int | None, detail: str = "") -> None:
             if done < 5000:
                 writer.delete(["d4999"])
                 writer.add([Document("new", "new text")])
