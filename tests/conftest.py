@@ -1,11 +1,21 @@
 """What tests share: a tiny real BERT, some text, the command line, and the benchmark data where it is."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from samples import PETS, Run, make_bert, write_jsonl
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Exported encoders and hashes of this run alone, for the processes that it starts too."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder / "flow-retriever"
 
 
 @pytest.fixture(scope="session")
