@@ -20,6 +20,7 @@ FLAT = "Flat"
 NEAREST = 10
 # A walk through a graph and a look into lists trade recall for time: about a millisecond either way.
 EF_SEARCH = 64
+KINDS = ("PQ", "RaBitQ", "SQ")
 LISTS_PROBED = 8  # of so many lists, one is looked into
 
 Vectors = NDArray[np.float32]
@@ -40,13 +41,12 @@ def exhaustive(index_type: str) -> bool:
     return not index_type.startswith(("IVF", "HNSW"))
 
 
-def family(index_type: str) -> str:
-    """The kind of code, for people."""
+def kind(index_type: str) -> str:
+    """The kind of code that is compared with every query, or that not every code is."""
     if not exhaustive(index_type):
         return "HNSW, IVF"
     code = index_type.rpartition(",")[2]
-    kind = next((name for name in ("RaBitQ", "PQ", "SQ") if code.startswith(name)), code)
-    return kind if code == index_type else f"rotated {kind}"
+    return next((name for name in KINDS if code.startswith(name)), code)
 
 
 def empty_index(index_type: str, dimension: int) -> Any:

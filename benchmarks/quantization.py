@@ -11,7 +11,7 @@ A transform is fitted as a collection of the sentences would: on 20,000 of them 
 them, never on a query; a plain `flow` has its strength chosen by the text.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -42,8 +42,7 @@ SENTENCES = "sentences"
 RECALL = "recall@10"
 DOCUMENTS, QUERIES = 100_000, 500
 TARGET = 95.0
-LEAST = "least"
-"""The split of rows that hold over all index types."""
+LEAST, ANY = "least", "any"
 
 
 @dataclass(frozen=True)
@@ -159,31 +158,35 @@ class Least:
     """The fewest bytes a vector, of all that were measured, with which recall reaches TARGET; None where none does."""
 
     run: Run
+    kind: str
+    """Of which codes: ANY, or one of `codes.KINDS`."""
     metric: str
     bytes: float | None
     index_type: str | None
 
-    @property
-    def row_metric(self) -> str:
-        return f"{BYTES}_at_{self.metric.replace(RECALL, f'{RECALL}_of_{TARGET:g}')}"
-
 
 def least_bytes(rows: Sequence[Row], refine: Sequence[int]) -> list[Least]:
-    """For each space, and codes alone and each refinement, the smallest index that reaches TARGET."""
-    by_run: dict[Run, dict[str, float]] = {}
+    """For each space and each kind of code, alone and with each refinement, the smallest index that reaches TARGET.
+
+    Nothing is interpolated: between two sizes that were measured, the larger is what it takes.
+    """
+    spaces: dict[Run, dict[str, dict[str, float]]] = {}
     for row in rows:
-        if row.split != LEAST:
-            by_run.setdefault(row.run, {})[row.metric] = row.value
-    spaces: dict[Run, dict[str, Mapping[str, float]]] = {}
-    for run, values in by_run.items():
-        spaces.setdefault(run._replace(split=LEAST), {})[run.split] = values
+        space = row.run._replace(split=LEAST)
+        spaces.setdefault(space, {}).setdefault(row.split, {})[row.metric] = row.value
     found = []
     for space, types in spaces.items():
-        for metric in variants(RECALL, refine):
-            enough = [(own[BYTES], name) for name, own in types.items() if own.get(metric, 0.0) >= TARGET]
-            found.append(Least(space, metric, *(min(enough) if enough else (None, None))))
+        for kind in (ANY, *codes.KINDS):
+            own = {name: values for name, values in types.items() if kind in (ANY, codes.kind(name))}
+            for metric in variants(RECALL, refine) if own else ():
+                enough = [(values[BYTES], name) for name, values in own.items() if values.get(metric, 0.0) >= TARGET]
+                place = space if kind == ANY else space._replace(split=f"{LEAST} {kind}")
+                found.append(Least(place, kind, metric, *(min(enough) if enough else (None, None))))
     return found
 
 
 def least_rows(found: Sequence[Least]) -> list[Row]:
-    return [Row(*one.run, one.row_metric, one.bytes) for one in found if one.bytes is not None]
+    """The split is no index type here but `least`, of all of them, or `least PQ` and so on."""
+    return [
+        Row(*one.run, f"{BYTES}_at_{one.metric}_of_{TARGET:g}", one.bytes) for one in found if one.bytes is not None
+    ]
