@@ -1,7 +1,7 @@
 """What few bytes keep, as pictures: recall@10 over bytes a vector, and nDCG@10 of tasks over bytes.
 
-A mark is an index type, its shape the kind of code; a line is the best that a space reaches in so many bytes, among
-types that compare a query with every code.
+A mark is an index type, its shape the kind of code, hollow behind a rotation. A line is the best that a space reaches
+in so many bytes, among types that compare a query with every code.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,7 +52,7 @@ def _draw(rows: Sequence[Row], metrics: Sequence[str], title: str, path: Path) -
         axes.set_xlabel("bytes a vector", fontsize=9)
     what = "recall@10 against exact search in each space" if metrics[0] == RECALL else "nDCG@10"
     figure.suptitle(as_text(f"{what}, {title}"), fontsize=13, x=0.01, ha="left")
-    _legend(figure, shades, {codes.kind(row.split) for row in rows})
+    _legend(figure, shades, {row.split for row in rows})
     return save(figure, path)
 
 
@@ -69,7 +69,9 @@ def _panel(axes: "Axes", rows: Sequence[Row], metric: str, shades: Mapping[str, 
         ]
         for size, value, name in found:
             mark = MARKS.get(codes.kind(name), OTHER_MARK)
-            axes.plot(size, value, mark, color=shade, markersize=9 if mark == "*" else 6, alpha=0.85, clip_on=False)
+            inside = "white" if _rotated(name) else shade
+            big = 9 if mark == "*" else 6
+            axes.plot(size, value, mark, color=shade, markerfacecolor=inside, markersize=big, clip_on=False)
         steps = _best_so_far((size, value) for size, value, name in found if codes.exhaustive(name))
         axes.step(*zip(*steps, strict=True), where="post", color=shade, linewidth=1.6, alpha=0.8)
     if metric.startswith(RECALL):
@@ -81,6 +83,10 @@ def _panel(axes: "Axes", rows: Sequence[Row], metric: str, shades: Mapping[str, 
     plain(axes, "both")
 
 
+def _rotated(index_type: str) -> bool:
+    return codes.exhaustive(index_type) and "," in index_type
+
+
 def _best_so_far(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     """What is reached in so many bytes or fewer, from the fewest to the most."""
     steps: list[tuple[float, float]] = []
@@ -89,13 +95,18 @@ def _best_so_far(points: Iterable[tuple[float, float]]) -> list[tuple[float, flo
     return steps
 
 
-def _legend(figure: "Figure", shades: Mapping[str, str], kinds: set[str]) -> None:
+def _legend(figure: "Figure", shades: Mapping[str, str], types: set[str]) -> None:
     from matplotlib.lines import Line2D
 
-    lines = [Line2D([], [], color=shade, label=as_text(space_name(space))) for space, shade in shades.items()]
+    kinds, grey = {codes.kind(name) for name in types}, "#444444"
     marks = {name: mark for name, mark in MARKS.items() if name in kinds}
     if kinds - set(MARKS):
         marks["other"] = OTHER_MARK
-    shapes = [Line2D([], [], color="#444444", marker=mark, linestyle="", label=name) for name, mark in marks.items()]
-    every = [*lines, *shapes]
-    figure.legend(handles=every, loc="outside lower center", ncols=len(every), frameon=False, fontsize=9)
+    handles = [Line2D([], [], color=shade, label=as_text(space_name(space))) for space, shade in shades.items()]
+    handles += [Line2D([], [], color=grey, marker=mark, linestyle="", label=name) for name, mark in marks.items()]
+    if any(map(_rotated, types)):
+        hollow = Line2D(
+            [], [], color=grey, marker="o", markerfacecolor="white", linestyle="", label="behind a rotation"
+        )
+        handles.append(hollow)
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
