@@ -94,7 +94,7 @@ def retrieval(
             Plan(question.BENCH, [], systems, results=results, progress=progress),
             reading.sets,
             models,
-            collections=_collections(cache),
+            collections=collections_in(cache),
             device=device,
         )
     findings.problems[:0] = reading.problems
@@ -211,7 +211,7 @@ def _open_retrieval(
         replace(plan, bench=retrieval.BENCH, transforms=systems_of([*transforms, BM25] if transforms else [])),
         read_sets([folder], None).sets,
         open_models(names, options["poolings"], options["max_length"]),
-        collections=_collections(options["cache"]),
+        collections=collections_in(options["cache"]),
         device=options["device"],
     )
     if options["seeds"] > 1 or tuple(fits) != ("target",):
@@ -221,7 +221,7 @@ def _open_retrieval(
     return findings
 
 
-def _collections(cache: Path | None) -> Path:
+def collections_in(cache: Path | None) -> Path:
     """Where the collections of a benchmark are kept."""
     from benchmarks.vectors import default_cache
 

@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import retriever
-from retriever.choosing import POOL, Choice, Evidence, choose
+from retriever.choosing import CANDIDATES, POOL, STRENGTHS, Choice, Evidence, choose
 from retriever.errors import FitWarning
+from retriever.progress import Progress, silent
+from retriever.publishing import FEWEST_FOR_SHORT, FIT_SAMPLE, SEED, SHORT_TEXTS
+from retriever.short_texts import short_texts
 from retriever.transforms import FAMILIES, Transform, fit, parse
 
 AUTO = "auto"
@@ -82,3 +86,36 @@ def files_digest(files: Iterable[Path]) -> str:
     for path in files:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
+
+
+def fit_as_published(
+    spec: str, texts: Sequence[str], vectors: NDArray[np.floating[Any]], encode: Encode, *, progress: Progress = silent
+) -> Fitted:
+    """Fit as a collection of these texts would: on a sample of their vectors and on short texts cut from them.
+
+    The strength of a plain `flow` is chosen by the evidence of `auto`, as it is there.
+    """
+    rng = np.random.default_rng(SEED)
+    rows = np.sort(rng.choice(len(texts), min(FIT_SAMPLE, len(texts)), replace=False))
+    sample = vectors[rows].astype(np.float32)
+    picked = np.sort(np.random.default_rng(SEED).permutation(len(texts))[:POOL])
+    evidence = Evidence([texts[n] for n in picked], np.arange(len(picked)), vectors[picked].astype(np.float32))
+    short = []
+    if len(texts) >= FEWEST_FOR_SHORT and spec != "none":
+        short = short_texts(evidence.texts, min(SHORT_TEXTS, len(picked)), SEED + 1)
+    if short:
+        sample = np.concatenate([sample, encode(short)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)  # the notes of the transform say the same
+        chosen = None
+        if spec == AUTO or (spec == "flow" and short):
+            chosen = choose(
+                evidence,
+                encode,
+                sample,
+                seed=SEED,
+                candidates=CANDIDATES if spec == AUTO else STRENGTHS,
+                otherwise="none" if spec == AUTO else spec,
+                progress=lambda done, total: progress("choosing a transform", done, total),
+            ).chosen
+        return Fitted(fit(chosen or spec, sample, seed=SEED), chosen)

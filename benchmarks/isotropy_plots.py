@@ -27,7 +27,7 @@ def draw_spaces(findings: Findings, folder: Path) -> list[Path]:
             groups.setdefault((run.encoder, run.pooling), {}).setdefault(run.transform, details)
     paths = []
     for (encoder, pooling), by_transform in groups.items():
-        path = folder / f"isotropy-{_file_name(encoder)}-{pooling}.png"
+        path = folder / f"isotropy-{file_name(encoder)}-{pooling}.png"
         paths.append(_draw_space(f"{encoder}, {pooling} pooling", by_transform, path))
     return paths
 
@@ -131,5 +131,5 @@ def _short(number: int) -> str:
     return f"{number // 1000}K" if number >= 1000 else str(number)
 
 
-def _file_name(encoder: str) -> str:
+def file_name(encoder: str) -> str:
     return "".join(c if c.isalnum() or c in ".-" else "_" for c in encoder)

@@ -108,15 +108,20 @@ def comparison_rows(comparisons: Sequence[Comparison]) -> list[Row]:
     return rows
 
 
+def collection_folder(collections: Path, found: BeirSet, model: Model) -> Path:
+    """Where a corpus is kept as one model indexed it."""
+    name = model_name(Configuration(found.topics.dataset, model.label, model.pooling, ""))
+    key = hashlib.sha256(f"{model.key} {found.files['corpus']}".encode()).hexdigest()[:16]
+    return collections / f"{name}__{key}"
+
+
 class _Bench:
     """One collection: a corpus indexed with one model."""
 
     def __init__(self, plan: Plan, found: BeirSet, model: Model, collections: Path, device: str) -> None:
         self.plan, self.found, self.model, self.device = plan, found, model, device
         self.topics = found.topics
-        name = model_name(Configuration(found.topics.dataset, model.label, model.pooling, ""))
-        key = hashlib.sha256(f"{model.key} {found.files['corpus']}".encode()).hexdigest()[:16]
-        self.collection = collections / f"{name}__{key}"
+        self.collection = collection_folder(collections, found, model)
 
     def run_of(self, system: System) -> Run:
         return Run(BENCH, self.topics.dataset, self.topics.split, *system.configuration, SEED)
