@@ -252,6 +252,7 @@ def _show_built(retriever: "Retriever", index: Path, seconds: float, asked: bool
     display.out.print(f"transform  {described}", soft_wrap=True)
     for note in display.notes(info):
         display.err.print(f"Warning: {note}", style="yellow", soft_wrap=True)
+    display.show_notes(retriever.notes())
     display.out.print(
         f"{display.plural(info['documents'], 'document')} in {display.plural(info['passages'], 'passage')}, "
         f"{display.size(sum(info['bytes'].values()))}, {display.duration(seconds)}. "
@@ -404,6 +405,7 @@ def _answer_one(retriever: "Retriever", query: str, k: int, options: "Options", 
     else:
         display.show_hits(answer.hits, filtered=bool(options.get("where")))
     display.show_novelty(answer)
+    display.show_notes(retriever.notes())
     k_given = click.get_current_context().get_parameter_source("k") is ParameterSource.COMMANDLINE
     if k_given and k > len(retriever):
         display.err.print(f"The collection has only {display.plural(len(retriever), 'document')}.")
@@ -436,6 +438,7 @@ def _answer_file(
                     display.out.print(f"\n{one_line(query.id)}: {one_line(query.text)}", style="bold", soft_wrap=True)
                     display.show_hits(answer.hits, filtered=bool(options.get("where")))
     display.show_novelties(answered, strange, first)
+    display.show_notes(retriever.notes())
     if trec:
         many = "query" if answered == 1 else "queries"
         display.err.print(f"{answered:,} {many} answered, run written to {one_line(str(trec))}.", soft_wrap=True)

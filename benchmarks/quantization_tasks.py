@@ -86,8 +86,8 @@ class _Task:
         """Built, or taken from the cache; nobody else rebuilds it before it is closed."""
         embedding = f"embedding {self.found.topics.dataset} with {self.model.label}, {self.model.pooling}"
 
-        def progress(stage: str, done: int, total: int | None) -> None:
-            self.plan.progress(embedding if stage == "embedding" else stage, done, total)
+        def progress(stage: str, done: int, total: int | None, detail: str = "") -> None:
+            self.plan.progress(embedding if stage == "embedding" else stage, done, total, detail)
 
         collection = self.stack.enter_context(
             Retriever.build(
@@ -97,6 +97,7 @@ class _Task:
                 pooling=self.model.pooling,
                 max_length=self.model.identity.max_length,
                 transform=None if Collection.is_begun(self.folder) else RAW,
+                precision="fp32",
                 device=self.device,
                 progress=progress,
             )

@@ -312,6 +312,12 @@ def show_info(info: dict[str, Any]) -> None:
         show_choice(info["choice"])
 
 
+def show_notes(notes: Sequence[str]) -> None:
+    """What runs otherwise than it would best, a line each."""
+    for note in notes:
+        err.print(f"Note: {one_line(note)}", style="dim", soft_wrap=True)
+
+
 def show_choice(choice: dict[str, Any], most: int | None = None) -> None:
     """What `auto` chose, from what, and why; the candidates by their agreement with the words of the text.
 

@@ -366,6 +366,10 @@ class Retriever:
         self._publish(plan, refit=True)
         report.repaired.append("no copy of the transform was sound: fitted it and made the index again")
 
+    def notes(self) -> list[str]:
+        """What runs otherwise than it would best, and why; known once something has run."""
+        return [self._encoder.note] if self._encoder and self._encoder.note else []
+
     def encoder(self) -> Encoder:
         """The collection's encoder, refused if it is not the one that made the vectors."""
         if self._encoder is None:
