@@ -23,11 +23,14 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from indexes import generation as generations
-from indexes import vectors as vector_indexes
+from indexes.automatic import chosen
+from indexes.building import Stage, Vectors, exact_index, made, silent
 from indexes.documents import BOOKKEEPING_TABLES, DocumentStore
 from indexes.errors import Damaged, Locked, Misuse, NotACollection
 from indexes.generation import Generation
+from indexes.recall import SHORT_TEXTS, WANTED, Queries, stored_queries
 from indexes.space import Apply, Space
+from indexes.types import AUTO, Asked
 from indexes.vectors import VectorIndex, unit_rows
 
 FORMAT = 1
@@ -177,32 +180,44 @@ class Collection:
         self,
         apply: Apply,
         dimension_out: int,
-        factory: str,
+        asked: Asked,
         write_transform: Callable[[Path], list[str]],
         facts: dict[str, Any],
         settings: dict[str, Any],
         *,
         compact: bool = False,
-        progress: Callable[[int, int], None] | None = None,
+        queries: NDArray[np.float32] | None = None,
+        progress: Stage = silent,
     ) -> Generation:
         """Build a generation from the stored raw vectors and switch to it; readers see the old or the new one.
 
         `facts` go into the manifest, `settings` into the table together with the switch. `compact` leaves the
-        unused vectors out and forgets them in the same transaction.
+        unused vectors out and forgets them in the same transaction. `queries` are raw vectors that the index does
+        not hold, to tune and measure it with.
         """
         store = self.store
         last = store.last_vector()
-        count = store.count_vectors(last) - (len(store.unused_vectors(last)) if compact else 0)
+        numbers = store.vector_numbers(last, used_only=compact)
 
         def blocks() -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-            done = 0
-            for numbers, raw in store.each_vector(self.dimension, last=last, used_only=compact):
-                yield numbers, unit_rows(apply(raw))
-                done += len(numbers)
-                if progress:
-                    progress(done, count)
+            for some, raw in store.each_vector(self.dimension, last=last, used_only=compact):
+                yield some, unit_rows(apply(raw))
 
-        index, note = vector_indexes.build(factory, dimension_out, count, blocks)
+        def take(some: NDArray[np.int64]) -> NDArray[np.float32]:
+            return unit_rows(apply(store.vectors(some.tolist(), self.dimension)))
+
+        def find(
+            index: VectorIndex, vectors: NDArray[np.float32]
+        ) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+            space = Space(store, self.dimension, (0, 0), ((index, NOTHING),), apply)
+            return [(scored.numbers, scored.scores) for scored in space.nearest_vectors(vectors, WANTED)]
+
+        if queries is None or not len(queries):
+            asking = stored_queries(numbers, take)
+        else:
+            asking = Queries(unit_rows(apply(queries)), SHORT_TEXTS)
+        make = chosen if asked.type == AUTO else made
+        built = make(asked, Vectors(dimension_out, numbers, blocks, take), asking, find, progress)
         before = self.published()
         previous = store.db.conn.execute(
             "SELECT max(coalesce((SELECT max(number) FROM generations), 0),"
@@ -211,9 +226,20 @@ class Collection:
         name = f"{previous + 1:06d}"
         root = self.folder / GENERATIONS
         aside, final = root / f"{name}.writing", root / name
-        facts = {"format": FORMAT, "factory": factory, "index_note": note, "last_sequence": last, **facts}
+        facts = {
+            "format": FORMAT,
+            "factory": built.factory,
+            "index_type": asked.type,
+            "asked_recall": asked.recall,
+            "asked_memory": asked.memory,
+            "index_note": built.note,
+            "measured": built.facts,
+            "search_settings": built.index.settings,
+            "last_sequence": last,
+            **facts,
+        }
         try:
-            sha256, extra = generations.write(aside, index, write_transform, facts)
+            sha256, extra = generations.write(aside, built.index, write_transform, facts)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)  # a full disk gets its space back
             raise
@@ -339,8 +365,7 @@ class Collection:
             (numbers, unit_rows(apply(raw)))
             for numbers, raw in self.store.each_vector(self.dimension, after=last, used_only=True)
         ]
-        width = blocks[0][1].shape[1] if blocks else 1
-        return vector_indexes.build("Flat", width, sum(len(numbers) for numbers, _ in blocks), lambda: iter(blocks))[0]
+        return exact_index(blocks[0][1].shape[1] if blocks else 1, blocks)
 
 
 def _unchanged(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

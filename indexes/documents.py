@@ -267,6 +267,12 @@ class DocumentStore:
         query = "SELECT count(*) FROM vectors WHERE id > ? AND id NOT IN (SELECT vector FROM unused)"
         return int(self.db.conn.execute(query, [last]).fetchone()[0])
 
+    def vector_numbers(self, last: int, *, used_only: bool = False) -> NDArray[np.int64]:
+        """The numbers of all vectors up to `last`, or of those that a passage points to, rising."""
+        used = " AND id NOT IN (SELECT vector FROM unused)" if used_only else ""
+        query = f"SELECT id FROM vectors WHERE id <= ?{used} ORDER BY id"  # noqa: S608 - constant text
+        return np.fromiter((row[0] for row in self.db.conn.execute(query, [last])), np.int64)
+
     def used_vectors(self, after: int = 0) -> NDArray[np.int64]:
         """The vectors newer than `after` that a passage points to, rising."""
         query = "SELECT id FROM vectors WHERE id > ? AND id NOT IN (SELECT vector FROM unused) ORDER BY id"

@@ -39,6 +39,13 @@ class Generation:
     def count(self) -> int:
         return int(self.manifest["count"])
 
+    @property
+    def measured(self) -> dict[str, Any]:
+        """What was measured of the index when it was built, with its size and how it is searched."""
+        size = self.manifest["files"][INDEX_FILE]["bytes"] / max(self.count, 1)
+        settings = self.manifest.get("search_settings", {})
+        return {**self.manifest.get("measured", {}), "settings": settings, "bytes_per_vector": round(size, 1)}
+
 
 def write(
     aside: Path, index: VectorIndex, write_extra: Callable[[Path], list[str]], facts: dict[str, Any]
@@ -102,7 +109,8 @@ def load_index(generation: Generation) -> VectorIndex:
     """The FAISS index of a generation, after every file of it has been checked."""
     if found := problems(generation):
         raise Damaged(f"{found[0]}; run: retriever verify --repair --index {_collection(generation.folder)}")
-    index = VectorIndex.load(generation.folder / INDEX_FILE, generation.folder / NUMBERS_FILE)
+    settings = generation.manifest.get("search_settings")  # of an older generation, they are in FAISS's own file
+    index = VectorIndex.load(generation.folder / INDEX_FILE, generation.folder / NUMBERS_FILE, settings)
     if len(index) != generation.count:
         raise Damaged(f"{generation.folder} holds {len(index):,} vectors, its manifest says {generation.count:,}.")
     return index
