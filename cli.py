@@ -382,6 +382,7 @@ def search(
     device: str,
 ) -> None:
     """Answer a query, a file of queries, or, with neither, whatever you type at a prompt."""
+    from retriever import display
     from retriever.retriever import Retriever
     from retriever.search import Options
 
@@ -410,6 +411,8 @@ def search(
 
             retriever.check_filters(where)  # the prompt would refuse every query for a bad one
             Prompt(retriever, k, options).run()
+        if retriever.collection.device_note:
+            display.err.print(retriever.collection.device_note, soft_wrap=True)
 
 
 def _answer_one(retriever: "Retriever", query: str, k: int, options: "Options", as_json: bool) -> None:

@@ -4,6 +4,7 @@
     DIR/generations/000007/  a disposable derivative: FAISS index, transform, manifest
     DIR/quarantine/          what `verify --repair` put aside
     DIR/writer.lock          held by the one process that writes
+    DIR/checked.json         which files were found sound, to be opened without reading them all
 
 A search sees the generation, plus an exact scan of the vectors that are newer, minus what was deleted.
 """
@@ -22,6 +23,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
+from indexes import checked, gpu
 from indexes import generation as generations
 from indexes.automatic import chosen
 from indexes.building import Stage, Vectors, exact_index, made, silent
@@ -37,7 +39,7 @@ FORMAT = 1
 DATABASE = "documents.sqlite"
 GENERATIONS = "generations"
 LOCK = "writer.lock"
-OWN_NAMES = {LOCK, GENERATIONS, "quarantine", DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"}
+OWN_NAMES = {LOCK, GENERATIONS, checked.NAME, "quarantine", DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"}
 NOTHING = np.zeros(0, np.int64)
 
 Result = TypeVar("Result")
@@ -46,8 +48,12 @@ Result = TypeVar("Result")
 class Collection:
     """A collection opened for reading, or for reading and writing."""
 
-    def __init__(self, folder: Path, store: DocumentStore, lock: FileLock) -> None:
+    def __init__(self, folder: Path, store: DocumentStore, lock: FileLock, device: str = "cpu") -> None:
         self.folder = folder
+        self.device = device
+        """Where the index is searched: cpu, cuda, or auto."""
+        self.device_note = ""
+        """Once the index is loaded: whether a GPU searches it, if there is one."""
         self.store = store
         self._lock = lock
         self._loaded: tuple[Generation, VectorIndex] | None = None
@@ -57,14 +63,14 @@ class Collection:
     # ---- opening -----------------------------------------------------------------------------------------
 
     @classmethod
-    def open(cls, folder: Path) -> Self:
+    def open(cls, folder: Path, *, device: str = "cpu") -> Self:
         """Open the collection in `folder` for reading; `writing()` takes the lock to change it."""
         if folder.exists() and not folder.is_dir():
             raise Misuse(f"{folder} is a file; --index takes a folder.")
         if not cls.is_there(folder):
             there = "is no collection" if folder.is_dir() else "does not exist"
             raise NotACollection(f"{folder} {there}; make one with: retriever index SOURCE --index {folder}")
-        return cls(folder, DocumentStore(folder / DATABASE), FileLock(folder / LOCK))
+        return cls(folder, DocumentStore(folder / DATABASE), FileLock(folder / LOCK), device)
 
     @classmethod
     def create(cls, folder: Path, settings: dict[str, Any]) -> Self:
@@ -324,6 +330,7 @@ class Collection:
                 )
             if generation.manifest["encoder"] != self.store.setting("encoder"):
                 raise Damaged(f"{generation.folder} was built for another encoder than the table's; {repair}")
+            self.device_note = gpu.searched_on(self.device, index, generation.manifest["factory"])
             self._loaded, self._space = (generation, index), None
         return generation, prepare(generation)
 
@@ -333,11 +340,12 @@ class Collection:
         `transform_of` gives the transform that belongs to a generation.
         """
         while True:
-            generation, apply = self.load(transform_of)
             with self.store.db.atomic():
                 published = self.published()
-                if published and published[0] == generation.number:
-                    return look(self._current_space(generation, apply))
+                if published and self._loaded and self._loaded[0].number == published[0]:
+                    generation = self._loaded[0]
+                    return look(self._current_space(generation, transform_of(generation)))
+            self.load(transform_of)
 
     def in_raw_space(self, look: Callable[[Space], Result]) -> Result:
         """The same in the encoder's own space, by an exact scan of the stored vectors."""

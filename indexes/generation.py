@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from indexes import checked
 from indexes.content import file_sha256
 from indexes.errors import Damaged
 from indexes.vectors import VectorIndex
@@ -106,9 +107,17 @@ def problems(generation: Generation) -> list[str]:
 
 
 def load_index(generation: Generation) -> VectorIndex:
-    """The FAISS index of a generation, after every file of it has been checked."""
-    if found := problems(generation):
-        raise Damaged(f"{found[0]}; run: retriever verify --repair --index {_collection(generation.folder)}")
+    """The FAISS index of a generation, after every file of it has been checked.
+
+    They are hashed when they are first loaded here, and again when they have changed since.
+    """
+    collection = _collection(generation.folder)
+    state = checked.state_of(generation.folder, generation.manifest["files"])
+    if not checked.is_remembered(collection, state):
+        if found := problems(generation):
+            raise Damaged(f"{found[0]}; run: retriever verify --repair --index {collection}")
+        if state is not None:
+            checked.remember(collection, state)
     settings = generation.manifest.get("search_settings")  # of an older generation, they are in FAISS's own file
     index = VectorIndex.load(generation.folder / INDEX_FILE, generation.folder / NUMBERS_FILE, settings)
     if len(index) != generation.count:

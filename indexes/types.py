@@ -102,11 +102,11 @@ def _product_codes(dimension: int, width: int) -> str:
 
 def estimated_bytes(faiss: Any, index: Any, count: int) -> int:
     """What an index, still empty, will take in memory and on disk with so many vectors."""
-    index = faiss.downcast_index(index)
-    if isinstance(index, faiss.IndexHNSW):
-        links = 2 * index.hnsw.nb_neighbors(1) * 4 + 16
-        return int(count * links) + estimated_bytes(faiss, index.storage, count)
-    if isinstance(index, faiss.IndexIVF):
-        blocks = index.nlist * index.code_size * 16 if isinstance(index, faiss.IndexIVFFastScan) else 0  # half full
-        return int(count * (index.code_size + 8) + index.nlist * index.d * 4 + blocks)
-    return int(count * index.code_size)
+    kind = faiss.downcast_index(index)  # a view: `index` itself must live on
+    if isinstance(kind, faiss.IndexHNSW):
+        links = 2 * kind.hnsw.nb_neighbors(1) * 4 + 16
+        return int(count * links) + estimated_bytes(faiss, kind.storage, count)
+    if isinstance(kind, faiss.IndexIVF):
+        blocks = kind.nlist * kind.code_size * 16 if isinstance(kind, faiss.IndexIVFFastScan) else 0  # half full
+        return int(count * (kind.code_size + 8) + kind.nlist * kind.d * 4 + blocks)
+    return int(count * kind.code_size)

@@ -30,6 +30,8 @@ FEW_QUERIES = 8
 # FAISS on a GPU gives no more than this.
 MOST_FROM_GPU = 2048
 
+FLAT_HEADERS = (b"IxFI", b"IxF2", b"IxFl")
+
 Numbers = NDArray[np.int64]
 Matrix = NDArray[np.float32]
 Settings = dict[str, int]
@@ -243,7 +245,11 @@ class VectorIndex:
         """Map the files into memory, so that opening reads little; FAISS reads whole what it cannot map."""
         faiss = import_faiss()
         try:
-            index = faiss.read_index(str(index_path), faiss.IO_FLAG_MMAP_IFC)
+            with index_path.open("rb") as file:
+                # FAISS's header leaves the vectors of an exact index unaligned in the file, and NumPy would copy
+                # them all for every query.
+                how = 0 if file.read(4) in FLAT_HEADERS else faiss.IO_FLAG_MMAP_IFC
+            index = faiss.read_index(str(index_path), how)
             numbers = np.load(numbers_path, mmap_mode="r", allow_pickle=False)
         except (RuntimeError, ValueError, EOFError, FileNotFoundError) as error:
             raise Damaged(f"{index_path} cannot be read as a FAISS index: {first_line(error)}") from error

@@ -79,8 +79,11 @@ class Retriever:
         device: str = "auto",
         progress: Progress = silent,
     ) -> Self:
-        """Open an existing collection. `encoder` says where its encoder lies now, if it has moved."""
-        return cls(Collection.open(Path(index)), EncoderOptions(encoder, device=device), progress)
+        """Open an existing collection. `encoder` says where its encoder lies now, if it has moved.
+
+        `device="cuda"` has a GPU run the encoder and search the index, `auto` where there is one that can.
+        """
+        return cls(Collection.open(Path(index), device=device), EncoderOptions(encoder, device=device), progress)
 
     @classmethod
     def build(
@@ -135,6 +138,7 @@ class Retriever:
             settings["encoder"] = replace(identity, pooling=choice.chosen).to_json()
             settings["pooling_choice"] = choice.to_json()
         collection = Collection.open(folder) if begun else Collection.create(folder, settings)
+        collection.device = device
         retriever = cls(collection, options, progress)
         try:
             with retriever.collection.writing():
