@@ -21,6 +21,7 @@ SCANNED_EXACTLY = 20_000
 TRIED_ON = 50_000
 # Real builds of candidates that promised the recall on the sample; more would take longer than they could save.
 MOST_BUILT = 3
+EVIDENCE = ("considered", "tried_on")
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,19 @@ class Trial:
         }
 
 
-def chosen(asked: Asked, vectors: Vectors, queries: Queries, find: Find, progress: Stage = silent) -> Built:
-    """The cheapest index that does what was asked, or else the best that fits, with a note that says so."""
+def chosen(
+    asked: Asked,
+    vectors: Vectors,
+    queries: Queries,
+    find: Find,
+    progress: Stage = silent,
+    before: dict[str, Any] | None = None,
+) -> Built:
+    """The cheapest index that does what was asked, or else the best that fits, with a note that says so.
+
+    `before` is the manifest of an index that was chosen for the same request. Until there are twice as many vectors,
+    its type is taken again if it still does; trying them all takes longer than building one.
+    """
     sizes = _sizes(vectors, asked.memory)
     fitting = {factory: size for factory, size in sizes.items() if asked.memory is None or size <= asked.memory}
     if not fitting:
@@ -55,6 +67,11 @@ def chosen(asked: Asked, vectors: Vectors, queries: Queries, find: Find, progres
         )
     if "Flat" in fitting and len(vectors) <= SCANNED_EXACTLY:
         return _with_facts(build_tuned("Flat", asked.target, vectors, queries, find, progress), [], len(vectors))
+    if before and before["factory"] in fitting and len(vectors) <= 2 * before["count"]:
+        again = build_tuned(before["factory"], asked.target, vectors, queries, find, progress)
+        if again.tuned.reaches:
+            evidence = {name: before["measured"][name] for name in EVIDENCE}
+            return replace(again, facts=again.facts | evidence)
     trials = _trials(fitting, asked, vectors, queries, find, progress)
     ranked = sorted(trials, key=lambda trial: (not trial.built.tuned.reaches, _worth(trial)))
     tried_on = min(len(vectors), TRIED_ON)
@@ -133,5 +150,5 @@ def _noted(built: Built, asked: Asked, reaches: bool) -> Built:
 
 
 def _with_facts(built: Built, trials: list[Trial], tried_on: int) -> Built:
-    considered = {"considered": [trial.to_json() for trial in trials], "tried_on": tried_on}
-    return replace(built, facts=built.facts | considered)
+    evidence = dict(zip(EVIDENCE, ([trial.to_json() for trial in trials], tried_on), strict=True))
+    return replace(built, facts=built.facts | evidence)

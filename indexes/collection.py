@@ -193,13 +193,14 @@ class Collection:
         *,
         compact: bool = False,
         queries: NDArray[np.float32] | None = None,
+        reconsider: bool = True,
         progress: Stage = silent,
     ) -> Generation:
         """Build a generation from the stored raw vectors and switch to it; readers see the old or the new one.
 
         `facts` go into the manifest, `settings` into the table together with the switch. `compact` leaves the
         unused vectors out and forgets them in the same transaction. `queries` are raw vectors that the index does
-        not hold, to tune and measure it with.
+        not hold, to tune and measure it with. Without `reconsider`, what `auto` chose before is taken again if it does.
         """
         store = self.store
         last = store.last_vector()
@@ -222,8 +223,11 @@ class Collection:
             asking = stored_queries(numbers, take)
         else:
             asking = Queries(unit_rows(apply(queries)), SHORT_TEXTS)
-        make = chosen if asked.type == AUTO else made
-        built = make(asked, Vectors(dimension_out, numbers, blocks, take), asking, find, progress)
+        vectors = Vectors(dimension_out, numbers, blocks, take)
+        if asked.type == AUTO:
+            built = chosen(asked, vectors, asking, find, progress, None if reconsider else self._chosen_before(asked))
+        else:
+            built = made(asked, vectors, asking, find, progress)
         before = self.published()
         previous = store.db.conn.execute(
             "SELECT max(coalesce((SELECT max(number) FROM generations), 0),"
@@ -271,6 +275,14 @@ class Collection:
         self._space = None
         self._remove_all_but(name, before[1] if before else name)
         return generations.read(previous + 1, final, sha256)
+
+    def _chosen_before(self, asked: Asked) -> dict[str, Any] | None:
+        """The manifest of the published index, if `auto` chose it for the same request."""
+        with contextlib.suppress(Damaged):
+            generation = self.generation()
+            if generation and generation.asked == asked:
+                return generation.manifest
+        return None
 
     def _remove_all_but(self, *names: str) -> None:
         # The one before stays until the next publication, for readers that are just loading it. Who holds an

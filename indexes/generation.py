@@ -17,6 +17,7 @@ from typing import Any
 from indexes import checked
 from indexes.content import file_sha256
 from indexes.errors import Damaged
+from indexes.types import Asked
 from indexes.vectors import VectorIndex
 
 MANIFEST = "manifest.json"
@@ -39,6 +40,12 @@ class Generation:
     @property
     def count(self) -> int:
         return int(self.manifest["count"])
+
+    @property
+    def asked(self) -> Asked:
+        """What the index was asked to be."""
+        manifest = self.manifest
+        return Asked(manifest["index_type"], manifest.get("asked_recall"), manifest.get("asked_memory"))
 
     @property
     def measured(self) -> dict[str, Any]:

@@ -148,6 +148,8 @@ class Space:
             candidates = index.search(queries, k, excluded, allowed)
             for own, scored in zip(results, self._scored(index, candidates, queries), strict=True):
                 own.append(scored.best(k))
+        if len(self.parts) == 1:
+            return [own[0] for own in results]
         return [
             Scored(np.concatenate([s.numbers for s in own]), np.concatenate([s.scores for s in own])).best(k)
             for own in results

@@ -267,7 +267,7 @@ def notes(info: dict[str, Any]) -> list[str]:
 def describe_index(index: dict[str, Any]) -> str:
     """An index in a line: what it is, how much it finds, what it takes."""
     measured = index["measured"] or {}
-    if measured.get("exact"):
+    if measured.get("exact") or index["factory"] == "Flat":
         parts = ["exact"]
     elif measured.get("recall") is None:
         parts = ["recall not measured"]

@@ -157,7 +157,7 @@ def publish(
             written.append(QUERIES_FILE)
         return written
 
-    _publish(collection, plan, transform, write_files, choice, counts, queries, compact, progress)
+    _publish(collection, plan, transform, write_files, choice, counts, queries, compact, kept is None, progress)
     return transform
 
 
@@ -187,7 +187,7 @@ def republish(
         queries = _queries(Path(folder), collection.dimension)
     choice = collection.store.setting("choice")
     counts = counts or {"passages": transform.fitted_on}
-    _publish(collection, plan, transform, write_files, choice, counts, queries, False, progress)
+    _publish(collection, plan, transform, write_files, choice, counts, queries, False, False, progress)
     return transform
 
 
@@ -200,6 +200,7 @@ def _publish(
     counts: dict[str, int],
     queries: NDArray[np.float16] | None,
     compact: bool,
+    reconsider: bool,
     progress: Progress,
 ) -> None:
     collection.publish(
@@ -223,6 +224,7 @@ def _publish(
         },
         compact=compact,
         queries=None if queries is None else queries.astype(np.float32),
+        reconsider=reconsider,
         progress=progress,
     )
 
@@ -245,8 +247,7 @@ def made_by() -> str:
 
 def _as_planned(generation: Generation, plan: Plan) -> bool:
     manifest = generation.manifest
-    asked = Asked(manifest["index_type"], manifest.get("asked_recall"), manifest.get("asked_memory"))
-    return bool(manifest["asked"] == plan.transform and asked == plan.index)
+    return bool(manifest["asked"] == plan.transform and generation.asked == plan.index)
 
 
 def _queries(folder: Path, dimension: int) -> NDArray[np.float16] | None:

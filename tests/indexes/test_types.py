@@ -149,6 +149,17 @@ def test_auto_reaches_the_recall_within_the_memory(monkeypatch: pytest.MonkeyPat
     assert built.factory in considered and "Flat" not in considered and len(considered) > 2
 
 
+def test_what_auto_chose_is_taken_again_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked("auto", 0.9)
+    first = choose(monkeypatch, asked)
+    before = {"factory": first.factory, "count": COUNT // 2, "measured": first.facts}
+    monkeypatch.setattr(automatic, "_trials", None)
+    again = automatic.chosen(asked, VECTORS, Queries(QUERIES, "given"), find, before=before)
+    assert again.factory == first.factory and again.facts["considered"] == first.facts["considered"]
+    with pytest.raises(TypeError):  # more than twice as many: tried anew
+        automatic.chosen(asked, VECTORS, Queries(QUERIES, "given"), find, before=before | {"count": COUNT // 3})
+
+
 def test_auto_says_when_nothing_reaches_the_recall(monkeypatch: pytest.MonkeyPatch) -> None:
     """With so few bits, and so few candidates to score again, perfection is out of reach."""
     monkeypatch.setattr("indexes.tuning.FETCHES", (0,))
