@@ -1,7 +1,7 @@
 """Makes the index that was asked for, tunes how it is searched, and measures what it finds and costs."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,9 +62,12 @@ class Built:
 
 def made(asked: Asked, vectors: Vectors, queries: Queries, find: Find, progress: Stage = silent) -> Built:
     """The index of a type that was asked for by name, tuned and measured on these queries."""
-    return build_tuned(
-        factory_string(asked.type, len(vectors), vectors.dimension), asked.target, vectors, queries, find, progress
-    )
+    factory = factory_string(asked.type, len(vectors), vectors.dimension)
+    built = build_tuned(factory, asked.target, vectors, queries, find, progress)
+    if built.tuned.reaches:
+        return built
+    missed = f"{factory} does not reach recall {asked.target:g}, however it is searched; auto takes a type that does"
+    return replace(built, note="; ".join(filter(None, [built.note, missed])))
 
 
 def build_tuned(

@@ -14,6 +14,7 @@ from samples import Run
 
 from indexes import automatic, gpu
 from indexes.building import Vectors, build, build_tuned
+from indexes.building import made as made_by_name
 from indexes.collection import Collection
 from indexes.documents import DocumentRow
 from indexes.errors import Damaged, Misuse
@@ -115,6 +116,12 @@ def test_settings_reach_the_recall_and_the_report_is_true(factory: str, target: 
     assert told["recall"] == pytest.approx(float(np.mean(recalls)), abs=1e-4)
     assert told["low"] <= told["recall"] <= told["high"] and told["queries"] == 60
     assert built.tuned.reaches and told["recall"] >= target - 0.03
+
+
+def test_a_type_that_cannot_find_enough_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("indexes.tuning.FETCHES", (0,))
+    built = made_by_name(Asked("PQ4x4fs"), VECTORS, Queries(QUERIES, "given"), find)
+    assert "PQ4x4fs does not reach recall 0.95" in built.note and built.facts["recall"] < 0.95
 
 
 def test_less_recall_asks_for_less_work() -> None:
