@@ -267,7 +267,8 @@ def _show_built(retriever: "Retriever", index: Path, seconds: float, asked: bool
         display.show_choice(info["choice"], most=4)
     described = display.describe_transform(info["transform"], info["fitted_on"])
     display.out.print(f"transform  {described}", soft_wrap=True)
-    display.out.print(f"index      {display.describe_index(info['index'])}", soft_wrap=True)
+    if info["index"]["generation"]:
+        display.out.print(f"index      {display.describe_index(info['index'])}", soft_wrap=True)
     for note in display.notes(info):
         display.err.print(f"Warning: {note}", style="yellow", soft_wrap=True)
     display.out.print(

@@ -110,6 +110,8 @@ def build(
             note = f"{factory} cannot be trained on {count:,} vectors; the index is exact (Flat) instead"
             index = empty_index("Flat", vectors.dimension)
     _reserve(index, count)
+    if isinstance(index, import_faiss().IndexFlat):
+        nearest = None  # an exact index finds them itself
     numbers, done = [np.zeros(0, np.int64)], 0
     for block, rows in vectors.blocks():
         numbers.append(block)
