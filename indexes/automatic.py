@@ -58,7 +58,7 @@ def chosen(
     `before` is the manifest of an index that was chosen for the same request. Until there are twice as many vectors,
     its type is taken again if it still does; trying them all takes longer than building one.
     """
-    sizes = _sizes(vectors, asked.memory)
+    sizes = _sizes(vectors)
     fitting = {factory: size for factory, size in sizes.items() if asked.memory is None or size <= asked.memory}
     if not fitting:
         raise Misuse(
@@ -98,9 +98,9 @@ def told_bytes(count: float) -> str:
     return f"{count:,.2f} GB"
 
 
-def _sizes(vectors: Vectors, memory: int | None) -> dict[str, int]:
+def _sizes(vectors: Vectors) -> dict[str, int]:
     faiss = import_faiss()
-    names = candidates(len(vectors), vectors.dimension, limited=memory is not None)
+    names = candidates(len(vectors), vectors.dimension)
     return {name: estimated_bytes(faiss, empty_index(name, vectors.dimension), len(vectors)) for name in names}
 
 
@@ -111,12 +111,7 @@ def _trials(
     numbers = vectors.sample(TRIED_ON)
     growth = len(vectors) / len(numbers)
     sample = vectors if growth == 1 else Vectors.of(numbers, vectors.take(numbers))
-    limited = asked.memory is not None
-    names = zip(
-        candidates(len(vectors), vectors.dimension, limited),
-        candidates(len(sample), vectors.dimension, limited),
-        strict=True,
-    )
+    names = zip(candidates(len(vectors), vectors.dimension), candidates(len(sample), vectors.dimension), strict=True)
     trials: list[Trial] = []
     for factory, for_sample in names:
         if factory in fitting:

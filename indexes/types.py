@@ -80,16 +80,11 @@ def list_count(count: int) -> int:
     return 1 << max(0, round(math.log2(max(wanted, 1))))
 
 
-def candidates(count: int, dimension: int, limited: bool) -> list[str]:
-    """Factory strings that `auto` tries, the quick to build first. `limited`: memory is, so small codes are in it."""
-    lists = f"IVF{list_count(count)},"
-    codes = ["SQ8", _product_codes(dimension, 4), "RaBitQfs"]
-    small = [_product_codes(dimension, 8)] if limited and dimension >= 16 else []
-    return [
-        *dict.fromkeys(
-            ["Flat", *codes, *small, *(lists + code for code in codes + small if count >= 32 * VECTORS_A_LIST)]
-        )
-    ]
+def candidates(count: int, dimension: int) -> list[str]:
+    """Factory strings that `auto` tries, the quick to build first."""
+    codes = ["SQ8", _product_codes(dimension, 4), _product_codes(dimension, 8), "RaBitQfs"]
+    lists = [f"IVF{list_count(count)},{code}" for code in codes if count >= 32 * VECTORS_A_LIST]
+    return list(dict.fromkeys(["Flat", *codes, *lists]))
 
 
 def _product_codes(dimension: int, width: int) -> str:

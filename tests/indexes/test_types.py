@@ -71,10 +71,9 @@ def test_every_short_name_is_a_type_that_faiss_knows(count: int, dimension: int)
             empty_index(factory, dimension)
 
 
-@pytest.mark.parametrize("limited", [False, True])
-def test_sizes_are_known_before_anything_is_built(limited: bool) -> None:
+def test_sizes_are_known_before_anything_is_built() -> None:
     faiss = import_faiss()
-    for factory in [*candidates(COUNT, DIMENSION, limited), "HNSW32"]:
+    for factory in [*candidates(COUNT, DIMENSION), "HNSW32"]:
         expected = estimated_bytes(faiss, empty_index(factory, DIMENSION), COUNT)
         index, note = build(factory, VECTORS)
         assert note == ""
