@@ -1,8 +1,8 @@
 """`auto`: of the index types that fit the memory and reach the recall, the one that answers with the least CPU time.
 
 Candidates are tried on the collection's own vectors and queries, on a sample where there are many, and the best is
-built, tuned and measured on all. HNSW is not among them: it takes far longer to build than all the others together,
-needs more memory than SQ8, which reaches any recall that it reaches, and isotropic vectors make its walks long.
+built, tuned and measured on all. HNSW is not among them yet: it needs more memory than the vectors themselves, and
+whether its walks are worth that in a space this isotropic has not been measured at the sizes where it would matter.
 """
 
 from dataclasses import dataclass, replace
@@ -16,10 +16,10 @@ from indexes.recall import WANTED, Find, Queries, cpu_ms
 from indexes.types import Asked, candidates, estimated_bytes
 from indexes.vectors import empty_index, import_faiss
 
-# A scan of so few takes a millisecond or two, and is exact.
+# Up to so many a scan of all is taken to be cheap enough not to look for something cheaper.
 SCANNED_EXACTLY = 20_000
 TRIED_ON = 50_000
-# Real builds of candidates that promised the recall on the sample; more would take longer than they could save.
+# Real builds, at most, of candidates that promised the recall on the sample.
 MOST_BUILT = 3
 EVIDENCE = ("considered", "tried_on")
 

@@ -12,7 +12,7 @@ from indexes.types import Asked, factory_string
 from indexes.vectors import Matrix, Numbers, VectorIndex, effort_of, empty_index, import_faiss
 
 TRAINING_SAMPLE = 65_536
-# FAISS's k-means has nearly settled by then, and takes most of the time that a build takes.
+# Of k-means, where FAISS has 25: half the time, and half a point of recall on 6,000 real vectors, which tuning makes good.
 KMEANS_ROUNDS = 10
 SEED = 0
 

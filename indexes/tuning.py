@@ -12,7 +12,7 @@ from indexes.vectors import SPARE, Settings, VectorIndex, effort_of
 
 FETCHES = (0, 4, 8, 16, 32, 64)
 # Beyond the least effort that suffices with the most candidates, so many greater ones, which suffice with fewer, are
-# timed; still greater ones have never been quicker.
+# timed.
 EFFORTS_TIMED = 4
 LARGEST_EF = 4096
 

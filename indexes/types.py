@@ -15,7 +15,7 @@ NAMES = (AUTO, "flat", "sq8", "ivf", "hnsw", "pq", "rabitq")
 DEFAULT_RECALL = 0.95
 # A list that k-means is to find needs some vectors to be found by.
 VECTORS_A_LIST = 32
-# Below, a scan of codes takes less than choosing among lists saves.
+# From here on, pq and rabitq have lists.
 WITH_LISTS = 50_000
 UNITS = {"": 1, "B": 1} | {
     f"{letter}{kind}": base**power

@@ -25,7 +25,7 @@ TIE = 1e-6
 SCANNED = 8192
 # Up to so many more are fetched and dropped, which is quicker than asking FAISS to pass over them.
 FETCHED_BEYOND = 256
-# So few queries NumPy compares with all vectors three times as fast as FAISS, which gives each query one thread.
+# So few queries NumPy compares with all vectors in less CPU time than FAISS, which gives each query one thread.
 FEW_QUERIES = 8
 # FAISS on a GPU gives no more than this.
 MOST_FROM_GPU = 2048
