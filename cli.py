@@ -163,11 +163,38 @@ transform_option = click.option(
     help="auto (chosen by the text itself), none, center, standardize, whiten, flow or bert-flow (as published); "
     "options follow a colon, as in flow:strength=0.5 or whiten:dimension=256.  [default: the collection's, else auto]",
 )
-index_type_option = click.option(
-    "--index-type",
-    metavar="TYPE",
-    help="flat (exact), sq8, hnsw or any FAISS factory string.  [default: the collection's, else flat]",
-)
+
+
+def _bytes(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    from indexes.types import parse_bytes
+
+    return None if value is None else parse_bytes(value)
+
+
+def index_type_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(
+        [
+            click.option(
+                "--index-type",
+                metavar="TYPE",
+                help="flat (exact), sq8, ivf, hnsw, pq, rabitq, any FAISS factory string, or auto: the quickest that "
+                "finds enough.  [default: the collection's, else flat]",
+            ),
+            click.option(
+                "--recall",
+                type=float,
+                help="With auto: the share of the ten nearest to be found.  [default: the collection's, else 0.95]",
+            ),
+            click.option(
+                "--memory",
+                metavar="BYTES",
+                callback=_bytes,
+                help="With auto: what the index may take, as 500MB or 2GiB.  [default: the collection's, else any]",
+            ),
+        ]
+    ):
+        command = option(command)
+    return command
 
 
 @click.group(cls=Cli, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -205,7 +232,7 @@ def main() -> None:
 )
 @click.option("--max-length", type=int, help="Tokens a passage may have.  [default: the model's own, at most 512]")
 @transform_option
-@index_type_option
+@index_type_options
 @batch_tokens_option
 @device_option
 @click.option("--prune", is_flag=True, help="Delete documents that the sources no longer have.")
@@ -250,6 +277,8 @@ def _show_built(retriever: "Retriever", index: Path, seconds: float, asked: bool
         display.show_choice(info["choice"], most=4)
     described = display.describe_transform(info["transform"], info["fitted_on"])
     display.out.print(f"transform  {described}", soft_wrap=True)
+    if info["index"]["generation"]:
+        display.out.print(f"index      {display.describe_index(info['index'])}", soft_wrap=True)
     for note in display.notes(info):
         display.err.print(f"Warning: {note}", style="yellow", soft_wrap=True)
     display.show_notes(retriever.notes())
@@ -365,6 +394,7 @@ def search(
     device: str,
 ) -> None:
     """Answer a query, a file of queries, or, with neither, whatever you type at a prompt."""
+    from retriever import display
     from retriever.retriever import Retriever
     from retriever.search import Options
 
@@ -393,6 +423,8 @@ def search(
 
             retriever.check_filters(where)  # the prompt would refuse every query for a bad one
             Prompt(retriever, k, options).run()
+        if retriever.collection.device_note:
+            display.err.print(retriever.collection.device_note, soft_wrap=True)
 
 
 def _answer_one(retriever: "Retriever", query: str, k: int, options: "Options", as_json: bool) -> None:
@@ -489,10 +521,10 @@ def info(index: Path, as_json: bool) -> None:
 @main.command()
 @index_option
 @transform_option
-@index_type_option
+@index_type_options
 @encoder_option
 @device_option
-def rebuild(index: Path, transform: str | None, index_type: str | None, encoder: str | None, device: str) -> None:
+def rebuild(index: Path, encoder: str | None, device: str, **options: Any) -> None:
     """Fit the transform and build the index again from the stored vectors; no document is embedded."""
     from retriever import display
     from retriever.retriever import Retriever
@@ -501,7 +533,7 @@ def rebuild(index: Path, transform: str | None, index_type: str | None, encoder:
         display.progress_bar() as progress,
         Retriever.open(index, encoder=encoder, device=device, progress=progress) as retriever,
     ):
-        retriever.rebuild(transform=transform, index_type=index_type)
+        retriever.rebuild(**options)
         found = retriever.info()
     display.show_info(found)
 

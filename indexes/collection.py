@@ -4,6 +4,7 @@
     DIR/generations/000007/  a disposable derivative: FAISS index, transform, manifest
     DIR/quarantine/          what `verify --repair` put aside
     DIR/writer.lock          held by the one process that writes
+    DIR/checked.json         which files were found sound, to be opened without reading them all
 
 A search sees the generation, plus an exact scan of the vectors that are newer, minus what was deleted.
 """
@@ -22,19 +23,23 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
+from indexes import checked, gpu
 from indexes import generation as generations
-from indexes import vectors as vector_indexes
+from indexes.automatic import chosen
+from indexes.building import Stage, Vectors, exact_index, made, silent
 from indexes.documents import BOOKKEEPING_TABLES, DocumentStore
 from indexes.errors import Damaged, Locked, Misuse, NotACollection
 from indexes.generation import Generation
+from indexes.recall import SHORT_TEXTS, WANTED, Queries, stored_queries
 from indexes.space import Apply, Space
+from indexes.types import AUTO, Asked
 from indexes.vectors import VectorIndex, unit_rows
 
 FORMAT = 1
 DATABASE = "documents.sqlite"
 GENERATIONS = "generations"
 LOCK = "writer.lock"
-OWN_NAMES = {LOCK, GENERATIONS, "quarantine", DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"}
+OWN_NAMES = {LOCK, GENERATIONS, checked.NAME, "quarantine", DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"}
 NOTHING = np.zeros(0, np.int64)
 
 Result = TypeVar("Result")
@@ -43,8 +48,12 @@ Result = TypeVar("Result")
 class Collection:
     """A collection opened for reading, or for reading and writing."""
 
-    def __init__(self, folder: Path, store: DocumentStore, lock: FileLock) -> None:
+    def __init__(self, folder: Path, store: DocumentStore, lock: FileLock, device: str = "cpu") -> None:
         self.folder = folder
+        self.device = device
+        """Where the index is searched: cpu, cuda, or auto."""
+        self.device_note = ""
+        """Once the index is loaded: whether a GPU searches it, if there is one."""
         self.store = store
         self._lock = lock
         self._loaded: tuple[Generation, VectorIndex] | None = None
@@ -54,14 +63,14 @@ class Collection:
     # ---- opening -----------------------------------------------------------------------------------------
 
     @classmethod
-    def open(cls, folder: Path) -> Self:
+    def open(cls, folder: Path, *, device: str = "cpu") -> Self:
         """Open the collection in `folder` for reading; `writing()` takes the lock to change it."""
         if folder.exists() and not folder.is_dir():
             raise Misuse(f"{folder} is a file; --index takes a folder.")
         if not cls.is_there(folder):
             there = "is no collection" if folder.is_dir() else "does not exist"
             raise NotACollection(f"{folder} {there}; make one with: retriever index SOURCE --index {folder}")
-        return cls(folder, DocumentStore(folder / DATABASE), FileLock(folder / LOCK))
+        return cls(folder, DocumentStore(folder / DATABASE), FileLock(folder / LOCK), device)
 
     @classmethod
     def create(cls, folder: Path, settings: dict[str, Any]) -> Self:
@@ -177,32 +186,48 @@ class Collection:
         self,
         apply: Apply,
         dimension_out: int,
-        factory: str,
+        asked: Asked,
         write_transform: Callable[[Path], list[str]],
         facts: dict[str, Any],
         settings: dict[str, Any],
         *,
         compact: bool = False,
-        progress: Callable[[int, int], None] | None = None,
+        queries: NDArray[np.float32] | None = None,
+        reconsider: bool = True,
+        progress: Stage = silent,
     ) -> Generation:
         """Build a generation from the stored raw vectors and switch to it; readers see the old or the new one.
 
         `facts` go into the manifest, `settings` into the table together with the switch. `compact` leaves the
-        unused vectors out and forgets them in the same transaction.
+        unused vectors out and forgets them in the same transaction. `queries` are raw vectors that the index does
+        not hold, to tune and measure it with. Without `reconsider`, what `auto` chose before is taken again if it does.
         """
         store = self.store
         last = store.last_vector()
-        count = store.count_vectors(last) - (len(store.unused_vectors(last)) if compact else 0)
+        numbers = store.vector_numbers(last, used_only=compact)
 
         def blocks() -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-            done = 0
-            for numbers, raw in store.each_vector(self.dimension, last=last, used_only=compact):
-                yield numbers, unit_rows(apply(raw))
-                done += len(numbers)
-                if progress:
-                    progress(done, count)
+            for some, raw in store.each_vector(self.dimension, last=last, used_only=compact):
+                yield some, unit_rows(apply(raw))
 
-        index, note = vector_indexes.build(factory, dimension_out, count, blocks)
+        def take(some: NDArray[np.int64]) -> NDArray[np.float32]:
+            return unit_rows(apply(store.vectors(some.tolist(), self.dimension)))
+
+        def find(
+            index: VectorIndex, vectors: NDArray[np.float32]
+        ) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+            space = Space(store, self.dimension, (0, 0), ((index, NOTHING),), apply)
+            return [(scored.numbers, scored.scores) for scored in space.nearest_vectors(vectors, WANTED)]
+
+        if queries is None or not len(queries):
+            asking = stored_queries(numbers, take)
+        else:
+            asking = Queries(unit_rows(apply(queries)), SHORT_TEXTS)
+        vectors = Vectors(dimension_out, numbers, blocks, take)
+        if asked.type == AUTO:
+            built = chosen(asked, vectors, asking, find, progress, None if reconsider else self._chosen_before(asked))
+        else:
+            built = made(asked, vectors, asking, find, progress)
         before = self.published()
         previous = store.db.conn.execute(
             "SELECT max(coalesce((SELECT max(number) FROM generations), 0),"
@@ -211,9 +236,20 @@ class Collection:
         name = f"{previous + 1:06d}"
         root = self.folder / GENERATIONS
         aside, final = root / f"{name}.writing", root / name
-        facts = {"format": FORMAT, "factory": factory, "index_note": note, "last_sequence": last, **facts}
+        facts = {
+            "format": FORMAT,
+            "factory": built.factory,
+            "index_type": asked.type,
+            "asked_recall": asked.recall,
+            "asked_memory": asked.memory,
+            "index_note": built.note,
+            "measured": built.facts,
+            "search_settings": built.index.settings,
+            "last_sequence": last,
+            **facts,
+        }
         try:
-            sha256, extra = generations.write(aside, index, write_transform, facts)
+            sha256, extra = generations.write(aside, built.index, write_transform, facts)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)  # a full disk gets its space back
             raise
@@ -239,6 +275,14 @@ class Collection:
         self._space = None
         self._remove_all_but(name, before[1] if before else name)
         return generations.read(previous + 1, final, sha256)
+
+    def _chosen_before(self, asked: Asked) -> dict[str, Any] | None:
+        """The manifest of the published index, if `auto` chose it for the same request."""
+        with contextlib.suppress(Damaged):
+            generation = self.generation()
+            if generation and generation.asked == asked:
+                return generation.manifest
+        return None
 
     def _remove_all_but(self, *names: str) -> None:
         # The one before stays until the next publication, for readers that are just loading it. Who holds an
@@ -298,6 +342,7 @@ class Collection:
                 )
             if generation.manifest["encoder"] != self.store.setting("encoder"):
                 raise Damaged(f"{generation.folder} was built for another encoder than the table's; {repair}")
+            self.device_note = gpu.searched_on(self.device, index, generation.manifest["factory"])
             self._loaded, self._space = (generation, index), None
         return generation, prepare(generation)
 
@@ -307,11 +352,12 @@ class Collection:
         `transform_of` gives the transform that belongs to a generation.
         """
         while True:
-            generation, apply = self.load(transform_of)
             with self.store.db.atomic():
                 published = self.published()
-                if published and published[0] == generation.number:
-                    return look(self._current_space(generation, apply))
+                if published and self._loaded and self._loaded[0].number == published[0]:
+                    generation = self._loaded[0]
+                    return look(self._current_space(generation, transform_of(generation)))
+            self.load(transform_of)
 
     def in_raw_space(self, look: Callable[[Space], Result]) -> Result:
         """The same in the encoder's own space, by an exact scan of the stored vectors."""
@@ -339,8 +385,7 @@ class Collection:
             (numbers, unit_rows(apply(raw)))
             for numbers, raw in self.store.each_vector(self.dimension, after=last, used_only=True)
         ]
-        width = blocks[0][1].shape[1] if blocks else 1
-        return vector_indexes.build("Flat", width, sum(len(numbers) for numbers, _ in blocks), lambda: iter(blocks))[0]
+        return exact_index(blocks[0][1].shape[1] if blocks else 1, blocks)
 
 
 def _unchanged(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

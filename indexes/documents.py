@@ -260,12 +260,20 @@ class DocumentStore:
         return int(self.db.conn.execute("SELECT coalesce(max(id), 0) FROM vectors").fetchone()[0])
 
     def count_vectors(self, last: int) -> int:
-        return int(self.db.conn.execute("SELECT count(*) FROM vectors WHERE id <= ?", [last]).fetchone()[0])
+        """How many vectors there are up to `last`, without reading the vectors: SQLite counts all by another index."""
+        query = "SELECT (SELECT count(*) FROM vectors) - (SELECT count(*) FROM vectors WHERE id > ?)"
+        return int(self.db.conn.execute(query, [last]).fetchone()[0])
 
     def count_used_after(self, last: int) -> int:
         """How many vectors that a passage points to are newer than `last`."""
         query = "SELECT count(*) FROM vectors WHERE id > ? AND id NOT IN (SELECT vector FROM unused)"
         return int(self.db.conn.execute(query, [last]).fetchone()[0])
+
+    def vector_numbers(self, last: int, *, used_only: bool = False) -> NDArray[np.int64]:
+        """The numbers of all vectors up to `last`, or of those that a passage points to, rising."""
+        used = " AND id NOT IN (SELECT vector FROM unused)" if used_only else ""
+        query = f"SELECT id FROM vectors WHERE id <= ?{used} ORDER BY id"  # noqa: S608 - constant text
+        return np.fromiter((row[0] for row in self.db.conn.execute(query, [last])), np.int64)
 
     def used_vectors(self, after: int = 0) -> NDArray[np.int64]:
         """The vectors newer than `after` that a passage points to, rising."""

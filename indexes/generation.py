@@ -14,8 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from indexes import checked
 from indexes.content import file_sha256
 from indexes.errors import Damaged
+from indexes.types import Asked
 from indexes.vectors import VectorIndex
 
 MANIFEST = "manifest.json"
@@ -38,6 +40,19 @@ class Generation:
     @property
     def count(self) -> int:
         return int(self.manifest["count"])
+
+    @property
+    def asked(self) -> Asked:
+        """What the index was asked to be."""
+        manifest = self.manifest
+        return Asked(manifest["index_type"], manifest.get("asked_recall"), manifest.get("asked_memory"))
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """What was measured of the index when it was built, with its size and how it is searched."""
+        size = self.manifest["files"][INDEX_FILE]["bytes"] / max(self.count, 1)
+        settings = self.manifest.get("search_settings", {})
+        return {**self.manifest.get("measured", {}), "settings": settings, "bytes_per_vector": round(size, 1)}
 
 
 def write(
@@ -99,10 +114,19 @@ def problems(generation: Generation) -> list[str]:
 
 
 def load_index(generation: Generation) -> VectorIndex:
-    """The FAISS index of a generation, after every file of it has been checked."""
-    if found := problems(generation):
-        raise Damaged(f"{found[0]}; run: retriever verify --repair --index {_collection(generation.folder)}")
-    index = VectorIndex.load(generation.folder / INDEX_FILE, generation.folder / NUMBERS_FILE)
+    """The FAISS index of a generation, after every file of it has been checked.
+
+    They are hashed when they are first loaded here, and again when they have changed since.
+    """
+    collection = _collection(generation.folder)
+    state = checked.state_of(generation.folder, generation.manifest["files"])
+    if not checked.is_remembered(collection, state):
+        if found := problems(generation):
+            raise Damaged(f"{found[0]}; run: retriever verify --repair --index {collection}")
+        if state is not None:
+            checked.remember(collection, state)
+    settings = generation.manifest.get("search_settings")  # of an older generation, they are in FAISS's own file
+    index = VectorIndex.load(generation.folder / INDEX_FILE, generation.folder / NUMBERS_FILE, settings)
     if len(index) != generation.count:
         raise Damaged(f"{generation.folder} holds {len(index):,} vectors, its manifest says {generation.count:,}.")
     return index

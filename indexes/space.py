@@ -14,6 +14,8 @@ from indexes.vectors import VectorIndex, unit_rows
 Apply = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 
+LOOKED_AT = 2
+"""How many vectors are looked at for each document wanted, because several may be passages of one."""
 SCORED_TOGETHER = 8192
 SAMPLED = 2000
 SMALLEST_SPREAD = 1e-6
@@ -92,9 +94,9 @@ class Space:
         total = sum(len(index) for index, _ in self.parts) if allowed is None else len(allowed)
         mapped = unit_rows(self.apply(queries))
         found: list[list[Nearest]] = [[] for _ in mapped]
-        open_queries, wanted = list(range(len(mapped))) if total else [], min(2 * k, total)
+        open_queries, wanted = list(range(len(mapped))) if total else [], min(LOOKED_AT * k, total)
         while open_queries:
-            nearest = self._nearest_vectors(mapped[open_queries], wanted, without, allowed)
+            nearest = self.nearest_vectors(mapped[open_queries], wanted, without, allowed)
             for place, scored in zip(open_queries, nearest, strict=True):
                 found[place] = self._by_document(scored, findable)[:k]
             if wanted >= total:
@@ -132,20 +134,22 @@ class Space:
             numbers = np.sort(np.random.default_rng(0).choice(numbers, SAMPLED, replace=False))
         return unit_rows(self.apply(self.store.vectors(numbers.tolist(), self.dimension))).astype(np.float64)
 
-    def _nearest_vectors(
+    def nearest_vectors(
         self,
         queries: NDArray[np.float32],
         k: int,
-        without: Sequence[int],
-        allowed: NDArray[np.int64] | None,
+        without: Sequence[int] = (),
+        allowed: NDArray[np.int64] | None = None,
     ) -> list[Scored]:
-        """The k nearest to each query and all that tie with the last of them."""
+        """The k nearest to each query (unit vectors of this space) and all that tie with the last of them."""
         results: list[list[Scored]] = [[] for _ in queries]
         for index, unused in self.parts:
             excluded = np.union1d(unused, np.array(without, np.int64)) if len(without) else unused
             candidates = index.search(queries, k, excluded, allowed)
             for own, scored in zip(results, self._scored(index, candidates, queries), strict=True):
                 own.append(scored.best(k))
+        if len(self.parts) == 1:
+            return [own[0] for own in results]
         return [
             Scored(np.concatenate([s.numbers for s in own]), np.concatenate([s.scores for s in own])).best(k)
             for own in results

@@ -7,7 +7,7 @@ type, where FAISS's own ID maps do not.
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.errors import Damaged, Misuse, RetrieverError, first_line
+from indexes.types import NAMES
 
-INDEX_TYPES = {"flat": "Flat", "sq8": "SQ8", "hnsw": "HNSW32"}
 # How many more than asked are fetched, so that a last-bit difference in FAISS's float32 scores cannot change
 # which ones are the best once they are scored again in float64.
 SPARE = 16
@@ -25,10 +25,18 @@ TIE = 1e-6
 SCANNED = 8192
 # Up to so many more are fetched and dropped, which is quicker than asking FAISS to pass over them.
 FETCHED_BEYOND = 256
-TRAINING_SAMPLE = 65_536
+# So few queries NumPy compares with all vectors in less CPU time than FAISS, which gives each query one thread.
+FEW_QUERIES = 8
+# FAISS on a GPU gives no more than this.
+MOST_FROM_GPU = 2048
+
+FLAT_HEADERS = (b"IxFI", b"IxF2", b"IxFl")
 
 Numbers = NDArray[np.int64]
 Matrix = NDArray[np.float32]
+Settings = dict[str, int]
+"""How an index is searched: `nprobe` or `efSearch` where its type has one, and `fetch`, the candidates that are
+scored exactly for each one wanted."""
 
 
 def import_faiss() -> Any:
@@ -40,11 +48,6 @@ def import_faiss() -> Any:
             "pip install 'flow-retriever[gpu]' (NVIDIA, CUDA 12)."
         ) from error
     return faiss
-
-
-def factory_string(index_type: str) -> str:
-    """The FAISS factory string of a short name; any factory string stands for itself."""
-    return INDEX_TYPES.get(index_type, index_type)
 
 
 def unit_rows(vectors: NDArray[np.floating[Any]]) -> Matrix:
@@ -59,51 +62,27 @@ def empty_index(factory: str, dimension: int) -> Any:
     if "IDMap" in factory:
         raise Misuse(f"the index type {factory!r} keeps ids of its own; leave IDMap out, the collection has them.")
     try:
-        index = faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
+        return faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:
         raise Misuse(
             f"FAISS knows no index type {factory!r} for {dimension} dimensions. "
-            f"Take one of {', '.join(INDEX_TYPES)} or a FAISS factory string such as 'IVF256,Flat'."
+            f"Take one of {', '.join(NAMES)} or a FAISS factory string such as 'IVF256,Flat'."
         ) from error
-    inverted = faiss.try_extract_index_ivf(index)
-    if inverted is not None:
-        inverted.nprobe = max(8, inverted.nlist // 8)
-    return index
 
 
-def build(
-    factory: str, dimension: int, count: int, blocks: Callable[[], Iterator[tuple[Numbers, Matrix]]]
-) -> tuple["VectorIndex", str]:
-    """An index over `count` unit vectors that `blocks()` gives anew each time it is called.
-
-    Where the type asked for cannot be trained on so few, the index is exact instead, and the second value says so.
-    """
-    index, note = empty_index(factory if count else "Flat", dimension), ""
-    if not index.is_trained:
-        try:
-            index.train(_training_sample(count, blocks()))
-        except RuntimeError:
-            note = f"{factory} cannot be trained on {count:,} vectors; the index is exact (Flat) instead"
-            index = empty_index("Flat", dimension)
-    _reserve(index, count)
-    numbers = [np.zeros(0, np.int64)]
-    for block, vectors in blocks():
-        numbers.append(block)
-        index.add(vectors)
-    return VectorIndex(index, np.concatenate(numbers)), note
-
-
-def _training_sample(count: int, blocks: Iterator[tuple[Numbers, Matrix]]) -> Matrix:
-    rng = np.random.default_rng(0)
-    share = min(1.0, TRAINING_SAMPLE / max(count, 1))
-    return np.concatenate([vectors[rng.random(len(vectors)) < share] for _, vectors in blocks])
-
-
-def _reserve(index: Any, count: int) -> None:
-    """Make room once: grown block by block, the codes would be copied and held twice at the peak."""
+def effort_of(index: Any) -> tuple[str, Any] | None:
+    """The name of the setting that trades time for recall, and what has it; None where the type has none."""
     faiss = import_faiss()
-    if isinstance(index, faiss.IndexFlatCodes):
-        index.codes.resize(count * index.code_size)
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        return effort_of(index.index)
+    if isinstance(index, faiss.IndexRefine):
+        return effort_of(index.base_index)
+    if isinstance(index, faiss.IndexIVF):
+        return "nprobe", index
+    if isinstance(index, faiss.IndexHNSW):
+        return "efSearch", index.hnsw
+    return None
 
 
 def search_parameters(index: Any, selector: Any, share: float, wanted: int) -> Any:
@@ -125,21 +104,37 @@ def search_parameters(index: Any, selector: Any, share: float, wanted: int) -> A
 
 
 class VectorIndex:
-    """A FAISS index and the number of the vector at each of its positions (rising)."""
+    """A FAISS index, the number of the vector at each of its positions (rising), and how it is searched."""
 
-    def __init__(self, index: Any, numbers: Numbers) -> None:
+    def __init__(self, index: Any, numbers: Numbers, settings: Settings | None = None) -> None:
         if index.ntotal != len(numbers):
             raise Damaged(f"index holds {index.ntotal:,} vectors, its list of numbers {len(numbers):,}.")
         self.index = index
         self.numbers = numbers
-
-    @property
-    def exact(self) -> bool:
+        self.exact = isinstance(index, import_faiss().IndexFlat)
         """Whether it holds every vector whole and compares the query with all of them."""
-        return isinstance(self.index, import_faiss().IndexFlat)
+        self._on_gpu: Any = None
+        self._whole = _rows(index) if self.exact else None
+        self.settings: Settings = {}
+        self.apply(settings or {})
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+    def apply(self, settings: Settings) -> None:
+        """Search with these settings from now on."""
+        self.settings = settings
+        effort = effort_of(self.index)
+        if effort and effort[0] in settings:
+            setattr(effort[1], effort[0], settings[effort[0]])
+
+    def search_on(self, gpu_index: Any) -> None:
+        """Have a copy of the index on a GPU answer what it can."""
+        self._on_gpu = gpu_index
+
+    def candidates_for(self, k: int) -> int:
+        """How many are fetched where the k nearest are wanted."""
+        return max(k + SPARE, self.settings.get("fetch", 0) * k)
 
     def search(self, queries: Matrix, k: int, excluded: Numbers, allowed: Numbers | None = None) -> list[Numbers]:
         """For each query the numbers of at least the k nearest, without the excluded ones and only of the allowed
@@ -150,11 +145,11 @@ class VectorIndex:
         many of the nearest as it finds among all, but less where what is allowed lies far from the query.
         """
         searched = self._searched(excluded, allowed)
-        candidates = self.numbers if searched.all() else self.numbers[searched]
+        candidates = self.numbers if searched is None else self.numbers[searched]
         found = [candidates] * len(queries)
         if len(candidates) < len(self) and len(candidates) <= SCANNED:
             return found
-        open_queries, wanted = list(range(len(queries))), k + SPARE
+        open_queries, wanted = list(range(len(queries))), self.candidates_for(k)
         while open_queries and wanted < len(candidates):
             fetched = self._fetch(queries[open_queries], wanted, searched, len(candidates))
             for place, (scores, positions) in zip(open_queries, fetched, strict=True):
@@ -165,33 +160,75 @@ class VectorIndex:
             wanted *= 4
         return found
 
-    def _searched(self, excluded: Numbers, allowed: Numbers | None) -> NDArray[np.bool_]:
-        """Which positions are to be searched."""
-        searched = np.ones(len(self), bool) if allowed is None else np.isin(self.numbers, allowed)
-        return searched & ~np.isin(self.numbers, excluded) if len(excluded) else searched
+    def _searched(self, excluded: Numbers, allowed: Numbers | None) -> NDArray[np.bool_] | None:
+        """Which positions are to be searched, None for all."""
+        if allowed is None and not len(excluded):
+            return None
+        if allowed is None:
+            searched = np.ones(len(self), bool)
+            places = np.searchsorted(self.numbers, excluded)
+            places = places[places < len(self)]
+            searched[places[np.isin(self.numbers[places], excluded)]] = False
+        else:
+            searched = np.isin(self.numbers, allowed)
+            if len(excluded):
+                searched &= ~np.isin(self.numbers, excluded)
+        return None if searched.all() else searched
 
     def _fetch(
-        self, queries: Matrix, wanted: int, searched: NDArray[np.bool_], count: int
+        self, queries: Matrix, wanted: int, searched: NDArray[np.bool_] | None, count: int
     ) -> Iterator[tuple[NDArray[np.float32], Numbers]]:
         """Scores and positions, best first, of as many as are wanted of the `count` to be searched, or of those that
         an approximate index finds."""
+        if self._whole is not None and self._on_gpu is None and len(queries) <= FEW_QUERIES:
+            yield from self._compared(self._whole, queries, wanted, searched)
+            return
         left_out = len(self) - count
         scores = None
-        if left_out > FETCHED_BEYOND:
+        if searched is not None and left_out > FETCHED_BEYOND:
             selector = import_faiss().IDSelectorBitmap(np.packbits(searched, bitorder="little"))
             # FAISS has no selector for some types, and says so before it begins.
             with contextlib.suppress(RuntimeError):
                 parameters = search_parameters(self.index, selector, count / len(self), wanted)
                 scores, positions = self.index.search(queries, wanted, params=parameters)
         if scores is None:
-            scores, positions = self.index.search(queries, wanted + left_out)
+            scores, positions = self._nearest(queries, wanted + left_out)
         for own_scores, own_positions in zip(scores, positions, strict=True):
-            kept = np.flatnonzero((own_positions >= 0) & searched[own_positions])[:wanted]
-            yield own_scores[kept], own_positions[kept]
+            kept = own_positions >= 0
+            if searched is not None:
+                kept &= searched[own_positions]
+            elif kept.all():
+                yield own_scores, own_positions
+                continue
+            yield own_scores[kept][:wanted], own_positions[kept][:wanted]
+
+    def _compared(
+        self, whole: Matrix, queries: Matrix, wanted: int, searched: NDArray[np.bool_] | None
+    ) -> Iterator[tuple[NDArray[np.float32], Numbers]]:
+        """The same by comparing each query with every vector."""
+        positions = None if searched is None else np.flatnonzero(searched)
+        for query in queries:
+            scores = whole @ query
+            own = scores if positions is None else scores[positions]
+            best = np.argpartition(own, len(own) - wanted)[len(own) - wanted :]
+            best = best[np.argsort(-own[best], kind="stable")]
+            yield own[best], best if positions is None else positions[best]
+
+    def ranked(self, queries: Matrix, count: int) -> Numbers:
+        """A row a query: the numbers of the nearest as the index itself ranks them, -1 where it finds no more."""
+        positions = self._nearest(queries, count)[1]
+        return np.where(positions >= 0, self.numbers[positions], -1)
+
+    def _nearest(self, queries: Matrix, count: int) -> tuple[NDArray[np.float32], Numbers]:
+        answering = self._on_gpu if self._on_gpu is not None and count <= MOST_FROM_GPU else self.index
+        scores, positions = answering.search(queries, count)
+        return scores, positions
 
     def vectors(self, numbers: Numbers) -> Matrix:
         """The vectors as the index holds them (whole only in an exact index)."""
         positions = np.searchsorted(self.numbers, numbers)
+        if self._whole is not None:
+            return self._whole[positions]
         return np.asarray(self.index.reconstruct_batch(positions), np.float32)
 
     def save(self, index_path: Path, numbers_path: Path) -> None:
@@ -204,13 +241,27 @@ class VectorIndex:
         np.save(numbers_path, self.numbers, allow_pickle=False)
 
     @classmethod
-    def load(cls, index_path: Path, numbers_path: Path) -> "VectorIndex":
+    def load(cls, index_path: Path, numbers_path: Path, settings: Settings | None = None) -> "VectorIndex":
+        """Map the files into memory, so that opening reads little; FAISS reads whole what it cannot map."""
+        faiss = import_faiss()
         try:
-            index = import_faiss().read_index(str(index_path))
-            numbers = np.load(numbers_path, allow_pickle=False)
+            with index_path.open("rb") as file:
+                # FAISS's header leaves the vectors of an exact index unaligned in the file, and NumPy would copy
+                # them all for every query.
+                how = 0 if file.read(4) in FLAT_HEADERS else faiss.IO_FLAG_MMAP_IFC
+            index = faiss.read_index(str(index_path), how)
+            numbers = np.load(numbers_path, mmap_mode="r", allow_pickle=False)
         except (RuntimeError, ValueError, EOFError, FileNotFoundError) as error:
             raise Damaged(f"{index_path} cannot be read as a FAISS index: {first_line(error)}") from error
-        return cls(index, numbers)
+        return cls(index, np.asarray(numbers), settings)
+
+
+def _rows(index: Any) -> Matrix | None:
+    """A view of the vectors that an exact index holds; None of an empty one."""
+    if not index.ntotal:
+        return None
+    flat: Matrix = import_faiss().rev_swig_ptr(index.get_xb(), index.ntotal * index.d)
+    return flat.reshape(index.ntotal, index.d)
 
 
 def _disk_full(path: Path) -> bool:

@@ -23,6 +23,8 @@ SETTINGS: dict[str, Callable[[Any], bool]] = {
     "encoder": is_encoder,
     "transform": lambda value: isinstance(value, str),
     "index_type": lambda value: isinstance(value, str),
+    "recall": lambda value: value is None or (type(value) in (int, float) and 0 < value <= 1),
+    "memory": lambda value: value is None or (type(value) is int and value > 0),
 }
 CHOICES = ("choice", "pooling_choice", "precision_choice")
 """Settings that are evidence and decide nothing: where one is damaged, it is only forgotten."""
@@ -56,10 +58,10 @@ class Report:
         return not self.problems
 
 
-def check(collection: Collection, defaults: Mapping[str, str], progress: Progress | None = None) -> Report:
+def check(collection: Collection, defaults: Mapping[str, str | None], progress: Progress | None = None) -> Report:
     """Check the database, every row, and every file of the published generation, as of one snapshot.
 
-    `defaults` are the settings that `transform` and `index_type` go back to when they are lost.
+    `defaults` are what the settings but the encoder go back to when they are lost.
     """
     report = Report()
     try:
@@ -98,7 +100,7 @@ def _check_database(collection: Collection, report: Report) -> None:
             report.problems.append(f"{collection.store.path}: {message}")
 
 
-def _check_settings(collection: Collection, report: Report, defaults: Mapping[str, str]) -> None:
+def _check_settings(collection: Collection, report: Report, defaults: Mapping[str, str | None]) -> None:
     """The settings against the manifest, which has a hash: rows must not be judged by a damaged setting."""
     try:
         generation = collection.with_generation(lambda found: found, fresh=True)
@@ -108,6 +110,7 @@ def _check_settings(collection: Collection, report: Report, defaults: Mapping[st
     if generation:
         manifest = generation.manifest
         known = {"encoder": manifest["encoder"], "transform": manifest["asked"], "index_type": manifest["index_type"]}
+        known |= {"recall": manifest.get("asked_recall"), "memory": manifest.get("asked_memory")}
     for key, valid in SETTINGS.items():
         try:
             value = collection.store.setting(key)

@@ -266,6 +266,44 @@ def notes(info: dict[str, Any]) -> list[str]:
     return [*info["transform"].get("notes", []), *filter(None, [info["index"]["note"]])]
 
 
+def describe_index(index: dict[str, Any]) -> str:
+    """An index in a line: what it is, how much it finds, what it takes."""
+    measured = index["measured"] or {}
+    if measured.get("exact") or index["factory"] == "Flat":
+        parts = ["exact"]
+    elif measured.get("recall") is None:
+        parts = ["recall not measured"]
+    else:
+        parts = [
+            "recall@{at} {recall:.3f} [{low:.3f}, {high:.3f}] against exact search".format(**measured)
+            + f", {measured['queries']:,} queries ({measured['queries_were']})"
+        ]
+    parts.append(f"{measured['bytes_per_vector']:,.0f} bytes a vector")
+    if "cpu_ms" in measured:
+        parts.append(f"{measured['cpu_ms']:.2g} ms a query")
+    if measured.get("settings"):
+        parts.append(", ".join(f"{name} {value:,}" for name, value in measured["settings"].items()))
+    return f"{one_line(str(index['factory']))}: {'; '.join(parts)}"
+
+
+def _show_considered(index: dict[str, Any]) -> None:
+    """What `auto` chose from: the index types that fit, as they did on the vectors they were tried on."""
+    considered = (index["measured"] or {}).get("considered")
+    if not considered:
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=True)
+    table.add_column("index type")
+    for heading in ("recall", "ms a query", "size"):
+        table.add_column(heading, justify="right")
+    for one in sorted(considered, key=lambda one: (not one["reaches"], one["cpu_ms"])):
+        style = "bold" if one["factory"] == index["factory"] else ""
+        cells = (f"{one['recall']:.3f}", f"{one['cpu_ms']:.2g}", size(one["bytes"]))
+        table.add_row(Text(one["factory"]), *cells, style=style)
+    out.print(table)
+    asked = f"recall {index['recall']:g}" + (f" within {size(index['memory'])}" if index["memory"] else "")
+    out.print(f"auto: {asked}, tried on {index['measured']['tried_on']:,} vectors.", soft_wrap=True)
+
+
 def show_info(info: dict[str, Any]) -> None:
     encoder, transform, index = info["encoder"], info["transform"], info["index"]
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
@@ -298,6 +336,8 @@ def show_info(info: dict[str, Any]) -> None:
         if index["generation"]
         else "none yet: run the same `retriever index` command again to finish it",
     )
+    if index["generation"]:
+        table.add_row("", one_line(describe_index(index)))
     table.add_row("", f"{index['not_yet_in_it']:,} newer, {index['no_longer_used']:,} no longer used")
     table.add_row("on disk", size(sum(info["bytes"].values())))
     if info["quarantined"]:
@@ -310,6 +350,8 @@ def show_info(info: dict[str, Any]) -> None:
         show_precision_choice(info["precision_choice"])
     if info["choice"]:
         show_choice(info["choice"])
+    if index["type"] == "auto":
+        _show_considered(index)
 
 
 def show_notes(notes: Sequence[str]) -> None:

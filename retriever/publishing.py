@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from indexes.collection import Collection
 from indexes.generation import Generation
-from indexes.vectors import empty_index, factory_string
+from indexes.types import AUTO as AUTO_INDEX
+from indexes.types import Asked, factory_string
+from indexes.vectors import empty_index
 from retriever.choosing import CANDIDATES, POOL, STRENGTHS, Evidence, choose
-from retriever.errors import EncoderUnavailable, Mismatch, Misuse
+from retriever.errors import Damaged, EncoderUnavailable, Mismatch, Misuse, first_line
 from retriever.novelty import JSON_FILE as NOVELTY_FILE
 from retriever.novelty import Novelty, ShortTexts, measured
 from retriever.passages import encoded_text
@@ -33,6 +35,8 @@ FIT_SAMPLE = 20_000
 # Cut from the passages, for the fit to know what is short; as many as there are passages, up to this.
 SHORT_TEXTS = 1000
 FEWEST_FOR_SHORT = 50
+# Their vectors stay with the generation, so that any index made later is measured without the encoder.
+QUERIES_FILE = "queries.npy"
 WITHOUT_SHORT = "the encoder was not to be had: fitted on passages alone, and short queries may fall outside of them"
 # A transform fitted on less than half of what is there now is fitted again.
 REFIT_GROWTH = 2
@@ -48,11 +52,9 @@ class Plan:
     """What a publication needs to know: the transform wanted and the kind of FAISS index."""
 
     transform: str
-    index_type: str
+    index: Asked
 
     def __post_init__(self) -> None:
-        if not self.index_type.strip():
-            raise Misuse("--index-type is empty; take flat, sq8, hnsw or a FAISS factory string.")
         if self.transform != AUTO:
             object.__setattr__(self, "transform", str(parse(self.transform)))
 
@@ -62,7 +64,8 @@ class Plan:
         kept = int(options.get("dimension", dimension))
         if kept > dimension:
             raise Misuse(f"--transform {self.transform}: the encoder's vectors have only {dimension} dimensions.")
-        empty_index(factory_string(self.index_type), kept)
+        if self.index.type != AUTO_INDEX:
+            empty_index(factory_string(self.index.type, 0, kept), kept)
 
 
 def load_transform(generation: Generation) -> Transform:
@@ -105,7 +108,7 @@ def publish(
     _return_free_memory()
     kept = None if refit else _kept_transform(collection, plan)
     if kept is not None:
-        transform, novelty, counts = kept
+        transform, novelty, counts, queries = kept
         choice = collection.store.setting("choice")
     else:
         numbers = _sample(collection)
@@ -139,6 +142,7 @@ def publish(
             "passages": len(passages),
             "short_texts": len(short.texts) if short and transform.family != "none" else 0,
         }
+        queries = None if short is None else short.vectors.astype(np.float16)
         del sample, evidence
         progress("measuring ordinary text", 0, 1)
         novelty = _measured(collection, numbers, passages, short)
@@ -147,9 +151,13 @@ def publish(
         _return_free_memory()
 
     def write_files(folder: Path) -> list[str]:
-        return [*transform.save(folder), *(novelty.save(folder) if novelty else [])]
+        written = [*transform.save(folder), *(novelty.save(folder) if novelty else [])]
+        if queries is not None:
+            np.save(folder / QUERIES_FILE, queries, allow_pickle=False)
+            written.append(QUERIES_FILE)
+        return written
 
-    _publish(collection, plan, transform, write_files, choice, counts, compact, progress)
+    _publish(collection, plan, transform, write_files, choice, counts, queries, compact, kept is None, progress)
     return transform
 
 
@@ -176,9 +184,10 @@ def republish(
         transform = load(Path(folder))
         if NOVELTY_FILE in files:
             Novelty.load(Path(folder))  # refused if damaged
+        queries = _queries(Path(folder), collection.dimension)
     choice = collection.store.setting("choice")
     counts = counts or {"passages": transform.fitted_on}
-    _publish(collection, plan, transform, write_files, choice, counts, False, progress)
+    _publish(collection, plan, transform, write_files, choice, counts, queries, False, False, progress)
     return transform
 
 
@@ -189,13 +198,15 @@ def _publish(
     write_transform: Callable[[Path], list[str]],
     choice: dict[str, Any] | None,
     counts: dict[str, int],
+    queries: NDArray[np.float16] | None,
     compact: bool,
+    reconsider: bool,
     progress: Progress,
 ) -> None:
     collection.publish(
         transform.apply,
         transform.dimension_out,
-        factory_string(plan.index_type),
+        plan.index,
         write_transform,
         {
             "made_by": made_by(),
@@ -203,11 +214,18 @@ def _publish(
             "asked": plan.transform,
             "transform": transform.describe(),
             "fitted_on": counts,
-            "index_type": plan.index_type,
         },
-        {"transform": plan.transform, "index_type": plan.index_type, "choice": choice},
+        {
+            "transform": plan.transform,
+            "index_type": plan.index.type,
+            "recall": plan.index.recall,
+            "memory": plan.index.memory,
+            "choice": choice,
+        },
         compact=compact,
-        progress=lambda done, total: progress("building the index", done, total),
+        queries=None if queries is None else queries.astype(np.float32),
+        reconsider=reconsider,
+        progress=progress,
     )
 
 
@@ -229,16 +247,33 @@ def made_by() -> str:
 
 def _as_planned(generation: Generation, plan: Plan) -> bool:
     manifest = generation.manifest
-    return bool(manifest["asked"] == plan.transform and manifest["index_type"] == plan.index_type)
+    return bool(manifest["asked"] == plan.transform and generation.asked == plan.index)
 
 
-def _kept_transform(collection: Collection, plan: Plan) -> tuple[Transform, Novelty | None, dict[str, int]] | None:
+def _queries(folder: Path, dimension: int) -> NDArray[np.float16] | None:
+    """The raw vectors of short texts that an index is measured with; None in a generation of an older version."""
+    path = folder / QUERIES_FILE
+    if not path.exists():
+        return None
+    try:
+        queries = np.asarray(np.load(path, allow_pickle=False), np.float16)
+        if queries.ndim != 2 or queries.shape[1] != dimension or not np.isfinite(queries).all():
+            raise ValueError(f"its vectors are not {dimension} finite numbers each")
+    except (ValueError, EOFError, OSError) as error:
+        raise Damaged(f"{path} cannot be read: {first_line(error)}; run: retriever verify --repair") from error
+    return queries
+
+
+def _kept_transform(
+    collection: Collection, plan: Plan
+) -> tuple[Transform, Novelty | None, dict[str, int], NDArray[np.float16] | None] | None:
     generation = collection.generation()
     if generation is None or generation.manifest["asked"] != plan.transform:
         return None
     if _outgrown(collection, generation):
         return None
-    return load_transform(generation), Novelty.of(generation), fitted_on(generation)
+    queries = _queries(generation.folder, collection.dimension)
+    return load_transform(generation), Novelty.of(generation), fitted_on(generation), queries
 
 
 def fitted_on(generation: Generation) -> dict[str, int]:

@@ -16,6 +16,7 @@ from indexes import repair as repairing
 from indexes import verify as verification
 from indexes.collection import Collection
 from indexes.content import is_unicode
+from indexes.types import Asked
 from indexes.verify import Report as VerifyReport
 from retriever import publishing
 from retriever.aside import written_aside
@@ -82,8 +83,11 @@ class Retriever:
         device: str = "auto",
         progress: Progress = silent,
     ) -> Self:
-        """Open an existing collection. `encoder` says where its encoder lies now, if it has moved."""
-        return cls(Collection.open(Path(index)), EncoderOptions(encoder, device=device), progress)
+        """Open an existing collection. `encoder` says where its encoder lies now, if it has moved.
+
+        `device="cuda"` has a GPU run the encoder and search the index, `auto` where there is one that can.
+        """
+        return cls(Collection.open(Path(index), device=device), EncoderOptions(encoder, device=device), progress)
 
     @classmethod
     def build(
@@ -96,6 +100,8 @@ class Retriever:
         max_length: int | None = None,
         transform: str | None = None,
         index_type: str | None = None,
+        recall: float | None = None,
+        memory: int | None = None,
         precision: str | None = None,
         batch_tokens: int | None = None,
         device: str = "auto",
@@ -108,8 +114,9 @@ class Retriever:
         Only new and changed documents are embedded; an interrupted build goes on where it was. Options left
         None keep what the collection has; a new one takes the embedded encoder with its own pooling and
         length, the precision that keeps the ranking of this text and the transform that suits it best (`auto`),
-        and an exact index. `pooling="auto"` has the text choose the pooling of a new collection, too.
-        `prune` deletes what `documents` no longer has.
+        and an exact index. `index_type="auto"` takes the quickest index with a `recall` of .95 or what is given
+        that needs no more than `memory` bytes. `pooling="auto"` has the text choose the pooling of a new
+        collection, too. `prune` deletes what `documents` no longer has.
         """
         fixed_pooling, fixed_precision = (None if asked == AUTO else asked for asked in (pooling, precision))
         options = EncoderOptions(encoder, fixed_pooling, max_length, batch_tokens, device, fixed_precision)
@@ -119,14 +126,16 @@ class Retriever:
         settings: dict[str, Any] = {}
         if not begun:
             identity = _encoder_from(options, None, progress).identity
-            plan = Plan(transform or DEFAULT_TRANSFORM, index_type or DEFAULT_INDEX_TYPE)
+            plan = Plan(transform or DEFAULT_TRANSFORM, Asked(index_type or DEFAULT_INDEX_TYPE, recall, memory))
             plan.check(identity.dimension)
             settings = {
                 "encoder": identity.to_json(),
                 "pooling_choice": None,
                 "precision_choice": None,
                 "transform": plan.transform,
-                "index_type": plan.index_type,
+                "index_type": plan.index.type,
+                "recall": plan.index.recall,
+                "memory": plan.index.memory,
                 "made_by": publishing.made_by(),
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
             }
@@ -143,10 +152,11 @@ class Retriever:
             settings["encoder"] = replace(identity, precision=chosen.chosen).to_json()
             settings["precision_choice"] = chosen.to_json()
         collection = Collection.open(folder) if begun else Collection.create(folder, settings)
+        collection.device = device
         retriever = cls(collection, options, progress)
         try:
             with retriever.collection.writing():
-                plan = Plan(*retriever._choices(transform, index_type))
+                plan = retriever._plan(transform, index_type, recall, memory)
                 plan.check(retriever.collection.dimension)
                 retriever._update(source, plan, on_error, prune, whole=True)
         except BaseException:
@@ -159,7 +169,7 @@ class Retriever:
         source = Source(documents)
         source.refuse_if_empty(on_error)
         with self.collection.writing():
-            self._update(source, Plan(*self._choices(None, None)), on_error, prune=False, whole=False)
+            self._update(source, self._plan(), on_error, prune=False, whole=False)
         return self.report
 
     def delete(self, ids: Sequence[str]) -> list[str]:
@@ -169,17 +179,27 @@ class Retriever:
         ids = [id_ for id_ in ids if is_unicode(id_)]
         with self.collection.writing():
             deleted = self.collection.store.delete_documents(ids)
-            plan = Plan(*self._choices(None, None))
+            plan = self._plan()
             if self.collection.store.count("passages") and publishing.due(self.collection, plan):
                 self._publish(plan, compact=True)
         return deleted
 
-    def rebuild(self, *, transform: str | None = None, index_type: str | None = None) -> None:
-        """Fit the transform and build the index again from the stored raw vectors; no document is embedded."""
+    def rebuild(
+        self,
+        *,
+        transform: str | None = None,
+        index_type: str | None = None,
+        recall: float | None = None,
+        memory: int | None = None,
+    ) -> None:
+        """Fit the transform and build the index again from the stored raw vectors; no document is embedded.
+
+        What is None stays as it is; see `build`.
+        """
         with self.collection.writing():
             if not self.collection.store.count("passages"):
                 raise Misuse(f"{self.collection.folder} has no documents to rebuild an index from.")
-            plan = Plan(*self._choices(transform, index_type))
+            plan = self._plan(transform, index_type, recall, memory)
             plan.check(self.collection.dimension)
             self._publish(plan, refit=True, compact=True)
 
@@ -195,12 +215,23 @@ class Retriever:
             self._encoded_for_fit = dict([*self._encoded_for_fit.items(), (key, self.encoder().encode(texts))][-2:])
         return self._encoded_for_fit[key]
 
-    def _choices(self, transform: str | None, index_type: str | None) -> tuple[str, str]:
+    def _plan(
+        self,
+        transform: str | None = None,
+        index_type: str | None = None,
+        recall: float | None = None,
+        memory: int | None = None,
+    ) -> Plan:
+        """What is asked for, and for the rest what the collection was asked for before."""
         store = self.collection.store
         stored = str(store.setting("transform"))
         if any(f"{option}=" in stored for option in FORMER_FLOW_OPTIONS):
             stored = stored.replace("flow:", "bert-flow:") if stored.startswith("flow:") else stored
-        return transform or stored, index_type or store.setting("index_type")
+        index_type = index_type or store.setting("index_type")
+        if index_type == store.setting("index_type"):
+            recall = store.setting("recall") if recall is None else recall
+            memory = store.setting("memory") if memory is None else memory
+        return Plan(transform or stored, Asked(index_type, recall, memory))
 
     def _update(self, documents: Source, plan: Plan, on_error: OnError, prune: bool, whole: bool) -> None:
         """Ingest, then publish if that is due; a whole run over a source always leaves nothing unpublished."""
@@ -285,7 +316,10 @@ class Retriever:
             "index": {
                 "type": store.setting("index_type"),
                 "factory": generation.manifest["factory"] if generation else None,
+                "recall": store.setting("recall"),
+                "memory": store.setting("memory"),
                 "note": generation.manifest["index_note"] if generation else "",
+                "measured": generation.measured if generation else None,
                 "generation": generation.number if generation else None,
                 "vectors": generation.count if generation else 0,
                 "not_yet_in_it": newer,
@@ -321,7 +355,12 @@ class Retriever:
         """Check every hash and every row; `repair` makes what is derived again and puts damage aside."""
 
         def check() -> VerifyReport:
-            defaults = {"transform": DEFAULT_TRANSFORM, "index_type": DEFAULT_INDEX_TYPE}
+            defaults = {
+                "transform": DEFAULT_TRANSFORM,
+                "index_type": DEFAULT_INDEX_TYPE,
+                "recall": None,
+                "memory": None,
+            }
             return verification.check(
                 self.collection, defaults, lambda done, total: self.progress("verifying", done, total)
             )
@@ -354,10 +393,10 @@ class Retriever:
             collection.forget_generation()
             return
         try:
-            plan = Plan(*self._choices(None, None))
+            plan = self._plan()
             plan.check(collection.dimension)
         except Misuse:  # a setting that damage has left as another text
-            plan = Plan(DEFAULT_TRANSFORM, DEFAULT_INDEX_TYPE)
+            plan = Plan(DEFAULT_TRANSFORM, Asked(DEFAULT_INDEX_TYPE))
         for files in copies:
             with contextlib.suppress(Damaged):
                 publishing.republish(collection, plan, files, counts, progress=self.progress)

@@ -10,13 +10,15 @@ import pytest
 from numpy.typing import NDArray
 
 from indexes import vectors as vector_indexes
+from indexes.building import Vectors, build
 from indexes.collection import Collection
 from indexes.conditions import Condition
 from indexes.documents import DocumentRow
 from indexes.errors import BadFilter
 from indexes.filters import parse
 from indexes.space import Apply, Match, Space
-from indexes.vectors import SCANNED, VectorIndex, build, unit_rows
+from indexes.types import Asked
+from indexes.vectors import SCANNED, VectorIndex, unit_rows
 
 COUNT, DIMENSION, K = 20_000, 32, 10
 SHARES = [0.001, 0.01, 0.1, 0.5]
@@ -26,14 +28,14 @@ APPROXIMATE = [
     pytest.param("PQ8", marks=pytest.mark.slow),
 ]
 NOTHING = np.zeros(0, np.int64)
-Vectors = NDArray[np.float32]
+Rows = NDArray[np.float32]
 
 
-def random_vectors() -> Vectors:
+def random_vectors() -> Rows:
     return unit_rows(np.random.default_rng(0).standard_normal((COUNT, DIMENSION)))
 
 
-def clustered_vectors() -> Vectors:
+def clustered_vectors() -> Rows:
     rng = np.random.default_rng(1)
     centers = rng.standard_normal((50, DIMENSION))
     return unit_rows(centers[np.arange(COUNT) * 50 // COUNT] + 0.2 * rng.standard_normal((COUNT, DIMENSION)))
@@ -58,10 +60,10 @@ def name(request: pytest.FixtureRequest) -> str:
 def index(factory: str, name: str) -> VectorIndex:
     # Numbers with gaps, as after deletions and a compaction.
     numbers = 3 * np.arange(COUNT, dtype=np.int64) + 5
-    return build(factory, DIMENSION, COUNT, lambda: iter([(numbers, DATA[name])]))[0]
+    return build(factory, Vectors.of(numbers, DATA[name]))[0]
 
 
-def nearest(vectors: Vectors, rows: NDArray[np.int64], query: Vectors, k: int = K) -> list[int]:
+def nearest(vectors: Rows, rows: NDArray[np.int64], query: Rows, k: int = K) -> list[int]:
     """Brute force over some rows, in float64."""
     scores = vectors[rows].astype(np.float64) @ query.astype(np.float64)
     return [int(row) for row in rows[np.lexsort((rows, -scores))[:k]]]
@@ -134,7 +136,7 @@ def test_ties_are_found_to_the_last() -> None:
     """Far more equal vectors than are wanted, half of them allowed, beyond what is scanned."""
     vectors = np.repeat(np.eye(2, DIMENSION, dtype=np.float32), 3 * SCANNED, axis=0)
     numbers = np.arange(len(vectors), dtype=np.int64)
-    index, _ = build("Flat", DIMENSION, len(vectors), lambda: iter([(numbers, vectors)]))
+    index, _ = build("Flat", Vectors.of(numbers, vectors))
     (found,) = index.search(vectors[:1], K, NOTHING, numbers[::2])
     assert set(numbers[: 3 * SCANNED : 2].tolist()) <= set(found.tolist())
 
@@ -142,7 +144,7 @@ def test_ties_are_found_to_the_last() -> None:
 # ---- a collection --------------------------------------------------------------------------------------------
 
 
-def identity(vectors: Vectors) -> Vectors:
+def identity(vectors: Rows) -> Rows:
     return vectors
 
 
@@ -151,7 +153,7 @@ def text_hash(text: str) -> bytes:
 
 
 def find(
-    collection: Collection, queries: Vectors, k: int, where: list[Condition], *, raw: bool = False
+    collection: Collection, queries: Rows, k: int, where: list[Condition], *, raw: bool = False
 ) -> list[list[Match]]:
     """As `retriever.search` does it: the filter is evaluated in the snapshot of the search."""
     apply: Apply = identity
@@ -170,10 +172,10 @@ class Library:
         self.dimension = dimension
         self.collection = Collection.create(folder, {"encoder": {"dimension": dimension}})
         self.factory = factory
-        self.vectors: dict[str, Vectors] = {}
+        self.vectors: dict[str, Rows] = {}
         self.documents: dict[str, tuple[dict[str, Any], list[str]]] = {}
 
-    def embed(self, texts: Sequence[str], vectors: Vectors) -> None:
+    def embed(self, texts: Sequence[str], vectors: Rows) -> None:
         vectors = vectors.astype(np.float16).astype(np.float32)
         self.vectors.update(zip(texts, vectors, strict=True))
         self.collection.store.add_vectors([text_hash(text) for text in texts], vectors)
@@ -192,14 +194,14 @@ class Library:
 
     def publish(self) -> None:
         encoder = {"encoder": {"dimension": self.dimension}}
-        self.collection.publish(identity, self.dimension, self.factory, lambda _: [], encoder, {})
+        self.collection.publish(identity, self.dimension, Asked(self.factory), lambda _: [], encoder, {})
 
-    def search(self, queries: Vectors, k: int, *filters: str, raw: bool = False) -> list[list[tuple[str, float]]]:
+    def search(self, queries: Rows, k: int, *filters: str, raw: bool = False) -> list[list[tuple[str, float]]]:
         where = [parse(text) for text in filters]
         matches = find(self.collection, queries, k, where, raw=raw)
         return [[(match.document["id"], match.score) for match in own] for own in matches]
 
-    def expected(self, queries: Vectors, k: int, passes: Any) -> list[list[tuple[str, float]]]:
+    def expected(self, queries: Rows, k: int, passes: Any) -> list[list[tuple[str, float]]]:
         """By comparing each query with each passage of each document that passes; ties by arrival."""
         ids = [id_ for id_, (metadata, texts) in self.documents.items() if texts and passes(metadata)]
         owner = np.array([place for place, id_ in enumerate(ids) for _ in self.documents[id_][1]], np.int64)
