@@ -1,0 +1,134 @@
+"""The vectors of very many sentences, embedded once: a file of halves for each file of sentences.
+
+    DIR/sentences/<SHA-256 of a file's sentences>-<key of the encoder>.npy
+
+holds the vectors of the first sentences of that file, as many as were ever asked for: float16, a row a sentence. It is
+written aside and renamed every few thousand sentences, so a run that was killed goes on there. `benchmarks.vectors`
+keeps single texts in SQLite, which a million of them would outgrow.
+"""
+
+import gzip
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.encoders import TextEncoder
+from benchmarks.vectors import default_cache
+from retriever.aside import written_aside
+from retriever.errors import BadSource, Damaged, Misuse, RetrieverError
+from retriever.progress import Progress, silent
+
+SAVED_EVERY = 20_000
+WIKI = "wiki/wiki_sentences_*.txt.gz"
+
+Halves = NDArray[np.float16]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The sentences of one file, and the hash that its vectors go by."""
+
+    path: Path
+    sentences: list[str]
+    sha256: str
+
+
+def wiki_files(data: Path) -> list[Path]:
+    """The files of Wikipedia sentences in a data folder, in order."""
+    found = sorted(data.glob(WIKI))
+    if not found:
+        raise Misuse(f"{data} has no {WIKI}; give files of sentences instead, a sentence a line.")
+    return found
+
+
+def read_shard(path: Path) -> Shard:
+    """The lines of a text file, gzipped or not; blank ones are no sentences."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+            sentences = [line.strip() for line in file if line.strip()]
+    except UnicodeDecodeError as error:
+        raise BadSource(f"{path} is not UTF-8 ({error.reason} at byte {error.start}).") from error
+    except (OSError, EOFError) as error:
+        raise BadSource(f"{path} cannot be read: {error}") from error
+    return Shard(path, sentences, hashlib.sha256("\n".join(sentences).encode()).hexdigest())
+
+
+def read_shards(paths: Sequence[Path], count: int) -> list[Shard]:
+    """Shards in the order given, only as many as `count` sentences need; refused if there is no sentence at all."""
+    shards: list[Shard] = []
+    for path in paths:
+        if sum(len(shard.sentences) for shard in shards) >= count:
+            break
+        shards.append(read_shard(path))
+    if not any(shard.sentences for shard in shards):
+        raise Misuse(f"there is no sentence in {', '.join(map(str, paths)) or 'no file'}.")
+    return shards
+
+
+def sentence_vectors(
+    paths: Sequence[Path],
+    encoder: TextEncoder,
+    count: int,
+    cache: Path | None = None,
+    progress: Progress = silent,
+) -> tuple[list[str], Halves]:
+    """The first `count` sentences of the files and their vectors; all of them where there are fewer."""
+    shards = read_shards(paths, count)
+    wanted = [min(len(s.sentences), count - sum(len(b.sentences) for b in shards[:n])) for n, s in enumerate(shards)]
+    texts = [text for shard, own in zip(shards, wanted, strict=True) for text in shard.sentences[:own]]
+    vectors = np.empty((len(texts), encoder.dimension), np.float16)
+    folder = (cache or default_cache()) / "sentences"
+    row = 0
+    for shard, own in zip(shards, wanted, strict=True):
+        path = folder / f"{shard.sha256}-{encoder.key}.npy"
+        _complete(path, shard, own, encoder, (row, len(texts)), progress)
+        vectors[row : row + own] = _stored(path, encoder)[:own]
+        row += own
+    return texts, vectors
+
+
+def _complete(
+    path: Path, shard: Shard, wanted: int, encoder: TextEncoder, place: tuple[int, int], progress: Progress
+) -> None:
+    """Embed what the file lacks of the first `wanted` sentences; `place` is where they stand among all, for people."""
+    before, total = place
+    stage = f"embedding with {encoder.label}, {encoder.pooling}"
+    while (have := len(_stored(path, encoder))) < wanted:
+        texts = shard.sentences[have : min(wanted, have + SAVED_EVERY)]
+        added = np.empty((len(texts), encoder.dimension), np.float16)
+        done = 0
+        for positions, vectors in encoder.encode_batches(texts):
+            with np.errstate(over="ignore"):
+                added[positions] = vectors
+            done += len(positions)
+            progress(stage, before + have + done, total)
+        if not np.isfinite(added).all():
+            raise RetrieverError(
+                f"{encoder.label} gives vectors too large for float16, or not finite, in {shard.path}."
+            )
+        _write(path, np.concatenate([_stored(path, encoder)[:have], added]))
+
+
+def _stored(path: Path, encoder: TextEncoder) -> Halves:
+    """What a file holds, not yet read from the disk; nothing where there is no file."""
+    if not path.is_file():
+        return np.empty((0, encoder.dimension), np.float16)
+    try:
+        found: Halves = np.load(path, mmap_mode="r", allow_pickle=False)
+        if found.dtype != np.float16 or found.ndim != 2 or found.shape[1] != encoder.dimension:
+            raise ValueError(f"{found.dtype} {found.shape}, not float16 rows of {encoder.dimension}")
+    except (ValueError, EOFError, OSError) as error:
+        raise Damaged(f"{path} cannot be used ({error}); delete it, its vectors are then made again.") from error
+    return found
+
+
+def _write(path: Path, vectors: Halves) -> None:
+    try:
+        with written_aside(path) as aside, aside.open("wb") as file:
+            np.save(file, vectors)
+    except (FileExistsError, NotADirectoryError):
+        raise Misuse(f"--cache {path.parent} cannot be made a folder: a file is in the way.") from None

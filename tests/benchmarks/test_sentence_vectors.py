@@ -1,0 +1,110 @@
+"""`benchmarks.sentence_vectors`: many sentences embedded once, in files that an interrupted run goes on from."""
+
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from similarity import sentences
+
+from benchmarks import sentence_vectors as module
+from benchmarks.encoders import Batches, TextEncoder, open_encoders
+from benchmarks.sentence_vectors import sentence_vectors, wiki_files
+from retriever.errors import BadSource, Damaged, Misuse
+
+
+class Counting:
+    """An encoder that says what it was asked for, and may be stopped."""
+
+    def __init__(self, encoder: TextEncoder, stop_after: int | None = None) -> None:
+        self.label, self.pooling, self.key = encoder.label, encoder.pooling, encoder.key
+        self.revision, self.dimension = encoder.revision, encoder.dimension
+        self._encoder, self._stop_after = encoder, stop_after
+        self.asked: list[str] = []
+
+    def encode_batches(self, texts: Sequence[str]) -> Batches:
+        if self._stop_after is not None and len(self.asked) >= self._stop_after:
+            raise KeyboardInterrupt
+        self.asked += texts
+        return self._encoder.encode_batches(texts)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """Two shards, one gzipped, with a blank line between sentences."""
+    every = sentences(90, 3)
+    plain, packed = tmp_path / "a.txt", tmp_path / "b.txt.gz"
+    plain.write_text("\n\n".join(every[:50]) + "\n", encoding="utf-8")
+    with gzip.open(packed, "wt", encoding="utf-8") as file:
+        file.write("\n".join(every[50:]))
+    return [plain, packed]
+
+
+@pytest.fixture
+def encoder(tiny_bert: str) -> TextEncoder:
+    return open_encoders([tiny_bert], device="cpu")[0]
+
+
+def test_vectors_are_the_encoders_and_embedded_once(files: list[Path], tmp_path: Path, encoder: TextEncoder) -> None:
+    counting = Counting(encoder)
+    texts, vectors = sentence_vectors(files, counting, 70, tmp_path / "cache")
+    assert texts == sentences(90, 3)[:70] and vectors.dtype == np.float16
+    for positions, expected in encoder.encode_batches(texts):
+        np.testing.assert_allclose(vectors[positions], expected, atol=2e-3)
+    again, same = sentence_vectors(files, counting, 70, tmp_path / "cache")
+    assert again == texts and np.array_equal(same, vectors) and counting.asked == texts
+
+
+def test_more_of_them_embeds_only_what_is_missing(files: list[Path], tmp_path: Path, encoder: TextEncoder) -> None:
+    counting = Counting(encoder)
+    sentence_vectors(files, counting, 20, tmp_path / "cache")
+    texts, vectors = sentence_vectors(files, counting, 1000, tmp_path / "cache")
+    assert len(texts) == len(vectors) == 90 and counting.asked == texts
+    fewer, first = sentence_vectors(files, counting, 10, tmp_path / "cache")
+    assert fewer == texts[:10] and np.array_equal(first, vectors[:10]) and len(counting.asked) == 90
+
+
+def test_an_interrupted_run_goes_on(
+    files: list[Path], tmp_path: Path, encoder: TextEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SAVED_EVERY", 16)
+    with pytest.raises(KeyboardInterrupt):
+        sentence_vectors(files, Counting(encoder, stop_after=32), 90, tmp_path / "cache")
+    counting = Counting(encoder)
+    texts, _ = sentence_vectors(files, counting, 90, tmp_path / "cache")
+    assert counting.asked == texts[32:]
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.suffix == ".part"]
+
+
+def test_other_text_or_another_encoder_is_another_file(
+    files: list[Path], tmp_path: Path, encoder: TextEncoder, other_bert: str
+) -> None:
+    sentence_vectors(files[:1], encoder, 20, tmp_path / "cache")
+    sentence_vectors(files[:1], open_encoders([other_bert], device="cpu")[0], 20, tmp_path / "cache")
+    files[0].write_text("another sentence\n", encoding="utf-8")
+    sentence_vectors(files[:1], encoder, 20, tmp_path / "cache")
+    assert len(list((tmp_path / "cache" / "sentences").glob("*.npy"))) == 3
+
+
+def test_bad_input(files: list[Path], tmp_path: Path, encoder: TextEncoder) -> None:
+    cache = tmp_path / "cache"
+    (tmp_path / "blank.txt").write_text("\n \n")
+    with pytest.raises(Misuse, match="no sentence in"):
+        sentence_vectors([tmp_path / "blank.txt"], encoder, 5, cache)
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
+    with pytest.raises(BadSource, match="not UTF-8"):
+        sentence_vectors([tmp_path / "latin.txt"], encoder, 5, cache)
+    (tmp_path / "broken.txt.gz").write_bytes(files[1].read_bytes()[:40])
+    with pytest.raises(BadSource, match="cannot be read"):
+        sentence_vectors([tmp_path / "broken.txt.gz"], encoder, 5, cache)
+    with pytest.raises(Misuse, match="wiki_sentences"):
+        wiki_files(tmp_path)
+    sentence_vectors(files, encoder, 5, cache)
+    (stored,) = (cache / "sentences").glob("*.npy")
+    stored.write_bytes(stored.read_bytes()[:100])
+    with pytest.raises(Damaged, match="delete it"):
+        sentence_vectors(files, encoder, 5, cache)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Misuse, match="in the way"):
+        sentence_vectors(files, encoder, 5, tmp_path / "file")
