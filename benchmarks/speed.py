@@ -87,6 +87,7 @@ class Bench:
 
     def run(self) -> Findings:
         """Every task at every size."""
+        self.tasks.inputs.queries  # noqa: B018 - refused before anything is measured, if there are none
         self._encode()
         for count in self.sizes.documents:
             self._ingest(count)
