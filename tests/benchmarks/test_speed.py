@@ -66,6 +66,7 @@ def bench(run: Run, source: Path, tmp_path: Path, tiny_bert: str) -> Callable[..
 TWO = ("--system", OURS, "--system", REFERENCE)
 
 
+@pytest.mark.timeout(900)
 def test_every_task_is_measured_once(
     bench: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
