@@ -24,7 +24,11 @@ def seconds(value: float) -> str:
 
 
 def milliseconds(value: float) -> str:
-    return f"{value:,.1f} ms" if value < 1000 else seconds(value / 1000)
+    return f"{value:,.{1 if abs(value) >= 10 else 2}f} ms" if value < 1000 else seconds(value / 1000)
+
+
+def times(ratio: float) -> str:
+    return f"{ratio:.2f}×" if ratio >= 0.1 else f"{ratio:.2g}×"
 
 
 # Of each task its title, and of each figure the head of its column, how it is written, and whether it is compared.
@@ -66,7 +70,7 @@ TASKS: dict[str, tuple[str, dict[str, tuple[str, Format, bool]]]] = {
             "p95_ms": ("p95", milliseconds, False),
             "p99_ms": ("p99", milliseconds, False),
             "encoder_p50_ms": ("its encoder alone", milliseconds, False),
-            "rest_p50_ms": ("the rest", milliseconds, True),
+            "rest_p50_ms": ("the rest", milliseconds, False),
             "cpu_ms": ("CPU a query", milliseconds, True),
             "batch_per_second": ("at once, per s", "{:,.0f}".format, True),
             "peak_bytes": ("peak memory", size, True),
@@ -133,7 +137,7 @@ def _task_table(
             value, ours = (found.get((count, task, name, metric)) for name in (system, OURS))
             told = NOTHING if value is None else written(value)
             ratio = compared and system != OURS and value is not None and ours
-            cells.append(f"{told} ({value / ours:.2f}×)" if ratio and value is not None and ours else told)
+            cells.append(f"{told} ({times(value / ours)})" if ratio and value is not None and ours else told)
         if set(cells) != {NOTHING}:
             table.add_row(Text(system), *cells)
     return table
