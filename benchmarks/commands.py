@@ -2,15 +2,15 @@
 
 import click
 
-from benchmarks import commands_data, commands_quantization, commands_search, commands_space
+from benchmarks import commands_data, commands_quantization, commands_search, commands_space, commands_speed
 
 
 @click.group()
 def bench() -> None:
-    """Measure what a transform is worth: retrieval, question answering, similarity, lexical bias, isotropy, bytes.
+    """Measure what a transform is worth: retrieval, answers, similarity, lexical bias, isotropy, bytes; and speed.
 
-    Every benchmark takes several encoders, poolings and transforms at once, keeps raw vectors in a cache, and with
-    --out goes on where it was stopped.
+    Every benchmark keeps raw vectors in a cache, and with --out goes on where it was stopped. All but speed take
+    several encoders, poolings and transforms at once.
     """
 
 
@@ -21,6 +21,7 @@ for command in (
     commands_space.lexical,
     commands_space.isotropy,
     commands_quantization.quantization,
+    commands_speed.speed,
     commands_data.model,
     commands_data.download,
 ):

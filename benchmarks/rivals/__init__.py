@@ -1,0 +1,53 @@
+"""The systems that `bench speed` compares, one a file, each used as its own documentation shows.
+
+`SYSTEMS` knows where each is; nothing of a system is imported before it is asked for.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from benchmarks.rivals.base import Rival
+from retriever.errors import Misuse
+
+OURS = "retriever"
+REFERENCE = "sentence-transformers + FAISS"
+
+
+@dataclass(frozen=True)
+class System:
+    """Where a system is: its module here, the package it needs and how to get that."""
+
+    module: str
+    package: str
+    pip: str = "'flow-retriever[speed]'"
+
+    @property
+    def installed(self) -> bool:
+        return find_spec(self.package) is not None
+
+
+SYSTEMS = {
+    OURS: System("benchmarks.rivals.ours", "retriever"),
+    REFERENCE: System("benchmarks.rivals.plain", "sentence_transformers", "'flow-retriever[bench]'"),
+    "txtai": System("benchmarks.rivals.txtai", "txtai"),
+    "chroma": System("benchmarks.rivals.chroma", "chromadb"),
+    "lancedb": System("benchmarks.rivals.lance", "lancedb"),
+}
+
+
+def rival(name: str, folder: Path, model: str) -> Rival:
+    """A system that keeps its store in a folder and embeds with the model in another."""
+    found: Rival = import_module(SYSTEMS[name].module).System(folder, model)
+    return found
+
+
+def chosen_systems(names: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Those of the systems asked for (none: all) that are installed, and what to say of the others."""
+    if unknown := [name for name in names if name not in SYSTEMS]:
+        raise Misuse(f"unknown system {', '.join(map(repr, unknown))}; known: {', '.join(SYSTEMS)}.")
+    wanted = [name for name in SYSTEMS if name in (names or SYSTEMS)]
+    missing = [name for name in wanted if not SYSTEMS[name].installed]
+    notes = [f"{name} is not installed and left out; get it with: pip install {SYSTEMS[name].pip}" for name in missing]
+    return [name for name in wanted if name not in missing], notes
