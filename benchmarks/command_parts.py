@@ -19,6 +19,13 @@ POOLINGS = ("mean", "cls", "first-last", "last2", "max", "first", "word")
 FITS = ("target", "target-short", "target-train", "nli")
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
+precision_option = click.option(
+    "--precision",
+    type=click.Choice(["fp32", "int8"]),
+    default="fp32",
+    show_default=True,
+    help="In which the encoder embeds the sentences.",
+)
 device_option = click.option(
     "--device",
     type=click.Choice(["auto", "cpu", "cuda"]),

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from benchmarks.command_parts import FOLDER, POOLINGS, device_option, json_option, need, report, say_written
+from benchmarks.command_parts import (
+    FOLDER,
+    POOLINGS,
+    device_option,
+    json_option,
+    need,
+    precision_option,
+    report,
+    say_written,
+)
 
 if TYPE_CHECKING:
     from benchmarks.beir import BeirSet
@@ -75,6 +84,7 @@ TRANSFORMS = ("none", "whiten", "flow")
     show_default=True,
     help="Space that is indexed; none is always measured; several may be given.",
 )
+@precision_option
 @device_option
 @click.option(
     "--cache",
@@ -93,6 +103,7 @@ def quantization(
     encoders: tuple[str, ...],
     poolings: tuple[str, ...],
     transforms: tuple[str, ...],
+    precision: str,
     device: str,
     cache: Path | None,
     out: Path | None,
@@ -122,7 +133,8 @@ def quantization(
         need("matplotlib", "the plots of --out")
     factors = sorted(set(refine))
     specs = list(dict.fromkeys([RAW, *(canonical(spec) for spec in transforms)]))
-    found, models = open_encoders(encoders, poolings, device=device), open_models(encoders, poolings)
+    found = open_encoders(encoders, poolings, precision=precision, device=device)
+    models = open_models(encoders, poolings)
     for dimension in {dimension_of(spec, encoder.dimension) for encoder in found for spec in specs}:
         for index_type in index_types:
             codes.empty_index(index_type, dimension)

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from benchmarks.command_parts import FOLDER, json_option, need, report, say_written
+from benchmarks.command_parts import FOLDER, json_option, need, precision_option, report, say_written
 
 
 @click.command()
@@ -20,6 +20,7 @@ from benchmarks.command_parts import FOLDER, json_option, need, report, say_writ
     help="Size of the collection; may be repeated.",
 )
 @click.option("--encoder", metavar="NAME|DIR", help="What all of them embed with.  [default: all-MiniLM-L6-v2]")
+@precision_option
 @click.option(
     "--system",
     "systems",

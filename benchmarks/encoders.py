@@ -126,6 +126,7 @@ def open_encoders(
     poolings: Sequence[str] = (),
     *,
     max_length: int | None = None,
+    precision: str = "fp32",
     device: str = "auto",
 ) -> list[TextEncoder]:
     """Every encoder in every pooling; without poolings, each in its own. GloVe has only one."""
@@ -137,7 +138,7 @@ def open_encoders(
             found.append(Glove())
             continue
         for pooling in dict.fromkeys(poolings) or (None,):
-            encoder = Encoder(name, pooling=pooling, max_length=max_length, device=device)
+            encoder = Encoder(name, pooling=pooling, max_length=max_length, precision=precision, device=device)
             found.append(Bert(encoder, labels[name]))
     return found
 

@@ -29,6 +29,7 @@ def measure(
     data: Path | None,
     documents: Sequence[int],
     encoder: str | None,
+    precision: str,
     systems: tuple[str, ...],
     queries: int,
     repeats: int,
@@ -42,7 +43,7 @@ def measure(
         raise Misuse("give files of sentences, or --data DIR with Wikipedia's: one of the two.")
     chosen, notes = chosen_systems(systems)
     paths = list(sentences) if data is None else wiki_files(data)
-    (bert,) = open_encoders([encoder or EMBEDDED], device="cpu")
+    (bert,) = open_encoders([encoder or EMBEDDED], precision=precision, device="cpu")
     if not isinstance(bert, Bert):
         raise Misuse("bench speed needs a BERT to embed with.")
     with Results(out) as results, display.progress_bar() as progress, _folder(out) as folder:

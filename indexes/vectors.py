@@ -192,7 +192,7 @@ class VectorIndex:
                 parameters = search_parameters(self.index, selector, count / len(self), wanted)
                 scores, positions = self.index.search(queries, wanted, params=parameters)
         if scores is None:
-            scores, positions = self._nearest(queries, wanted + left_out)
+            scores, positions = self._nearest(queries, min(len(self), self._beyond(wanted, left_out, count)))
         for own_scores, own_positions in zip(scores, positions, strict=True):
             kept = own_positions >= 0
             if searched is not None:
@@ -201,6 +201,13 @@ class VectorIndex:
                 yield own_scores, own_positions
                 continue
             yield own_scores[kept][:wanted], own_positions[kept][:wanted]
+
+    def _beyond(self, wanted: int, left_out: int, count: int) -> int:
+        """How many to fetch where FAISS cannot pass over those left out: enough for all of them, where they are few,
+        else twice as many as hold the wanted ones if what is left out lies anywhere; the caller asks for more."""
+        if self.exact or left_out <= FETCHED_BEYOND:
+            return wanted + left_out
+        return min(wanted + left_out, 2 * wanted * -(-len(self) // count))
 
     def _compared(
         self, whole: Matrix, queries: Matrix, wanted: int, searched: NDArray[np.bool_] | None

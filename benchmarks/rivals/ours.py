@@ -20,7 +20,6 @@ from retriever.encoder import Encoder
 from retriever.encoding import Encoding, TokenBatch
 from retriever.errors import RetrieverError
 
-
 BATCH = 32
 
 
