@@ -31,7 +31,7 @@ device_option = click.option(
     type=click.Choice(["auto", "cpu", "cuda"]),
     default="auto",
     show_default=True,
-    help="Where the encoder runs.",
+    help="Where encoder, flow and index run; auto takes a GPU where there is one.",
 )
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="The rows of results.json on standard output, no table."

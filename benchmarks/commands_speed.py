@@ -26,7 +26,8 @@ from benchmarks.command_parts import FOLDER, json_option, need, precision_option
     "systems",
     multiple=True,
     metavar="NAME",
-    help="Only this one: retriever, 'sentence-transformers + FAISS', txtai, chroma, lancedb; may be repeated.",
+    help="Only this one: retriever, 'retriever auto', 'sentence-transformers + FAISS', txtai, chroma, lancedb; may be "
+    "repeated.",
 )
 @click.option("--queries", type=click.IntRange(1), default=200, show_default=True, help="Warm queries.")
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Cold commands a system.")

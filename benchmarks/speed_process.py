@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 import benchmarks
-from benchmarks.rivals import OURS
+from benchmarks.rivals import OURS, OURS_AUTOMATIC
 from retriever.errors import RetrieverError
 
 # No system may reach for the network in the midst of a measurement.
@@ -86,7 +86,7 @@ def run_cold(command: Sequence[str]) -> dict[str, float]:
 
 def cold_command(system: str, store: Path, model: str, query: str) -> list[str]:
     """A search as a user would start it: our command, or a script that uses the system."""
-    if system == OURS:
+    if system in (OURS, OURS_AUTOMATIC):
         return [sys.executable, "-m", "cli", "search", "--index", str(store), "-k", "10", "--", query]
     return [sys.executable, "-m", "benchmarks.speed_cold", system, str(store), model, query]
 

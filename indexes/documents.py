@@ -25,6 +25,8 @@ from indexes.sqlite import Database
 VECTOR_TYPE = np.dtype("<f2")
 # SQLite allows far more, but one statement of this many placeholders already runs at full speed.
 PLACEHOLDERS = 500
+# A search reads some seventy rows from all over the file: with SQLite's own 2 MB each costs a call of the system.
+CACHE_KB = 65_536
 BOOKKEEPING_TABLES = {"_sqlite_migrations", "sqlite_sequence"}
 
 
@@ -63,6 +65,7 @@ class DocumentStore:
             connection = _connect(path)
             self.db = Database(connection)
             connection.execute("PRAGMA foreign_keys=ON")
+            connection.execute(f"PRAGMA cache_size=-{CACHE_KB}")
             self._check_version(create)
             if not _read_only(path):
                 connection.execute("PRAGMA journal_mode=WAL")

@@ -407,7 +407,7 @@ class Retriever:
 
     def notes(self) -> list[str]:
         """What runs otherwise than it would best, and why; known once something has run."""
-        return [self._encoder.note] if self._encoder and self._encoder.note else []
+        return [note for note in (self._encoder.note if self._encoder else "", self.collection.device_note) if note]
 
     def encoder(self) -> Encoder:
         """The collection's encoder, refused if it is not the one that made the vectors."""

@@ -12,6 +12,7 @@ from benchmarks.rivals.base import Rival
 from retriever.errors import Misuse
 
 OURS = "retriever"
+OURS_AUTOMATIC = "retriever auto"
 REFERENCE = "sentence-transformers + FAISS"
 
 
@@ -22,6 +23,8 @@ class System:
     module: str
     package: str
     pip: str = "'flow-retriever[speed]'"
+    name: str = "System"
+    """Its class there."""
 
     @property
     def installed(self) -> bool:
@@ -30,6 +33,7 @@ class System:
 
 SYSTEMS = {
     OURS: System("benchmarks.rivals.ours", "retriever"),
+    OURS_AUTOMATIC: System("benchmarks.rivals.ours", "retriever", name="Automatic"),
     REFERENCE: System("benchmarks.rivals.plain", "sentence_transformers", "'flow-retriever[bench]'"),
     "txtai": System("benchmarks.rivals.txtai", "txtai"),
     "chroma": System("benchmarks.rivals.chroma", "chromadb"),
@@ -39,7 +43,7 @@ SYSTEMS = {
 
 def rival(name: str, folder: Path, model: str) -> Rival:
     """A system that keeps its store in a folder and embeds with the model in another."""
-    found: Rival = import_module(SYSTEMS[name].module).System(folder, model)
+    found: Rival = getattr(import_module(SYSTEMS[name].module), SYSTEMS[name].name)(folder, model)
     return found
 
 

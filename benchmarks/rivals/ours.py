@@ -5,7 +5,6 @@ is to be compared, and an encoder that looks its vectors up. Without, it is `Ret
 choosing a precision, embedding, choosing and fitting a transform, and the index.
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.rivals.base import Documents, Found, Matrix, Queries, StoredVectors
-from indexes.vectors import unit_rows
 from retriever import Retriever
 from retriever.encoder import Encoder
 from retriever.encoding import Encoding, TokenBatch
@@ -26,8 +24,7 @@ BATCH = 32
 class LookingUp(Encoder):
     """The same encoder to all who ask who it is, but its vectors are known beforehand.
 
-    A text that is neither document nor query, such as the short ones that a fit is judged by, gets a random vector: it
-    means nothing and is near nothing, but costs what its own would.
+    A text that is neither document nor query, such as the short ones that an index is tuned by, is really encoded.
     """
 
     def __init__(self, name: str) -> None:
@@ -66,8 +63,7 @@ class LookingUp(Encoder):
         row = self._rows.pop(text, None)
         if row is not None and self._vectors is not None:
             return self._vectors.rows(row, row + 1)
-        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
-        return unit_rows(np.random.default_rng(seed).standard_normal((1, self.identity.dimension), np.float32))
+        return self._encode_tokens([self._cutting_tokenizer.encode(text).ids])
 
 
 def _batches(count: int) -> Iterator[TokenBatch]:
@@ -87,7 +83,9 @@ class Fed(Retriever):
 
 
 class System:
-    """A collection."""
+    """A collection with its index exact, as it is by default."""
+
+    index_type: str | None = None
 
     def __init__(self, folder: Path, model: str) -> None:
         self.folder, self.model = folder, model
@@ -95,7 +93,7 @@ class System:
     def ingest(self, documents: Documents, vectors: StoredVectors | None) -> None:
         if vectors is None:
             plain = ({"id": id_, "text": text} for id_, text in documents)
-            Retriever.build(plain, self.folder, encoder=self.model, device="cpu").close()
+            Retriever.build(plain, self.folder, encoder=self.model, index_type=self.index_type, device="cpu").close()
             return
         encoder = LookingUp(self.model)
 
@@ -104,7 +102,13 @@ class System:
 
         stream = encoder.stream(documents, vectors)
         with Given.build(
-            stream, self.folder, encoder=self.model, transform="none", precision="fp32", device="cpu"
+            stream,
+            self.folder,
+            encoder=self.model,
+            transform="none",
+            index_type=self.index_type,
+            precision="fp32",
+            device="cpu",
         ) as collection:
             embedded = collection.report.texts_embedded
         if encoder.given < embedded:
@@ -128,3 +132,9 @@ class System:
 
     def close(self) -> None:
         self._retriever.close()
+
+
+class Automatic(System):
+    """A collection whose index is the quickest of recall .95."""
+
+    index_type = "auto"
