@@ -10,7 +10,7 @@ HUB ?=
 RESULTS ?= results
 SEEDS ?= 1
 
-.PHONY: demo test lint long bench clean
+.PHONY: demo test lint long bench bench-speed clean
 
 demo: $(INSTALLED)
 	$(BIN)/retriever demo
@@ -47,6 +47,13 @@ bench: $(INSTALLED) .venv/bench
 		--transform bert-flow --transform flow --transform flow:strength=1 --out $(RESULTS)/lexical
 	$(BENCH) isotropy --data $(DATA) $(TAGGER) --pooling first-last --transform none --transform whiten \
 		--transform bert-flow --transform flow:strength=1 --out $(RESULTS)/isotropy
+
+# Speed beside other systems, and what codes keep by their bytes; hours the first time, mostly of embedding.
+bench-speed: $(INSTALLED) .venv/bench
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cpu,dev,bench,speed]'
+	$(BENCH) model $(UNTUNED) $(HUB:%=--hub %)
+	$(BENCH) speed --data $(DATA) --precision int8 --embed-at-most 10000 --out $(RESULTS)/speed
+	$(BENCH) quantization --data $(DATA) $(TAGGER) --pooling first-last --precision int8 --out $(RESULTS)/quantization
 
 .venv/bench: $(INSTALLED)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cpu,dev,bench]'

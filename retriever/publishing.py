@@ -98,6 +98,7 @@ def publish(
     refit: bool = False,
     compact: bool = False,
     encode: Encode,
+    device: str = "cpu",
     progress: Progress = silent,
 ) -> Transform:
     """Publish a new generation; the transform is chosen and fitted again only where it has to be.
@@ -134,6 +135,7 @@ def publish(
             spec,
             sample,
             seed=SEED,
+            device=device,
             progress=lambda done, total: progress("fitting the transform", done, total),
         )
         if without and transform.family != "none":

@@ -27,6 +27,7 @@ from retriever.errors import Damaged, Misuse
 from retriever.export import Format, export, refuse_taken
 from retriever.fusion import trust
 from retriever.ingest import Ingestion, IngestReport, OnError
+from retriever.loading import found_device
 from retriever.models import EMBEDDED, EncoderIdentity
 from retriever.novelty import Novelty
 from retriever.pooling import AUTO, PoolingChoice, choose_pooling
@@ -205,7 +206,13 @@ class Retriever:
 
     def _publish(self, plan: Plan, *, refit: bool = False, compact: bool = False) -> None:
         publishing.publish(
-            self.collection, plan, refit=refit, compact=compact, encode=self._encode_for_fit, progress=self.progress
+            self.collection,
+            plan,
+            refit=refit,
+            compact=compact,
+            encode=self._encode_for_fit,
+            device=found_device(self._options.device),
+            progress=self.progress,
         )
 
     def _encode_for_fit(self, texts: Sequence[str]) -> NDArray[np.float32]:

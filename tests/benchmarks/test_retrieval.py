@@ -114,9 +114,9 @@ def test_an_unchanged_run_is_read_back(
         again = run(*command)
         assert "0 runs measured, 2 taken" in again.stderr
         assert again.stdout == first.stdout and rows_in(out) == rows
-    embedded: list[str] = []
+    embedded: list[int] = []
     with monkeypatch.context() as patch:
-        patch.setattr(Ingestion, "_embed", lambda self, hashes, texts: embedded.extend(texts))
+        patch.setattr(Ingestion, "_tell", lambda self: embedded.append(self.report.texts_embedded))
         assert "1 run measured, 2 taken" in run(*command, "--transform", "standardize").stderr
     assert not embedded
     (damaged,) = (out / "runs").rglob("*center*.trec")
