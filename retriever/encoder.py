@@ -137,8 +137,9 @@ class Encoder:
             return
         encoding = self.encoding(texts)
         try:
-            for batch in encoding.finished():
-                yield batch.positions, batch.vectors
+            while done := encoding.finished():
+                for batch in done:
+                    yield batch.positions, batch.vectors
         finally:
             encoding.close()
 

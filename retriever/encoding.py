@@ -12,7 +12,7 @@ TokenBatch = tuple[NDArray[np.int64], list[list[int]]]
 """The places of some texts, and the tokens of each."""
 
 # Each worker may be so many batches ahead of the caller: what a killed process has encoded and not stored.
-AHEAD = 1
+AHEAD = 2
 
 
 class Batch(NamedTuple):
@@ -59,25 +59,26 @@ class Encoding:
             self._room.release()
             self._results.put(None)
 
-    def finished(self, *, wait: bool = True) -> Iterator[Batch]:
-        """The batches that are done, in order: all of them or, without `wait`, those done by now."""
+    def finished(self, *, wait: bool = True) -> list[Batch]:
+        """The batches done by now, in order; with `wait` at least one, unless all have been given."""
+        found: list[Batch] = []
         while self._running:
             try:
-                found = self._results.get(block=wait)
+                result = self._results.get(block=wait and not found)
             except queue.Empty:
-                return
-            if found is None:
+                break
+            if result is None:
                 self._running -= 1
-            elif isinstance(found, BaseException):
+            elif isinstance(result, BaseException):
                 self.close()
-                raise found
+                raise result
             else:
-                self._waiting[found[0]] = found[1]
+                self._waiting[result[0]] = result[1]
                 while self._given in self._waiting:
-                    batch = self._waiting.pop(self._given)
+                    found.append(self._waiting.pop(self._given))
                     self._given += 1
                     self._room.release()
-                    yield batch
+        return found
 
     def close(self) -> None:
         """Stop after the batches that are being encoded; the rest is left undone."""

@@ -225,19 +225,23 @@ class Ingestion:
 
     def _store_finished(self, *, wait: bool) -> None:
         """Store the vectors that the encoder has finished, or with `wait` all that it was given."""
-        if self._encoding is None or self._encoding.encoding is None:
+        window = self._encoding
+        if window is None or window.encoding is None:
             return
-        for batch in self._encoding.encoding.finished(wait=wait):
+        while batches := window.encoding.finished(wait=wait):
+            positions = np.concatenate([batch.positions for batch in batches])
             with np.errstate(over="ignore"):
-                halves = batch.vectors.astype(VECTOR_TYPE)
+                halves = np.concatenate([batch.vectors for batch in batches]).astype(VECTOR_TYPE)
             if not np.isfinite(halves).all():
                 raise RetrieverError(
                     f"the encoder {self.encoder.identity.name} gives vectors too large to be stored as float16."
                 )
-            self.store.add_vectors([self._encoding.hashes[p] for p in batch.positions], halves)
-            self.report.texts_embedded += len(batch.positions)
-            self.report.tokens_embedded += batch.tokens
+            self.store.add_vectors([window.hashes[p] for p in positions], halves)
+            self.report.texts_embedded += len(positions)
+            self.report.tokens_embedded += sum(batch.tokens for batch in batches)
             self._tell()
+            if not wait:
+                return
 
     def _tell(self) -> None:
         report = self.report
