@@ -408,7 +408,7 @@ def search(
         raise click.BadParameter(f"must be at least 1, not {k}.", param_hint="-k")
     if min_score is not None and math.isnan(min_score):
         raise click.BadParameter("must be a number, not nan.", param_hint="--min-score")
-    with Retriever.open(index, encoder=encoder, device=device) as retriever:
+    with Retriever.open(index, encoder=encoder, device=device, progress=display.announce) as retriever:
         options = Options(mode=mode, where=where, min_score=min_score, highlight=queries is None)
         if rerank:
             from retriever.reranker import Reranker
@@ -423,8 +423,6 @@ def search(
 
             retriever.check_filters(where)  # the prompt would refuse every query for a bad one
             Prompt(retriever, k, options).run()
-        if retriever.collection.device_note:
-            display.err.print(retriever.collection.device_note, soft_wrap=True)
 
 
 def _answer_one(retriever: "Retriever", query: str, k: int, options: "Options", as_json: bool) -> None:

@@ -63,6 +63,12 @@ def progress_bar() -> Iterator[ProgressReport]:
         yield report
 
 
+def announce(stage: str, done: int, total: int | None, detail: str = "") -> None:
+    """Progress as one line, for what is mostly done at once and sometimes takes seconds."""
+    if done == 0:
+        err.print(f"{stage[0].upper()}{stage[1:]}…", style="dim")
+
+
 class _PlainProgress:
     def __init__(self) -> None:
         self._stage = ""
@@ -319,7 +325,8 @@ def show_info(info: dict[str, Any]) -> None:
     table.add_row(
         "encoder",
         f"{one_line(encoder['name'])}, {encoder['dimension']} dimensions, {encoder['pooling']} pooling, "
-        f"at most {encoder['max_length']} tokens, weights {encoder['weights'][:12]}",
+        f"at most {encoder['max_length']} tokens, {encoder.get('precision', 'fp32')}, "
+        f"weights {encoder['weights'][:12]}",
     )
     table.add_row("transform", one_line(describe_transform(transform, info["fitted_on"])))
     for note in notes(info):

@@ -89,7 +89,7 @@ class Encoder:
             return OnnxModel(folder)
         from retriever.backends.export import NotExportable, export
 
-        self._progress("preparing the encoder", 0, None)
+        self._progress("preparing the encoder for this machine, once", 0, None)
         try:
             return OnnxModel(export(self.files, self.identity))
         except NotExportable as error:
