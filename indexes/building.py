@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from indexes.errors import Misuse, first_line
 from indexes.recall import Find, HeldOut, Nearest, Queries, cpu_ms, measured
 from indexes.tuning import Tuned, tuned
 from indexes.types import Asked, factory_string
@@ -64,7 +65,7 @@ def made(asked: Asked, vectors: Vectors, queries: Queries, find: Find, progress:
     """The index of a type that was asked for by name, tuned and measured on these queries."""
     factory = factory_string(asked.type, len(vectors), vectors.dimension)
     built = build_tuned(factory, asked.target, vectors, queries, find, progress)
-    if built.tuned.reaches:
+    if built.tuned.reaches and built.facts.get("high", 1.0) >= asked.target:
         return built
     missed = f"{factory} does not reach recall {asked.target:g}, however it is searched; auto takes a type that does"
     return replace(built, note="; ".join(filter(None, [built.note, missed])))
@@ -75,7 +76,11 @@ def build_tuned(
 ) -> Built:
     """Build in one pass over the vectors, which finds the true nearest of the queries as well."""
     nearest = Nearest(queries, len(vectors))
-    index, note = build(factory, vectors, nearest, progress)
+    try:
+        index, note = build(factory, vectors, nearest, progress)
+    except RuntimeError as error:
+        raise Misuse(f"FAISS cannot make an index {factory!r} of these vectors: {_reason(error)}.") from error
+    factory = "Flat" if note else factory
     held_out = nearest.held_out()
     if held_out is None:
         return Built(
@@ -106,8 +111,9 @@ def build(
         progress("training the index", 0, count)
         try:
             _train(index, vectors.take(vectors.sample(TRAINING_SAMPLE)))
-        except RuntimeError:
-            note = f"{factory} cannot be trained on {count:,} vectors; the index is exact (Flat) instead"
+        except RuntimeError as error:
+            why = f"{factory} cannot be trained on {count:,} vectors ({_reason(error)})"
+            note = f"{why}; the index is exact (Flat) instead"
             index = empty_index("Flat", vectors.dimension)
     _reserve(index, count)
     if isinstance(index, import_faiss().IndexFlat):
@@ -132,6 +138,11 @@ def exact_index(dimension: int, blocks: Sequence[tuple[Numbers, Matrix]]) -> Vec
     return VectorIndex(index, np.concatenate([np.zeros(0, np.int64), *(numbers for numbers, _ in blocks)]))
 
 
+def _reason(error: RuntimeError) -> str:
+    """What FAISS says, without the place in its source."""
+    return first_line(error).rpartition("Error: ")[2].removeprefix("'").strip()
+
+
 def _train(index: Any, sample: Matrix) -> None:
     """FAISS writes to standard error where a centroid has fewer than 39 vectors; measuring tells what that costs."""
     faiss = import_faiss()
@@ -140,10 +151,19 @@ def _train(index: Any, sample: Matrix) -> None:
     if inverted is not None:
         inverted.cp.min_points_per_centroid = 1
         inverted.cp.niter = KMEANS_ROUNDS
-    for part in (faiss.downcast_index(index), inverted):
-        if part is not None and hasattr(part, "pq"):
+    for part in _parts(faiss, index):
+        if hasattr(part, "pq"):
             part.pq.cp.min_points_per_centroid = 1
     index.train(sample)
+
+
+def _parts(faiss: Any, index: Any) -> Iterator[Any]:
+    """An index and those inside of it."""
+    part = faiss.downcast_index(index)
+    yield part
+    for name in ("index", "base_index", "storage"):
+        if (inner := getattr(part, name, None)) is not None:
+            yield from _parts(faiss, inner)
 
 
 def _reserve(index: Any, count: int) -> None:

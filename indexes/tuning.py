@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from indexes.recall import HeldOut
 from indexes.space import LOOKED_AT
-from indexes.vectors import SPARE, Settings, VectorIndex, effort_of
+from indexes.vectors import SPARE, Settings, VectorIndex, effort_of, looks_further_for_more
 
 FETCHES = (0, 4, 8, 16, 32, 64)
 # Beyond the least effort that suffices with the most candidates, so many greater ones, which suffice with fewer, are
@@ -86,7 +86,7 @@ def _shares(index: VectorIndex, held_out: HeldOut, effort: Settings) -> NDArray[
     index.apply(effort)
     k = LOOKED_AT * held_out.numbers.shape[1]
     counts = [min(max(k + SPARE, fetch * k), len(index)) for fetch in FETCHES]
-    if "efSearch" in effort:  # a walk for more candidates is a longer one, and finds more of the fewer, too
+    if looks_further_for_more(index.index):
         rankings = {count: index.ranked(held_out.queries.vectors, count) for count in dict.fromkeys(counts)}
     else:
         rankings = dict.fromkeys(counts, index.ranked(held_out.queries.vectors, max(counts)))

@@ -103,5 +103,10 @@ def estimated_bytes(faiss: Any, index: Any, count: int) -> int:
         return int(count * links) + estimated_bytes(faiss, kind.storage, count)
     if isinstance(kind, faiss.IndexIVF):
         blocks = kind.nlist * kind.code_size * 16 if isinstance(kind, faiss.IndexIVFFastScan) else 0  # half full
-        return int(count * (kind.code_size + 8) + kind.nlist * kind.d * 4 + blocks)
-    return int(count * kind.code_size)
+        return int(count * (kind.code_size + 8) + kind.nlist * kind.d * 4 + blocks) + _codebooks(kind)
+    return int(count * kind.code_size) + _codebooks(kind)
+
+
+def _codebooks(kind: Any) -> int:
+    """What the centroids of product codes take."""
+    return int(kind.pq.ksub * kind.d * 4) if hasattr(kind, "pq") else 0

@@ -7,6 +7,7 @@ type, where FAISS's own ID maps do not.
 import contextlib
 import errno
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,8 @@ def unit_rows(vectors: NDArray[np.floating[Any]]) -> Matrix:
 def empty_index(factory: str, dimension: int) -> Any:
     """A FAISS index with nothing in it; refuses a factory string that FAISS does not know."""
     faiss = import_faiss()
+    if re.search(r"[A-Za-z_]0+(?!\d)", factory):
+        raise Misuse(f"the index type {factory!r} has a size of zero.")
     if "IDMap" in factory:
         raise Misuse(f"the index type {factory!r} keeps ids of its own; leave IDMap out, the collection has them.")
     try:
@@ -83,6 +86,15 @@ def effort_of(index: Any) -> tuple[str, Any] | None:
     if isinstance(index, faiss.IndexHNSW):
         return "efSearch", index.hnsw
     return None
+
+
+def looks_further_for_more(index: Any) -> bool:
+    """Whether the first of many are better than as few asked for alone: a walk is then longer, more codes refined."""
+    faiss = import_faiss()
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        return looks_further_for_more(index.index)
+    return isinstance(index, faiss.IndexHNSW | faiss.IndexNSG | faiss.IndexRefine)
 
 
 def search_parameters(index: Any, selector: Any, share: float, wanted: int) -> Any:

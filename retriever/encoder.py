@@ -91,7 +91,13 @@ class Encoder:
 
         self._progress("preparing the encoder for this machine, once", 0, None)
         try:
-            return OnnxModel(export(self.files, self.identity))
+            made = export(self.files, self.identity)
+            if made != folder:
+                self.note = (
+                    f"the encoder was exported for this run alone, as {folder.parent} cannot be written; set "
+                    "XDG_CACHE_HOME to a folder that can be, and it is done once"
+                )
+            return OnnxModel(made)
         except NotExportable as error:
             if self.identity.precision == "int8":
                 raise EncoderUnavailable(

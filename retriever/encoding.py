@@ -38,9 +38,14 @@ class Encoding:
         self._waiting: dict[int, Batch] = {}
         self._given = 0
         self._running = workers
-        self._threads = [threading.Thread(target=self._work, name=f"encoding-{n}") for n in range(workers)]
-        for thread in self._threads:
-            thread.start()
+        # Daemons, so that an interrupt in the middle of starting them cannot keep the process from ending.
+        self._threads = [threading.Thread(target=self._work, name=f"encoding-{n}", daemon=True) for n in range(workers)]
+        try:
+            for thread in self._threads:
+                thread.start()
+        except BaseException:
+            self.close()
+            raise
 
     def _work(self) -> None:
         try:
@@ -86,4 +91,5 @@ class Encoding:
         for _ in self._threads:
             self._room.release()
         for thread in self._threads:
-            thread.join()
+            if thread.ident is not None:
+                thread.join()

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes import gpu
 from indexes.collection import Collection
 from indexes.generation import Generation
 from indexes.types import AUTO as AUTO_INDEX
@@ -58,14 +59,18 @@ class Plan:
         if self.transform != AUTO:
             object.__setattr__(self, "transform", str(parse(self.transform)))
 
-    def check(self, dimension: int) -> None:
-        """Refuse, before anything is embedded, what vectors of this dimension could not be made into."""
+    def check(self, dimension: int, device: str = "cpu") -> None:
+        """Refuse, before anything is embedded, what vectors of this dimension could not be made into, or what a GPU
+        that was asked for could not search."""
         options = {} if self.transform == AUTO else parse(self.transform).options
         kept = int(options.get("dimension", dimension))
         if kept > dimension:
             raise Misuse(f"--transform {self.transform}: the encoder's vectors have only {dimension} dimensions.")
         if self.index.type != AUTO_INDEX:
-            empty_index(factory_string(self.index.type, 0, kept), kept)
+            factory = factory_string(self.index.type, 0, kept)
+            index = empty_index(factory, kept)
+            if device == "cuda" and (reason := gpu.why_not(index, factory)):
+                raise Misuse(f"--device cuda: the index cannot be searched on a GPU. {reason}")
 
 
 def load_transform(generation: Generation) -> Transform:

@@ -127,8 +127,9 @@ class Retriever:
         settings: dict[str, Any] = {}
         if not begun:
             identity = _encoder_from(options, None, progress).identity
-            plan = Plan(transform or DEFAULT_TRANSFORM, Asked(index_type or DEFAULT_INDEX_TYPE, recall, memory))
-            plan.check(identity.dimension)
+            wanted = DEFAULT_INDEX_TYPE if index_type is None else index_type
+            plan = Plan(transform or DEFAULT_TRANSFORM, Asked(wanted, recall, memory))
+            plan.check(identity.dimension, device)
             settings = {
                 "encoder": identity.to_json(),
                 "pooling_choice": None,
@@ -158,7 +159,7 @@ class Retriever:
         try:
             with retriever.collection.writing():
                 plan = retriever._plan(transform, index_type, recall, memory)
-                plan.check(retriever.collection.dimension)
+                plan.check(retriever.collection.dimension, device)
                 retriever._update(source, plan, on_error, prune, whole=True)
         except BaseException:
             retriever.close()
@@ -201,7 +202,7 @@ class Retriever:
             if not self.collection.store.count("passages"):
                 raise Misuse(f"{self.collection.folder} has no documents to rebuild an index from.")
             plan = self._plan(transform, index_type, recall, memory)
-            plan.check(self.collection.dimension)
+            plan.check(self.collection.dimension, self._options.device)
             self._publish(plan, refit=True, compact=True)
 
     def _publish(self, plan: Plan, *, refit: bool = False, compact: bool = False) -> None:
@@ -234,7 +235,7 @@ class Retriever:
         stored = str(store.setting("transform"))
         if any(f"{option}=" in stored for option in FORMER_FLOW_OPTIONS):
             stored = stored.replace("flow:", "bert-flow:") if stored.startswith("flow:") else stored
-        index_type = index_type or store.setting("index_type")
+        index_type = store.setting("index_type") if index_type is None else index_type
         if index_type == store.setting("index_type"):
             recall = store.setting("recall") if recall is None else recall
             memory = store.setting("memory") if memory is None else memory

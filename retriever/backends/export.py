@@ -5,13 +5,16 @@ tokenizer, and what made them. It is keyed by all that decides the vectors, so i
 once a machine.
 """
 
+import atexit
 import contextlib
 import json
+import os
+import shutil
 import warnings
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 import numpy as np
@@ -27,6 +30,7 @@ from retriever.backends.onnx_runtime import (
     TOKENIZER,
     WEIGHTS,
     export_folder,
+    import_onnxruntime,
     open_session,
     run,
 )
@@ -60,8 +64,14 @@ class NotExportable(Exception):
 
 
 def export(files: ModelFiles, identity: EncoderIdentity) -> Path:
-    """Make the graph of this encoder and check it; `NotExportable` says why it cannot be, now and when asked again."""
+    """Make the graph of this encoder and check it; `NotExportable` says why it cannot be, now and when asked again.
+
+    Where the cache cannot be written, the graph lies in a temporary folder and serves this process alone.
+    """
     folder = export_folder(identity)
+    if not _writable(folder.parent):
+        folder = Path(mkdtemp(prefix="flow-retriever-")) / folder.name
+        atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
     refusal = folder.with_suffix(".refused")
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         known = json.loads(refusal.read_bytes())
@@ -91,12 +101,22 @@ def export(files: ModelFiles, identity: EncoderIdentity) -> Path:
     except OSError as error:
         if not (folder / FACTS).is_file():  # else another process has made it meanwhile
             raise NotExportable(f"{folder} cannot be written: {error.strerror or error}") from error
+    except MemoryError as error:  # which may not be so the next time
+        raise NotExportable("there is too little memory to export it") from error
     except Exception as error:  # the exporter and ONNX Runtime raise many classes for what they cannot do
         reason = str(error) if isinstance(error, NotExportable) else f"{type(error).__name__}: {first_line(error)}"
         with contextlib.suppress(OSError):
             refusal.write_text(json.dumps({"reason": reason, "versions": _versions()}), encoding="utf-8")
         raise NotExportable(reason) from error
     return folder
+
+
+def _writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK)
 
 
 def _traced(model: TorchModel, path: Path) -> Any:
@@ -126,8 +146,8 @@ def _traced(model: TorchModel, path: Path) -> Any:
 def _optimised(graph: Any, scratch: Path, folder: Path) -> None:
     """Have ONNX Runtime fuse what it can, once, and keep the result with the weights in a file of their own."""
     import onnx
-    import onnxruntime
 
+    onnxruntime = import_onnxruntime()
     plain, fused = scratch / "plain.onnx", scratch / "fused.onnx"
     onnx.save(graph, plain)
     options = onnxruntime.SessionOptions()

@@ -175,7 +175,7 @@ def test_auto_says_when_nothing_reaches_the_recall(monkeypatch: pytest.MonkeyPat
 
 
 def test_auto_names_the_least_memory_that_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Misuse, match=r"fits 100 bytes: the smallest takes 12\.0 KB"):
+    with pytest.raises(Misuse, match=r"fits 100 bytes: the smallest takes 14\.0 KB"):
         choose(monkeypatch, Asked("auto", 0.9, 100))
 
 
@@ -366,3 +366,9 @@ def test_a_gpu_finds_the_same(factory: str) -> None:
     assert "GPU" in gpu.searched_on("cuda", built.index, factory)
     on_gpu = [set(numbers[:5].tolist()) for numbers, _ in find(built.index, QUERIES)]
     assert np.mean([len(a & b) / 5 for a, b in zip(on_cpu, on_gpu, strict=True)]) > 0.98
+
+
+@pytest.mark.parametrize("factory", ["IVF0,Flat", "HNSW0", "PQ8x0"])
+def test_sizes_of_zero_are_refused(factory: str) -> None:
+    with pytest.raises(Misuse, match="size of zero"):
+        empty_index(factory, 32)

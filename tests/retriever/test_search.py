@@ -149,7 +149,7 @@ def test_a_reader_follows_a_writer(tmp_path: Path, tiny_bert: str) -> None:
 
 def test_an_interrupted_first_run_cannot_be_searched_yet(tmp_path: Path, tiny_bert: str) -> None:
     def source():
-        yield from some_documents(5000)
+        yield from some_documents(9500)  # more than two windows: the first is stored
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

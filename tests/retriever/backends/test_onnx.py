@@ -1,6 +1,7 @@
 """Encoders run by ONNX Runtime, against torch; exported once, and made again when what was exported is damaged."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -180,3 +181,39 @@ def test_a_search_imports_no_torch(
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "cats" in done.stdout
+
+
+def test_an_interrupted_encoding_keeps_nothing_alive() -> None:
+    """Dropped without being closed, as an interrupt between two lines would, it must not keep the process from ending."""
+    code = (
+        "import numpy as np, time\n"
+        "from retriever.encoding import Encoding\n"
+        "batches = ((np.array([n]), [[n]]) for n in range(1000))\n"
+        "Encoding(batches, lambda tokens: np.zeros((1, 2), np.float32), workers=2)\n"
+        "raise KeyboardInterrupt"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert b"KeyboardInterrupt" in done.stderr
+
+
+def test_nothing_is_told_to_anybody(tmp_path: Path, tiny_bert: str) -> None:
+    """ONNX Runtime's import would make the folder of its telemetry."""
+    code = "import sys; from retriever.encoder import Encoder; Encoder(sys.argv[1], device='cpu').encode(['a'])"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
+    environment.pop("ORT_DISABLE_TELEMETRY", None)
+    subprocess.run([sys.executable, "-c", code, tiny_bert], env=environment, check=True, capture_output=True)
+    assert {path.name for path in (tmp_path / "cache").iterdir()} == {"flow-retriever"}
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path, tiny_bert: str) -> None:
+    code = (
+        "import sys; from retriever.encoder import Encoder\n"
+        "encoder = Encoder(sys.argv[1], pooling='mean', precision='int8', device='cpu')\n"
+        "print(encoder.encode(['a']).shape, encoder.note)"
+    )
+    (tmp_path / "file").write_text("in the way")
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "file"), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", code, tiny_bert]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    assert "(1, 32)" in done.stdout and "exported for this run alone" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["file"], "nothing is left behind"
