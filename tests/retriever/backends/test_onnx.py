@@ -184,7 +184,7 @@ def test_a_search_imports_no_torch(
 
 
 def test_an_interrupted_encoding_keeps_nothing_alive() -> None:
-    """Dropped without being closed, as an interrupt between two lines would, it must not keep the process from ending."""
+    """Dropped without being closed, as by an interrupt between two lines, it must not keep the process from ending."""
     code = (
         "import numpy as np, time\n"
         "from retriever.encoding import Encoding\n"
