@@ -112,8 +112,8 @@ def build(
         try:
             _train(index, vectors.take(vectors.sample(TRAINING_SAMPLE)))
         except RuntimeError as error:
-            why = f"{factory} cannot be trained on {count:,} vectors ({_reason(error)})"
-            note = f"{why}; the index is exact (Flat) instead"
+            note = f"{factory} cannot be trained on {count:,} vectors; the index is exact (Flat) instead"
+            note += f" (FAISS: {_reason(error)})"
             index = empty_index("Flat", vectors.dimension)
     _reserve(index, count)
     if isinstance(index, import_faiss().IndexFlat):
