@@ -25,14 +25,16 @@ STAGES = (READING, SPLITTING, TOKENISING, ENCODING, STORING, FITTING, BUILDING, 
 RULES = tuple(
     (stage, re.compile(module), re.compile(function))
     for stage, module, function in (
+        (WAITING, r"retriever\.encoding", r"^(finished|_work)$"),  # in a queue and a semaphore, which are C
+        (ENCODING, r"retriever\.loading", r"^padded$"),
         (LOADING, r"retriever\.(loading|models|cache|backends\.export)", r""),
         (LOADING, r"retriever\.(encoder|backends)", r"^(_?model|open_session|_?tokenizer|exported|__init__)$"),
         (TOKENISING, r"retriever\.encod", r"count_tokens|_token_batches|tokeni[sz]e|token_budget"),
         (ENCODING, r"retriever\.(encod|backends|pooling)", r""),
         (READING, r"retriever\.(corpus|source)", r""),
         (SPLITTING, r"retriever\.passages", r""),
-        (FITTING, r"retriever\.(transforms|choosing|publishing|novelty|short_texts|lexical|drift)", r""),
-        (BUILDING, r"indexes\.(vectors|generation|collection|space)", r""),
+        (FITTING, r"retriever\.(transforms|choosing|publishing|novelty|short_texts|lexical|drift|precision)", r""),
+        (BUILDING, r"indexes\.(vectors|generation|collection|space|building|automatic|tuning|recall|types)", r""),
         (STORING, r"indexes\.", r""),
     )
 )
