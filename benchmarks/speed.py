@@ -36,7 +36,7 @@ from retriever.publishing import made_by
 ENCODING, INGEST_VECTORS, INGEST_TEXT = "encoding", "ingest-vectors", "ingest-text"
 QUERY_VECTORS, QUERY_TEXT, COLD, PROFILE = "query-vectors", "query-text", "cold", "profile"
 SEARCHES = (QUERY_VECTORS, QUERY_TEXT, COLD)
-# Of ours. One that `Encoder` learns is switched on here and in `speed_encoding.our_encoder`.
+# Of ours.
 PRECISIONS = ("fp32", "int8")
 ENCODED = 2048
 

@@ -1,6 +1,6 @@
 """Which FAISS index a short name stands for, given how many vectors there are, and what was asked of it.
 
-`auto` is no type but a request: the cheapest index that reaches a recall within a memory limit (indexes/building.py).
+`auto` is no type but a request: the cheapest index that reaches a recall within a memory limit (indexes/automatic.py).
 """
 
 import math
