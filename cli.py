@@ -5,6 +5,7 @@ Heavy imports stand inside the commands: `retriever --help` imports click and no
 
 import contextlib
 import errno
+import functools
 import math
 import os
 import shlex
@@ -67,11 +68,24 @@ class Cli(click.Group):
         except OSError as error:
             command = None if _drop_output() else ctx.invoked_subcommand
             raise Failure(_os_message(error, command), 1) from error
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             resumes = ctx.invoked_subcommand in ("index", "add", "demo", "bench")
             after = " What was stored stays; the same command goes on from there." if resumes else ""
             click.echo(f"\nInterrupted.{after}", err=True)
-            raise SystemExit(INTERRUPTED) from None
+            raise SystemExit(getattr(error, "exit_code", INTERRUPTED)) from None
+
+
+def stops_cleanly(command: Callable[..., None]) -> Callable[..., None]:
+    """For a command that writes or works long: a signal ends it at a batch, a second one at once."""
+
+    @functools.wraps(command)
+    def stoppable(*args: Any, **kwargs: Any) -> None:
+        from retriever.interrupts import stopped_cleanly
+
+        with stopped_cleanly():
+            command(*args, **kwargs)
+
+    return stoppable
 
 
 def _drop_output() -> bool:
@@ -236,6 +250,7 @@ def main() -> None:
 @batch_tokens_option
 @device_option
 @click.option("--prune", is_flag=True, help="Delete documents that the sources no longer have.")
+@stops_cleanly
 def index(
     sources: tuple[str, ...],
     text_key: str,
@@ -301,6 +316,7 @@ def _command(name: str, index: Path) -> str:
 @index_option
 @encoder_option
 @device_option
+@stops_cleanly
 def add(
     sources: tuple[str, ...],
     text_key: str,
@@ -330,6 +346,7 @@ def add(
 @main.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @index_option
+@stops_cleanly
 def delete(ids: tuple[str, ...], index: Path) -> None:
     """Delete documents by id."""
     from retriever import display
@@ -522,6 +539,7 @@ def info(index: Path, as_json: bool) -> None:
 @index_type_options
 @encoder_option
 @device_option
+@stops_cleanly
 def rebuild(index: Path, encoder: str | None, device: str, **options: Any) -> None:
     """Fit the transform and build the index again from the stored vectors; no document is embedded."""
     from retriever import display
@@ -549,6 +567,7 @@ def rebuild(index: Path, encoder: str | None, device: str, **options: Any) -> No
     "encoder and transform as a model folder, without any document.",
 )
 @encoder_option
+@stops_cleanly
 def export(target: Path, index: Path, format_: Any, encoder: str | None) -> None:
     """Write documents and vectors, raw and transformed, to TARGET, or the model that makes the vectors."""
     from retriever import display
@@ -569,6 +588,7 @@ def export(target: Path, index: Path, format_: Any, encoder: str | None) -> None
 @main.command()
 @index_option
 @click.option("--repair", is_flag=True, help="Make what is derived again; put what is damaged aside.")
+@stops_cleanly
 def verify(index: Path, repair: bool) -> None:
     """Check every hash and every row of a collection."""
     from retriever import display
@@ -593,6 +613,7 @@ def verify(index: Path, repair: bool) -> None:
     help="Folder of the demo's collection.",
 )
 @device_option
+@stops_cleanly
 def demo(index: Path, device: str) -> None:
     """Index Python's own documentation and ask it a few questions."""
     from retriever import display

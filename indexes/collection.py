@@ -6,13 +6,15 @@
     DIR/writer.lock          held by the one process that writes
     DIR/checked.json         which files were found sound, to be opened without reading them all
 
-A search sees the generation, plus an exact scan of the vectors that are newer, minus what was deleted.
+A search sees the generation, plus an exact scan of the vectors that are newer, minus what was deleted. A generation
+that was superseded is removed when its last reader lets go of it.
 """
 
 import contextlib
 import os
 import shutil
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +25,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from indexes import checked, gpu
+from indexes import checked, gpu, holding
 from indexes import generation as generations
 from indexes.automatic import chosen
 from indexes.building import Stage, Vectors, exact_index, made, silent
@@ -45,8 +47,15 @@ NOTHING = np.zeros(0, np.int64)
 Result = TypeVar("Result")
 
 
+class _Spaces(threading.local):
+    """What a thread last searched: as of the snapshots of its own connection."""
+
+    index: Space | None = None
+    raw: Space | None = None
+
+
 class Collection:
-    """A collection opened for reading, or for reading and writing."""
+    """A collection opened for reading, or for reading and writing; threads may share it."""
 
     def __init__(self, folder: Path, store: DocumentStore, lock: FileLock, device: str = "cpu") -> None:
         self.folder = folder
@@ -57,8 +66,8 @@ class Collection:
         self.store = store
         self._lock = lock
         self._loaded: tuple[Generation, VectorIndex] | None = None
-        self._space: Space | None = None
-        self._raw_space: Space | None = None
+        self._loading = threading.Lock()
+        self._spaces = _Spaces()
 
     # ---- opening -----------------------------------------------------------------------------------------
 
@@ -125,7 +134,16 @@ class Collection:
             yield
 
     def close(self) -> None:
+        if self._loaded:
+            self._let_go()
         self.store.close()
+
+    def _let_go(self) -> None:
+        """Drop the loaded index; if it was superseded and nobody else uses it, remove its files."""
+        self._loaded, self._spaces = None, _Spaces()
+        with contextlib.suppress(sqlite3.Error):
+            if published := self.published():
+                holding.remove_superseded(self.folder / GENERATIONS, published[0])
 
     def __enter__(self) -> Self:
         return self
@@ -165,8 +183,9 @@ class Collection:
 
     def _read(self, row: tuple[int, str, str], fresh: bool) -> Generation:
         """The generation of a row; its manifest was checked once, and is read again only when asked to."""
-        if not fresh and self._loaded and self._loaded[0].number == row[0]:
-            return self._loaded[0]
+        loaded = self._loaded
+        if not fresh and loaded and loaded[0].number == row[0]:
+            return loaded[0]
         return generations.read(row[0], self.folder / GENERATIONS / row[1], row[2])
 
     def with_generation(self, use: Callable[[Generation | None], Result], *, fresh: bool = False) -> Result:
@@ -228,7 +247,6 @@ class Collection:
             built = chosen(asked, vectors, asking, find, progress, None if reconsider else self._chosen_before(asked))
         else:
             built = made(asked, vectors, asking, find, progress)
-        before = self.published()
         previous = store.db.conn.execute(
             "SELECT max(coalesce((SELECT max(number) FROM generations), 0),"
             " coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'generations'), 0))"
@@ -258,7 +276,7 @@ class Collection:
         aside.rename(final)
         generations.sync(root)
         generations.sync(self.folder)
-        with store.db.atomic():
+        with store.changing():
             if compact:
                 store.drop_unused_vectors()
             store.db.conn.execute("DELETE FROM generations")
@@ -272,8 +290,8 @@ class Collection:
                 [(previous + 1, extra_name, (final / extra_name).read_bytes()) for extra_name in extra],
             )
             store.set_settings(settings)
-        self._space = None
-        self._remove_all_but(name, before[1] if before else name)
+        self._remove_leavings()
+        holding.remove_superseded(root, previous + 1)
         return generations.read(previous + 1, final, sha256)
 
     def _chosen_before(self, asked: Asked) -> dict[str, Any] | None:
@@ -284,19 +302,17 @@ class Collection:
                 return generation.manifest
         return None
 
-    def _remove_all_but(self, *names: str) -> None:
-        # The one before stays until the next publication, for readers that are just loading it. Who holds an
-        # older one has it in memory.
-        for path in (self.folder / GENERATIONS).iterdir():
-            if path.name not in names:
-                shutil.rmtree(path, ignore_errors=True)
+    def _remove_leavings(self) -> None:
+        """Remove what killed processes were writing; the lock says that nobody writes it now."""
+        for path in (self.folder / GENERATIONS).glob("*.writing"):
+            shutil.rmtree(path, ignore_errors=True)
 
     def forget_generation(self) -> None:
         """Publish nothing: for a collection that has no passage left to search."""
-        with self.store.db.atomic():
+        with self.store.changing():
             self.store.db.conn.execute("DELETE FROM generations")
             self.store.db.conn.execute("DELETE FROM generation_files")
-        self._loaded = self._space = None
+        self._loaded, self._spaces = None, _Spaces()
 
     def kept_files(self) -> dict[str, bytes]:
         """The transform's files as SQLite keeps them, for making a damaged generation again."""
@@ -332,19 +348,24 @@ class Collection:
         return self.with_generation(lambda generation: self._load(self._searchable(generation), prepare))
 
     def _load(self, generation: Generation, prepare: Callable[[Generation], Result]) -> tuple[Generation, Result]:
-        if self._loaded is None or self._loaded[0].number != generation.number:
-            index = generations.load_index(generation)
-            repair = f"run: retriever verify --repair --index {self.folder}"
-            in_table = self.store.count_vectors(generation.last_vector)
-            if len(index) != in_table:
-                raise Damaged(
-                    f"{generation.folder}: index holds {len(index):,} vectors, table {in_table:,} rows; {repair}"
-                )
-            if generation.manifest["encoder"] != self.store.setting("encoder"):
-                raise Damaged(f"{generation.folder} was built for another encoder than the table's; {repair}")
-            self.device_note = gpu.searched_on(self.device, index, generation.manifest["factory"])
-            self._loaded, self._space = (generation, index), None
+        with self._loading:  # the other threads wait, and find it done
+            if self._loaded is None or self._loaded[0].number != generation.number:
+                self._load_index(generation)
         return generation, prepare(generation)
+
+    def _load_index(self, generation: Generation) -> None:
+        held = holding.Hold(generation.folder)
+        index = generations.load_index(generation)
+        index.held = held
+        repair = f"run: retriever verify --repair --index {self.folder}"
+        in_table = self.store.count_vectors(generation.last_vector)
+        if len(index) != in_table:
+            raise Damaged(f"{generation.folder}: index holds {len(index):,} vectors, table {in_table:,} rows; {repair}")
+        if generation.manifest["encoder"] != self.store.setting("encoder"):
+            raise Damaged(f"{generation.folder} was built for another encoder than the table's; {repair}")
+        self.device_note = gpu.searched_on(self.device, index, generation.manifest["factory"])
+        self._let_go()
+        self._loaded = (generation, index)
 
     def in_space(self, transform_of: Callable[[Generation], Apply], look: Callable[[Space], Result]) -> Result:
         """What `look` finds in the space of the published generation, in one snapshot of the table.
@@ -353,31 +374,31 @@ class Collection:
         """
         while True:
             with self.store.db.atomic():
-                published = self.published()
-                if published and self._loaded and self._loaded[0].number == published[0]:
-                    generation = self._loaded[0]
-                    return look(self._current_space(generation, transform_of(generation)))
+                published, loaded = self.published(), self._loaded
+                if published and loaded and loaded[0].number == published[0]:
+                    return look(self._current_space(*loaded, transform_of(loaded[0])))
             self.load(transform_of)
 
     def in_raw_space(self, look: Callable[[Space], Result]) -> Result:
         """The same in the encoder's own space, by an exact scan of the stored vectors."""
         with self.store.db.atomic():
             version = self.store.data_version
-            if self._raw_space is None or self._raw_space.version != version:
+            space = self._spaces.raw
+            if space is None or space.version != version:
                 parts = ((self._newer_than(0, _unchanged), NOTHING),)
-                self._raw_space = Space(self.store, self.dimension, version, parts, _unchanged)
-            return look(self._raw_space)
+                space = self._spaces.raw = Space(self.store, self.dimension, version, parts, _unchanged)
+            return look(space)
 
-    def _current_space(self, generation: Generation, apply: Apply) -> Space:
-        assert self._loaded is not None
+    def _current_space(self, generation: Generation, index: VectorIndex, apply: Apply) -> Space:
         version = self.store.data_version
-        if self._space is None or self._space.version != version:
-            parts = [(self._loaded[1], self.store.unused_vectors(generation.last_vector))]
+        space = self._spaces.index
+        if space is None or space.version != version:
+            parts = [(index, self.store.unused_vectors(generation.last_vector))]
             newer = self._newer_than(generation.last_vector, apply)
             if len(newer):
                 parts.append((newer, NOTHING))
-            self._space = Space(self.store, self.dimension, version, tuple(parts), apply)
-        return self._space
+            space = self._spaces.index = Space(self.store, self.dimension, version, tuple(parts), apply)
+        return space
 
     def _newer_than(self, last: int, apply: Apply) -> VectorIndex:
         """An exact index in memory over the used vectors that are newer than `last`."""

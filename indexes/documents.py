@@ -9,6 +9,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.conditions import Condition, check_fields
+from indexes.connections import Connections
 from indexes.content import document_seal, is_unicode, metadata_text, vector_checksum
 from indexes.errors import BadFilter, Damaged, Locked, NotACollection
 from indexes.schema import migrations
@@ -61,19 +63,35 @@ class DocumentStore:
         self.path = path
         if not create and not path.is_file():
             raise NotACollection(f"{path.parent} holds no collection (no {path.name} in it).")
+        self.connections = Connections(self._connect)
         try:
-            connection = _connect(path)
-            self.db = Database(connection)
-            connection.execute("PRAGMA foreign_keys=ON")
-            connection.execute(f"PRAGMA cache_size=-{CACHE_KB}")
             self._check_version(create)
-            if not _read_only(path):
-                connection.execute("PRAGMA journal_mode=WAL")
-                connection.execute("PRAGMA synchronous=FULL")
+            if not _read_only(path) and self.db.conn.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                self.db.conn.execute("PRAGMA journal_mode=WAL")
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            self.connections.close()
             if isinstance(error, sqlite3.OperationalError) and not _is_malformed(error):
                 raise
             raise Damaged(f"{path} is not a readable SQLite database: {error}.") from error
+        except BaseException:
+            self.connections.close()
+            raise
+
+    @property
+    def db(self) -> Database:
+        """The calling thread's own connection."""
+        return self.connections.mine
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = _connect(self.path)
+        try:
+            connection.execute("PRAGMA foreign_keys=ON")
+            connection.execute(f"PRAGMA cache_size=-{CACHE_KB}")
+            connection.execute("PRAGMA synchronous=FULL")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def _check_version(self, create: bool) -> None:
         known = {migration.name for migration in migrations._migrations}
@@ -102,6 +120,8 @@ class DocumentStore:
         try:
             connection.execute("BEGIN IMMEDIATE")  # of two that open it at once, the second finds it done
         except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise
             raise Locked(
                 f"{self.path.parent} was made by an older version of retriever, and another process is writing to it, "
                 "perhaps to bring it up to date; try again when that is done."
@@ -114,13 +134,18 @@ class DocumentStore:
             raise
 
     def close(self) -> None:
-        self.db.conn.close()
+        self.connections.close()
+
+    def changing(self) -> AbstractContextManager[Database]:
+        """One transaction that writes."""
+        return self.connections.changing()
 
     @property
-    def data_version(self) -> tuple[int, int]:
-        """Changes whenever another connection, or this one, has committed a change."""
-        row = self.db.conn.execute("PRAGMA data_version").fetchone()
-        return int(row[0]), self.db.conn.total_changes
+    def data_version(self) -> tuple[int, int, int]:
+        """Changes whenever another connection, or the calling thread's own, has committed a change."""
+        connection = self.db.conn
+        row = connection.execute("PRAGMA data_version").fetchone()
+        return self.connections.serial, int(row[0]), connection.total_changes
 
     # ---- settings ----------------------------------------------------------------------------------------
 
@@ -135,7 +160,7 @@ class DocumentStore:
             raise Damaged(f"{self.path}: {what} is damaged; run: retriever verify --repair") from error
 
     def set_settings(self, values: dict[str, Any]) -> None:
-        with self.db.atomic():
+        with self.changing():
             self.db.conn.executemany(
                 "INSERT INTO settings VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
                 [(key, json.dumps(value, sort_keys=True)) for key, value in values.items()],
@@ -293,7 +318,7 @@ class DocumentStore:
     def add_vectors(self, hashes: Sequence[bytes], vectors: NDArray[np.floating[Any]]) -> None:
         """Store one raw vector a text, before any document points to it, so that no embedding is lost."""
         blobs = [row.tobytes() for row in np.ascontiguousarray(vectors, dtype=VECTOR_TYPE)]
-        with self.db.atomic():
+        with self.changing():
             self.db.conn.executemany(
                 "INSERT OR IGNORE INTO vectors (text_hash, vector, checksum) VALUES (?, ?, ?)",
                 [(h, blob, vector_checksum(h, blob)) for h, blob in zip(hashes, blobs, strict=True)],
@@ -301,7 +326,7 @@ class DocumentStore:
 
     def put_documents(self, documents: Iterable[DocumentRow]) -> None:
         """Add or replace documents whose texts all have vectors: all of them or, on any error, none."""
-        with self.db.atomic():
+        with self.changing():
             for document in documents:
                 vectors = self.vectors_of_texts([text_hash for _, _, text_hash in document.passages])
                 row = self.db.conn.execute(
@@ -330,14 +355,14 @@ class DocumentStore:
 
     def delete_documents(self, ids: Sequence[str]) -> list[str]:
         """Delete these documents; returns the ids that were there."""
-        with self.db.atomic():
+        with self.changing():
             there = list(self.content_hashes(ids))
             self.db.conn.executemany("DELETE FROM documents WHERE id = ?", [[i] for i in there])
         return there
 
     def drop_unused_vectors(self) -> int:
         """Forget the vectors that nothing points to; only together with an index that does not hold them."""
-        with self.db.atomic():
+        with self.changing():
             return int(self.db.conn.execute("DELETE FROM vectors WHERE id IN (SELECT vector FROM unused)").rowcount)
 
     # ---- ids met in one run ------------------------------------------------------------------------------
@@ -357,7 +382,7 @@ class DocumentStore:
 
     def delete_not_met(self) -> int:
         """Delete every document that this run has not met."""
-        with self.db.atomic():
+        with self.changing():
             return int(self.db.conn.execute("DELETE FROM documents WHERE id NOT IN (SELECT id FROM met)").rowcount)
 
     def _select_in(self, query: str, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
@@ -385,8 +410,9 @@ def _connect(path: Path) -> sqlite3.Connection:
         # process that was killed has left in one of them what it stored.
         wal = path.with_name(f"{path.name}-wal")
         left = wal.exists() and wal.stat().st_size > 0
-        return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro{'' if left else '&immutable=1'}", uri=True)
-    return sqlite3.connect(path, timeout=60)
+        uri = f"{path.resolve().as_uri()}?mode=ro{'' if left else '&immutable=1'}"
+        return sqlite3.connect(uri, uri=True, check_same_thread=False)
+    return sqlite3.connect(path, timeout=60, check_same_thread=False)
 
 
 def _is_malformed(error: sqlite3.Error) -> bool:

@@ -32,7 +32,7 @@ def put_aside(collection: Collection, report: Report) -> None:
     """Move everything the report calls damaged out of the way."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
     connection = collection.store.db.conn
-    with any_text(collection), collection.store.db.atomic():
+    with any_text(collection), collection.store.changing():
         for number, reason in report.bad_documents.items():
             _keep_rows(connection, "documents", reason, stamp, connection.execute(
                 "SELECT number, id, title, text, metadata, source FROM documents WHERE number = ?", [number]

@@ -58,7 +58,7 @@ class Space:
 
     store: DocumentStore
     dimension: int
-    version: tuple[int, int]
+    version: tuple[int, ...]
     parts: tuple[tuple[VectorIndex, NDArray[np.int64]], ...]
     apply: Apply
 

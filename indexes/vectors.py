@@ -5,8 +5,7 @@ type, where FAISS's own ID maps do not.
 """
 
 import contextlib
-import errno
-import os
+import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +30,8 @@ FEW_QUERIES = 8
 # FAISS on a GPU gives no more than this.
 MOST_FROM_GPU = 2048
 
+WRITTEN_TOGETHER = 1 << 20
+
 FLAT_HEADERS = (b"IxFI", b"IxF2", b"IxFl")
 
 Numbers = NDArray[np.int64]
@@ -49,6 +50,13 @@ def import_faiss() -> Any:
             "pip install 'flow-retriever[gpu]' (NVIDIA, CUDA 12)."
         ) from error
     return faiss
+
+
+def save_array(path: Path, array: NDArray[Any]) -> None:
+    """Write an array as .npy; unlike NumPy into a file of its own, it fails where the disk does."""
+    data = io.BytesIO()
+    np.save(data, array, allow_pickle=False)
+    path.write_bytes(data.getbuffer())
 
 
 def unit_rows(vectors: NDArray[np.floating[Any]]) -> Matrix:
@@ -125,6 +133,8 @@ class VectorIndex:
         self.numbers = numbers
         self.exact = isinstance(index, import_faiss().IndexFlat)
         """Whether it holds every vector whole and compares the query with all of them."""
+        self.held: object = None
+        """What keeps the files it is mapped from where they are, if it is."""
         self._on_gpu: Any = None
         self._whole = _rows(index) if self.exact else None
         self.settings: Settings = {}
@@ -251,13 +261,14 @@ class VectorIndex:
         return np.asarray(self.index.reconstruct_batch(positions), np.float32)
 
     def save(self, index_path: Path, numbers_path: Path) -> None:
+        faiss = import_faiss()
         try:
-            import_faiss().write_index(self.index, str(index_path))
+            # FAISS's own writer says nothing of an error that comes when it closes the file.
+            with index_path.open("wb") as file:
+                faiss.write_index(self.index, faiss.PyCallbackIOWriter(file.write, WRITTEN_TOGETHER))
         except RuntimeError as error:
-            if _disk_full(index_path):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(index_path)) from error
             raise RetrieverError(f"FAISS could not write {index_path}: {first_line(error)}") from error
-        np.save(numbers_path, self.numbers, allow_pickle=False)
+        save_array(numbers_path, self.numbers)
 
     @classmethod
     def load(cls, index_path: Path, numbers_path: Path, settings: Settings | None = None) -> "VectorIndex":
@@ -281,8 +292,3 @@ def _rows(index: Any) -> Matrix | None:
         return None
     flat: Matrix = import_faiss().rev_swig_ptr(index.get_xb(), index.ntotal * index.d)
     return flat.reshape(index.ntotal, index.d)
-
-
-def _disk_full(path: Path) -> bool:
-    status = os.statvfs(path.parent)
-    return status.f_bavail * status.f_frsize < 1 << 20

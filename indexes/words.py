@@ -144,7 +144,7 @@ def problem(store: DocumentStore) -> str:
     if missing or stray:
         return f"the index of words lacks {missing:,} documents and has {stray:,} that are not there"
     try:
-        with store.db.atomic():
+        with store.changing():
             store.db.conn.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
     except sqlite3.OperationalError:  # read-only, or another process is writing
         return ""
@@ -155,7 +155,7 @@ def problem(store: DocumentStore) -> str:
 
 def rebuild(store: DocumentStore) -> None:
     """Make the index of words again from the documents, whatever is left of it."""
-    with store.db.atomic():
+    with store.changing():
         for trigger in WORDS_TRIGGERS:
             store.db.conn.execute(f"DROP TRIGGER IF EXISTS {trigger}")
         store.db.conn.execute("DROP TABLE IF EXISTS words")

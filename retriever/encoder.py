@@ -143,6 +143,7 @@ class Encoder:
             return
         encoding = self.encoding(texts)
         try:
+            encoding.start()
             while done := encoding.finished():
                 for batch in done:
                     yield batch.positions, batch.vectors
@@ -150,7 +151,7 @@ class Encoder:
             encoding.close()
 
     def encoding(self, texts: Sequence[str]) -> Encoding:
-        """Begin to encode the texts in threads of their own; close it when it is no longer wanted."""
+        """To encode the texts in threads of their own once it is started; close it when it is no longer wanted."""
         return Encoding(self._token_batches(texts), self._encode_tokens, self._backend.workers)
 
     def encode_poolings(

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 TokenBatch = tuple[NDArray[np.int64], list[list[int]]]
 """The places of some texts, and the tokens of each."""
 
-# Each worker may be so many batches ahead of the caller: what a killed process has encoded and not stored.
-AHEAD = 2
+# So many batches more than there are workers may be on their way: what a killed process has encoded and not stored.
+AHEAD = 1
 
 
 class Batch(NamedTuple):
@@ -33,27 +33,31 @@ class Encoding:
         self._encode = encode
         self._taking = threading.Lock()
         self._stopped = threading.Event()
-        self._room = threading.Semaphore(workers * (1 + AHEAD))
+        self._room = threading.Semaphore(workers + AHEAD)
+        self._handed_out = 0
         self._results: queue.SimpleQueue[tuple[int, Batch] | BaseException | None] = queue.SimpleQueue()
         self._waiting: dict[int, Batch] = {}
         self._given = 0
-        self._running = workers
-        # Daemons, so that an interrupt in the middle of starting them cannot keep the process from ending.
-        self._threads = [threading.Thread(target=self._work, name=f"encoding-{n}", daemon=True) for n in range(workers)]
-        try:
-            for thread in self._threads:
-                thread.start()
-        except BaseException:
-            self.close()
-            raise
+        self._begun = self._running = 0
+        self._ended = [threading.Event() for _ in range(workers)]
 
-    def _work(self) -> None:
+    def start(self) -> None:
+        """Begin."""
+        for number, ended in enumerate(self._ended):
+            # Daemons, so that an interrupt in the middle of starting them cannot keep the process from ending.
+            threading.Thread(target=self._work, args=[ended], name=f"encoding-{number}", daemon=True).start()
+            self._begun += 1
+            self._running += 1
+
+    def _work(self, ended: threading.Event) -> None:
         try:
-            while not self._stopped.is_set():
+            while True:
                 self._room.acquire()
                 with self._taking:
+                    if self._stopped.is_set():
+                        break
                     number, (positions, tokens) = next(self._batches, (-1, (np.zeros(0, np.int64), [])))
-                if number < 0 or self._stopped.is_set():
+                if number < 0:
                     break
                 batch = Batch(positions, self._encode(tokens), sum(map(len, tokens)))
                 self._results.put((number, batch))
@@ -63,13 +67,20 @@ class Encoding:
         finally:
             self._room.release()
             self._results.put(None)
+            ended.set()
 
-    def finished(self, *, wait: bool = True) -> list[Batch]:
-        """The batches done by now, in order; with `wait` at least one, unless all have been given."""
+    def finished(self) -> list[Batch]:
+        """The batches done by now, in order, at least one, unless all have been given.
+
+        Until it is called again, those it gave count as on their way.
+        """
         found: list[Batch] = []
+        for _ in range(self._handed_out):
+            self._room.release()
+        self._handed_out = 0
         while self._running:
             try:
-                result = self._results.get(block=wait and not found)
+                result = self._results.get(block=not found)
             except queue.Empty:
                 break
             if result is None:
@@ -82,14 +93,14 @@ class Encoding:
                 while self._given in self._waiting:
                     found.append(self._waiting.pop(self._given))
                     self._given += 1
-                    self._room.release()
+        self._handed_out = len(found)
         return found
 
     def close(self) -> None:
-        """Stop after the batches that are being encoded; the rest is left undone."""
+        """Stop after the batches that are being encoded; `finished` still gives them, the rest is left undone."""
         self._stopped.set()
-        for _ in self._threads:
+        for _ in self._ended:
             self._room.release()
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join()
+        # Not by joining them: Python 3.11 takes a thread for ended whose join was interrupted once.
+        for ended in self._ended[: self._begun]:
+            ended.wait()

@@ -2,10 +2,10 @@
 
     read ─▶ leave out what is stored unchanged ─▶ split into passages ─▶ embed texts never met ─▶ store
 
-Documents are gathered into windows. While the encoder's threads tokenise and embed one window, this thread, the only
-one that touches SQLite, stores what they have finished and reads and splits the next. Vectors are stored batch by batch
-as they come, documents once all their passages have one. A run that is killed has lost at most the few batches in the
-encoder: the next run finds the documents by their content hash and the vectors by the hash of their text, and goes on.
+Documents are gathered into windows. While threads tokenise, embed and store one window's texts, batch by batch as they
+come, this one reads and splits the next. Documents are stored once all their passages have a vector. A run that is
+killed has lost at most the few batches in the encoder: the next run finds the documents by their content hash and the
+vectors by the hash of their text, and goes on. One that is interrupted stores those batches first, and loses nothing.
 """
 
 import hashlib
@@ -14,16 +14,15 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
-import numpy as np
-
-from indexes.documents import VECTOR_TYPE, DocumentRow, DocumentStore
+from indexes.documents import DocumentRow, DocumentStore
 from retriever.corpus import Document, Skipped
 from retriever.drift import Drift
 from retriever.encoder import Encoder
-from retriever.encoding import Encoding
-from retriever.errors import BadSource, Misuse, RetrieverError
+from retriever.errors import BadSource, Misuse
+from retriever.interrupts import held_back
 from retriever.passages import encoded_text, fit_title, split
 from retriever.progress import Progress, silent
+from retriever.storing import Storing
 
 OnError = Literal["skip", "stop"]
 
@@ -32,8 +31,9 @@ READ_TOGETHER = 512
 WINDOW_TEXTS = 4096
 WINDOW_CHARACTERS = 4_000_000
 SKIPPED_KEPT = 1000
-# So many documents are prepared between two looks at what the encoder has finished.
-PREPARED_BETWEEN = 32
+# So many documents are prepared, or stored in one transaction, between two reports of progress.
+TOGETHER = 32
+PROGRESS_SECONDS = 0.1
 
 
 @dataclass
@@ -60,11 +60,10 @@ class IngestReport:
 
 @dataclass
 class Window:
-    """Some documents, and the texts of theirs that have no vector yet, on their way through the encoder."""
+    """Some documents, and the texts of theirs that had no vector yet, on their way through the encoder."""
 
     documents: list[DocumentRow]
-    hashes: list[bytes]
-    encoding: Encoding | None
+    storing: Storing | None
 
 
 class Ingestion:
@@ -85,7 +84,7 @@ class Ingestion:
         self.on_error = on_error
         self.progress = progress
         self.report = IngestReport()
-        self._encoding: Window | None = None
+        self._ahead: Window | None = None
         self._expected: int | None = None
         self._window: dict[str, DocumentRow] = {}
         self._texts: dict[bytes, str] = {}
@@ -109,8 +108,8 @@ class Ingestion:
                 raise
             self._finish()
         finally:
-            if self._encoding and self._encoding.encoding:
-                self._encoding.encoding.close()
+            if self._ahead and self._ahead.storing:
+                self._ahead.storing.close()
         if prune and self.report.skipped:
             self.report.prune_refused = (
                 "nothing was pruned, because a document that could not be read would count as gone; mend what was "
@@ -151,13 +150,13 @@ class Ingestion:
         """Put the documents that are new or changed into the window."""
         ids = list({document.id: None for document in documents})
         hashes = self.store.content_hashes(ids)
-        on_their_way = {row.id: row.content_hash for row in (self._encoding.documents if self._encoding else ())}
+        on_their_way = {row.id: row.content_hash for row in (self._ahead.documents if self._ahead else ())}
         on_their_way |= {i: row.content_hash for i, row in self._window.items()}
         hashes |= {i: on_their_way[i] for i in ids if i in on_their_way}
         met = self.store.met_before(ids)
         for number, document in enumerate(documents):
-            if number % PREPARED_BETWEEN == 0:
-                self._store_finished(wait=False)
+            if number % TOGETHER == 0:
+                self._tell()
             content_hash = document.content_hash()
             stored = hashes.get(document.id)
             if stored == content_hash:
@@ -195,20 +194,26 @@ class Ingestion:
         )
 
     def _flush(self) -> None:
-        """Send the window to the encoder once it has done the one before, then store that one's documents."""
-        self._store_finished(wait=True)
-        before = self._encoding
+        """Send the window to the encoder once all of the one before is stored, then store that one's documents."""
+        before = self._ahead
+        while before and before.storing and not before.storing.done(PROGRESS_SECONDS):
+            self._tell()
+        if before and before.storing:
+            self.report.texts_embedded += before.storing.texts
+            self.report.tokens_embedded += before.storing.tokens
         known = self.store.vectors_of_texts(list(self._texts))
         missing = {h: text for h, text in self._texts.items() if h not in known}
         self.report.texts_reused += len(known)
         # What is read so far against all there is tells how many texts are to come.
         fraction = 1.0 if self._all_read else getattr(self._source, "fraction_read", None)
         self._expected = int((self.report.texts_embedded + len(missing)) / fraction) if fraction else None
-        encoding = self.encoder.encoding(list(missing.values())) if missing else None
-        self._encoding = Window(list(self._window.values()), list(missing), encoding)
+        storing = Storing(self.store, self.encoder, list(missing.values()), list(missing)) if missing else None
+        with held_back():  # its threads are begun and known to be, or not begun
+            self._ahead = Window(list(self._window.values()), storing)
+            if storing:
+                storing.start()
         self._window, self._texts, self._characters = {}, {}, 0
-        if missing:
-            self._tell()
+        self._tell()
         if before:
             self._put_documents(before.documents)
 
@@ -218,32 +223,17 @@ class Ingestion:
         self._flush()
 
     def _put_documents(self, rows: list[DocumentRow]) -> None:
-        for start in range(0, len(rows), PREPARED_BETWEEN):
-            self.store.put_documents(rows[start : start + PREPARED_BETWEEN])
-            self._store_finished(wait=False)
+        for start in range(0, len(rows), TOGETHER):
+            self.store.put_documents(rows[start : start + TOGETHER])
+            self._tell()
         self.report.passages += sum(len(row.passages) for row in rows)
 
-    def _store_finished(self, *, wait: bool) -> None:
-        """Store the vectors that the encoder has finished, or with `wait` all that it was given."""
-        window = self._encoding
-        if window is None or window.encoding is None:
-            return
-        while batches := window.encoding.finished(wait=wait):
-            positions = np.concatenate([batch.positions for batch in batches])
-            with np.errstate(over="ignore"):
-                halves = np.concatenate([batch.vectors for batch in batches]).astype(VECTOR_TYPE)
-            if not np.isfinite(halves).all():
-                raise RetrieverError(
-                    f"the encoder {self.encoder.identity.name} gives vectors too large to be stored as float16."
-                )
-            self.store.add_vectors([window.hashes[p] for p in positions], halves)
-            self.report.texts_embedded += len(positions)
-            self.report.tokens_embedded += sum(batch.tokens for batch in batches)
-            self._tell()
-            if not wait:
-                return
-
     def _tell(self) -> None:
-        report = self.report
-        detail = f"{report.new + report.changed:,} documents, {report.tokens_embedded:,} tokens"
-        self.progress("embedding", report.texts_embedded, self._expected, detail)
+        report, storing = self.report, self._ahead.storing if self._ahead else None
+        texts, tokens = report.texts_embedded, report.tokens_embedded
+        if storing:
+            storing.done()  # raises what has gone wrong
+            texts, tokens = texts + storing.texts, tokens + storing.tokens
+        if texts or storing:
+            detail = f"{report.new + report.changed:,} documents, {tokens:,} tokens"
+            self.progress("embedding", texts, self._expected, detail)

@@ -17,7 +17,7 @@ from indexes.collection import Collection
 from indexes.generation import Generation
 from indexes.types import AUTO as AUTO_INDEX
 from indexes.types import Asked, factory_string
-from indexes.vectors import empty_index
+from indexes.vectors import empty_index, save_array
 from retriever.choosing import CANDIDATES, POOL, STRENGTHS, Evidence, choose
 from retriever.errors import Damaged, EncoderUnavailable, Mismatch, Misuse, first_line
 from retriever.novelty import JSON_FILE as NOVELTY_FILE
@@ -160,7 +160,7 @@ def publish(
     def write_files(folder: Path) -> list[str]:
         written = [*transform.save(folder), *(novelty.save(folder) if novelty else [])]
         if queries is not None:
-            np.save(folder / QUERIES_FILE, queries, allow_pickle=False)
+            save_array(folder / QUERIES_FILE, queries)
             written.append(QUERIES_FILE)
         return written
 

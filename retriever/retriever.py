@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -56,7 +57,7 @@ class EncoderOptions:
 
 
 class Retriever:
-    """A collection of documents that can be searched by meaning.
+    """A collection of documents that can be searched by meaning; threads may share it, and forked children too.
 
     >>> with Retriever.build([{"id": "1", "text": "Cats purr."}], "indexes/pets") as pets:
     ...     pets.search("feline noises")[0].id
@@ -70,6 +71,7 @@ class Retriever:
         """What the last `build` or `add` did."""
         self._options = options
         self._encoder: Encoder | None = None
+        self._finding_encoder = threading.Lock()
         self._encoded_for_fit: dict[tuple[str, ...], NDArray[np.float32]] = {}
         self._searcher = Searcher(collection, self.encoder)
 
@@ -419,12 +421,13 @@ class Retriever:
 
     def encoder(self) -> Encoder:
         """The collection's encoder, refused if it is not the one that made the vectors."""
-        if self._encoder is None:
-            stored = EncoderIdentity.from_json(self.collection.encoder)
-            encoder = _encoder_from(self._options, stored, self.progress)
-            check_same(stored, encoder.identity, self.collection.folder)
-            self._encoder = encoder
-        return self._encoder
+        with self._finding_encoder:
+            if self._encoder is None:
+                stored = EncoderIdentity.from_json(self.collection.encoder)
+                encoder = _encoder_from(self._options, stored, self.progress)
+                check_same(stored, encoder.identity, self.collection.folder)
+                self._encoder = encoder
+            return self._encoder
 
     def close(self) -> None:
         self.collection.close()

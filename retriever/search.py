@@ -111,9 +111,10 @@ class Searcher:
         return self._parts_of(generation)[0]
 
     def _parts_of(self, generation: Generation) -> tuple[Transform, Novelty | None]:
-        if self._loaded is None or self._loaded[0] != generation.number:
-            self._loaded = (generation.number, load_transform(generation), Novelty.of(generation))
-        return self._loaded[1:]
+        loaded = self._loaded
+        if loaded is None or loaded[0] != generation.number:
+            loaded = self._loaded = (generation.number, load_transform(generation), Novelty.of(generation))
+        return loaded[1:]
 
     def search(
         self,

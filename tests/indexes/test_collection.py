@@ -232,7 +232,7 @@ def test_a_generation_half_written_by_a_killed_process_is_no_trouble(original: P
     with Retriever.open(folder) as retriever:
         assert retriever.verify().clean
         retriever.rebuild()
-        assert sorted(path.name for path in (folder / "generations").iterdir()) == ["000001", "000002"]
+        assert [path.name for path in (folder / "generations").iterdir()] == ["000002"]
         assert retriever.verify().clean
 
 

@@ -1,0 +1,238 @@
+"""Jobs on collections, killed at a chosen system call or made to fail there, and what is found afterwards.
+
+strace does it: it counts how often each thread makes each call that changes a file, and at the Nth time kills the
+process or has the call fail. What is found then is written down as one `Outcome` a point.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from collection_jobs import TALLY, TALLY_BYTES
+
+CALLS = (
+    "write,pwrite64,writev,pwritev,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat,ftruncate,fallocate,"
+    "mkdir,mkdirat,rmdir"
+).split(",")
+
+ENDED_BY_SIGNAL = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGINT, 128 + signal.SIGTERM}
+
+
+def strace_works() -> bool:
+    """Whether this machine lets strace trace a process."""
+    try:
+        done = subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True, timeout=20)
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
+@dataclass
+class Outcome:
+    """What one disturbance did."""
+
+    what: str
+    """Such as "add 3, kill at 17"."""
+    reached: bool
+    """Whether the job came so far; one that ended before is no point."""
+    told: str = ""
+    """The error that the job ended with, if it was not killed."""
+    problems: list[str] = field(default_factory=list)
+    again: int = 0
+    """Tokens embedded once more than they had to be."""
+    batch: int = 1
+
+
+class Zygote:
+    """The process that forks the jobs, on one core, with a folder of its own."""
+
+    def __init__(self, scratch: Path, encoder: str, core: int | None = None) -> None:
+        scratch.mkdir(parents=True, exist_ok=True)
+        self.scratch = scratch
+        self.tally = Path(tempfile.mkstemp(dir=scratch, prefix="tally")[1])
+        self.encoder = encoder
+        environment = os.environ | {TALLY: str(self.tally)}
+        command = [sys.executable, str(Path(__file__).with_name("zygote.py")), encoder]
+        cores = sorted(os.sched_getaffinity(0))
+        if core is not None and shutil.which("taskset"):
+            command = ["taskset", "-c", str(cores[core % len(cores)]), *command]
+        root = str(Path(__file__).parents[2])
+        environment["PYTHONPATH"] = os.pathsep.join([root, environment.get("PYTHONPATH", "")])
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        self.forget_embedded()
+        assert self._answer() == {"ready": True}
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        assert line, "the process that forks the jobs has ended"
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def _send(self, text: str) -> None:
+        assert self.process.stdin
+        print(text, file=self.process.stdin, flush=True)
+
+    def forget_embedded(self) -> None:
+        self.tally.write_bytes(bytes(TALLY_BYTES))
+
+    def begin(self, job: str, **arguments: Any) -> int:
+        """Fork a child for a job that waits for `let_go`; its process number."""
+        self._send(json.dumps({"job": job, "arguments": arguments, "held": True}))
+        return int(self._answer()["pid"])
+
+    def let_go(self) -> None:
+        self._send("")
+
+    def ended(self) -> dict[str, Any]:
+        """Status and result of the job, once it has ended."""
+        return self._answer()
+
+    def run(self, job: str, **arguments: Any) -> dict[str, Any]:
+        self._send(json.dumps({"job": job, "arguments": arguments}))
+        return self._answer()
+
+    def run_traced(self, call: str, inject: str, job: str, **arguments: Any) -> dict[str, Any]:
+        """Run a job while strace does something to one of its calls, such as `signal=SIGKILL:when=7`."""
+        return self._traced(["-e", f"trace={call}", "-e", f"inject={call}:{inject}", "-o", os.devnull], job, arguments)
+
+    def calls(self, job: str, **arguments: Any) -> list[tuple[str, int]]:
+        """The calls of the job that change a file, each with how often the thread makes it that makes it most."""
+        log = self.scratch / "calls.log"
+        self._traced(["-e", f"trace={','.join(CALLS)}", "-o", str(log)], job, arguments)
+        found = [re.match(r"(\d+) +(\w+)\(", line) for line in log.read_text().splitlines()]
+        made = Counter(match.groups() for match in found if match)
+        return [(call, max(made[who, what] for who, what in made if what == call)) for call in {c for _, c in made}]
+
+    def _traced(self, options: list[str], job: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        pid = self.begin(job, **arguments)
+        # Without -f, what its threads do would be left alone.
+        command = ["strace", "-f", "-p", str(pid), *options]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
+            assert tracer.stderr
+            attached = tracer.stderr.readline()
+            assert "attached" in attached, attached
+            self.let_go()
+            return self.ended()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@dataclass
+class Disturber:
+    """Runs the points of scenarios, each on a fresh copy of the collection before the job."""
+
+    zygote: Zygote
+    _prepared: dict[tuple[str, int], Path] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def _before(self, kind: str, seed: int) -> Path:
+        key = (kind, seed)
+        if key not in self._prepared:
+            for old in self._prepared.values():
+                shutil.rmtree(old, ignore_errors=True)
+            self._prepared.clear()
+            folder = self.zygote.scratch / f"before-{next(self._numbers)}"
+            answer = self.zygote.run("prepare", kind=kind, seed=seed, encoder=self.zygote.encoder, folder=str(folder))
+            assert "raised" not in (answer["result"] or {}), answer
+            self._prepared[key] = folder
+        return self._prepared[key]
+
+    @contextmanager
+    def _copy(self, kind: str, seed: int) -> Iterator[Path]:
+        before = self._before(kind, seed)
+        folder = self.zygote.scratch / f"c{next(self._numbers)}"
+        if before.exists():
+            shutil.copytree(before, folder)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def points(self, kind: str, seed: int, how: str, step: int = 1) -> Iterator[Outcome]:
+        """Have strace disturb the job at every call that changes a file, or at every `step`th."""
+        with self._copy(kind, seed) as folder:
+            arguments = {"kind": kind, "seed": seed, "encoder": self.zygote.encoder, "folder": str(folder)}
+            made = self.zygote.calls("act", **arguments)
+        places = [(call, number) for call, count in sorted(made) for number in range(1, count + 1)]
+        for call, number in places[random.Random(seed).randrange(step) :: step]:
+            yield self.point(kind, seed, call, f"{how}:when={number}")
+
+    def point(self, kind: str, seed: int, call: str, inject: str) -> Outcome:
+        """Disturb the job once, look at what is left, and have it go on."""
+
+        def act(arguments: dict[str, Any]) -> dict[str, Any]:
+            return self.zygote.run_traced(call, inject, "act", **arguments)
+
+        return self._disturbed(kind, seed, f"{call} {inject}", act)
+
+    def at_a_moment(self, kind: str, seed: int, seconds: float, *signals: signal.Signals) -> Outcome:
+        """Send signals to the job so long after it has begun, by default SIGKILL."""
+        sent = signals or (signal.SIGKILL,)
+
+        def act(arguments: dict[str, Any]) -> dict[str, Any]:
+            pid = self.zygote.begin("act", **arguments)
+            self.zygote.let_go()
+            time.sleep(seconds)
+            for one in sent:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, one)
+            return self.zygote.ended()
+
+        return self._disturbed(kind, seed, f"{' '.join(one.name for one in sent)} after {seconds:.3f} s", act)
+
+    def with_small_files(self, kind: str, seed: int, largest: int) -> Outcome:
+        """Have the system write no file beyond so many bytes: the last write is a short one, the next an error."""
+        what = f"no file beyond {largest} bytes"
+        return self._disturbed(
+            kind, seed, what, lambda arguments: self.zygote.run("act", **arguments, largest_file=largest)
+        )
+
+    def _disturbed(self, kind: str, seed: int, what: str, act: Callable[[dict[str, Any]], dict[str, Any]]) -> Outcome:
+        with self._copy(kind, seed) as folder:
+            arguments = {"kind": kind, "seed": seed, "encoder": self.zygote.encoder, "folder": str(folder)}
+            self.zygote.forget_embedded()
+            answer = act(arguments)
+            result = answer["result"] or {}
+            killed, raised = answer["status"] in ENDED_BY_SIGNAL, result.get("raised", "")
+            outcome = Outcome(f"{kind} {seed}, {what}", reached=killed or bool(raised), told=raised)
+            if not killed and answer["status"] != 0:
+                outcome.problems.append(f"the process ended with {answer['status']}")
+            if raised and not result["told"]:
+                outcome.problems.append(f"raised {result['trace']}")
+            outcome.problems += _found(self.zygote.run("look", **arguments), "look")
+            went_on = self.zygote.run("go on", **arguments)
+            outcome.problems += _found(went_on, "go on")
+            if returned := (went_on["result"] or {}).get("returned"):
+                outcome.again, outcome.batch = returned["again"], returned["batch"]
+        return outcome
+
+
+def _found(answer: dict[str, Any], when: str) -> list[str]:
+    if answer["status"] != 0:
+        return [f"{when}: the process ended with {answer['status']}"]
+    result = answer["result"]
+    if "raised" in result:
+        return [f"{when}: raised {result['trace']}"]
+    found = result["returned"]
+    problems = found["problems"] if isinstance(found, dict) else found or []
+    return [f"{when}: {problem}" for problem in problems]
