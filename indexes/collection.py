@@ -57,14 +57,14 @@ class _Spaces(threading.local):
 class Collection:
     """A collection opened for reading, or for reading and writing; threads may share it."""
 
-    def __init__(self, folder: Path, store: DocumentStore, lock: FileLock, device: str = "cpu") -> None:
+    def __init__(self, folder: Path, store: DocumentStore, device: str = "cpu") -> None:
         self.folder = folder
         self.device = device
         """Where the index is searched: cpu, cuda, or auto."""
         self.device_note = ""
         """Once the index is loaded: whether a GPU searches it, if there is one."""
         self.store = store
-        self._lock = lock
+        self._lock = (os.getpid(), FileLock(folder / LOCK))
         self._loaded: tuple[Generation, VectorIndex] | None = None
         self._loading = threading.Lock()
         self._spaces = _Spaces()
@@ -79,7 +79,7 @@ class Collection:
         if not cls.is_there(folder):
             there = "is no collection" if folder.is_dir() else "does not exist"
             raise NotACollection(f"{folder} {there}; make one with: retriever index SOURCE --index {folder}")
-        return cls(folder, DocumentStore(folder / DATABASE), FileLock(folder / LOCK), device)
+        return cls(folder, DocumentStore(folder / DATABASE), device)
 
     @classmethod
     def create(cls, folder: Path, settings: dict[str, Any]) -> Self:
@@ -89,9 +89,8 @@ class Collection:
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             raise Misuse(f"{folder} cannot be made a folder: a file is in the way.") from None
-        lock = FileLock(folder / LOCK)
-        with _held(lock, folder):
-            collection = cls(folder, DocumentStore(folder / DATABASE, create=True), lock)
+        with _held(FileLock(folder / LOCK), folder):
+            collection = cls(folder, DocumentStore(folder / DATABASE, create=True))
             if collection.is_empty():  # else another process made it meanwhile, and its settings hold
                 collection.store.set_settings(settings)
             generations.sync(folder.parent)
@@ -130,7 +129,9 @@ class Collection:
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the collection's one write lock; it dies with the process. May be nested."""
-        with _held(self._lock, self.folder):
+        if self._lock[0] != os.getpid():  # that one is the parent's
+            self._lock = (os.getpid(), FileLock(self.folder / LOCK))
+        with _held(self._lock[1], self.folder):
             yield
 
     def close(self) -> None:

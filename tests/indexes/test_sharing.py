@@ -1,0 +1,147 @@
+"""One collection, many users: threads, forked children, readers of old generations, writers that exclude each other."""
+
+import multiprocessing
+import os
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from indexes.errors import Locked
+from retriever import Document, Retriever
+
+QUERY = "Number 7 is odd."
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory, tiny_bert: str) -> Path:
+    folder = tmp_path_factory.mktemp("original") / "c"
+    documents = [Document(f"d{i}", f"Number {i} is {'even' if i % 2 == 0 else 'odd'}.") for i in range(120)]
+    Retriever.build(documents, folder, encoder=tiny_bert, transform="center", precision="fp32").close()
+    return folder
+
+
+@pytest.fixture
+def folder(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "c"))
+
+
+def generations(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "generations").iterdir())
+
+
+def ranking(retriever: Retriever) -> list[tuple[str, float]]:
+    return [(hit.id, hit.score) for hit in retriever.search(QUERY, 20)]
+
+
+def test_threads_share_a_retriever_while_one_of_them_writes(folder: Path) -> None:
+    with Retriever.open(folder) as retriever:
+        expected = ranking(retriever)
+        stop = threading.Event()
+
+        def read() -> int:
+            count = 0
+            while not stop.is_set():
+                found = [pair for pair in ranking(retriever) if pair[0].startswith("d")]
+                assert [id_ for id_, _ in found] == [id_ for id_, _ in expected][: len(found)]
+                assert len(retriever) in (120, 121)
+                count += 1
+            return count
+
+        with ThreadPoolExecutor(4) as pool:
+            readers = [pool.submit(read) for _ in range(4)]
+            for number in range(6):
+                retriever.add([Document("new", f"Some other thing, said {number} times.")])
+                if number % 2:
+                    retriever.rebuild()
+                retriever.delete(["new"])
+            stop.set()
+            assert all(reader.result() > 0 for reader in readers)
+        assert retriever.verify().clean
+
+
+def test_two_threads_never_write_at_once(folder: Path) -> None:
+    with Retriever.open(folder) as retriever, retriever.collection.writing(), ThreadPoolExecutor(1) as pool:
+        with pytest.raises(Locked, match=str(os.getpid())):
+            pool.submit(retriever.delete, ["d1"]).result()
+        retriever.delete(["d1"])
+        assert len(retriever) == 119
+
+
+def _search_in_child(retriever: Retriever, expected: list[tuple[str, float]], writing: bool) -> None:
+    assert ranking(retriever) == expected
+    if writing:
+        retriever.add([Document("child", "What the child has to say.")])
+        assert retriever.search("What the child has to say.", 1)[0].id == "child"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("writing", [False, True])
+def test_a_child_forked_after_opening(folder: Path, writing: bool) -> None:
+    with Retriever.open(folder) as retriever:
+        expected = ranking(retriever)
+        retriever.search_many([QUERY] * 50)  # by now every library has begun what threads it has
+        fork = multiprocessing.get_context("fork")
+        children = [
+            fork.Process(target=_search_in_child, args=(retriever, expected, writing and number == 0))
+            for number in range(2)
+        ]
+        for child in children:
+            child.start()
+        for child in children:
+            child.join(60)
+            assert child.exitcode == 0
+        assert ("child" in {hit.id for hit in retriever.search("What the child has to say.", 1)}) == writing
+        retriever.delete(["child"])
+        assert ranking(retriever) == expected
+        assert retriever.verify().clean
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_that_closes_what_it_inherited_takes_nothing_from_its_parent(folder: Path) -> None:
+    with Retriever.open(folder) as retriever:
+        expected = ranking(retriever)
+        child = multiprocessing.get_context("fork").Process(target=retriever.close)
+        child.start()
+        child.join(60)
+        assert child.exitcode == 0
+        retriever.add([Document("later", "Written after the child had closed.")])
+        assert retriever.verify().clean
+        retriever.delete(["later"])
+        assert ranking(retriever) == expected
+
+
+def test_a_reader_keeps_its_generation_until_it_lets_go(folder: Path) -> None:
+    with Retriever.open(folder) as writer:
+        reader = Retriever.open(folder)
+        before = ranking(reader)
+        held = reader.collection._loaded
+        assert held is not None and generations(folder) == ["000001"]
+        writer.rebuild(transform="whiten")
+        writer.rebuild(transform="standardize")
+        assert generations(folder) == ["000001", "000003"], "the one in use is kept, the one nobody has is gone"
+        space = reader.collection._spaces.index
+        assert space is not None and len(space.nearest_vectors(held[1].vectors(held[1].numbers[:1]), 5)[0].numbers) >= 5
+        assert ranking(reader) != before, "the next search is in the newest generation"
+        del held, space
+        assert ranking(reader) == ranking(writer)
+        reader.close()
+        writer.rebuild(transform="center")
+        assert ranking(writer) == before
+        assert generations(folder) == ["000004"]
+
+
+def test_the_last_reader_removes_what_was_superseded(folder: Path) -> None:
+    with Retriever.open(folder) as writer:
+        readers = [Retriever.open(folder) for _ in range(2)]
+        for reader in readers:
+            ranking(reader)
+        writer.rebuild()
+        readers[0].close()
+        assert generations(folder) == ["000001", "000002"]
+        readers[1].close()
+        assert generations(folder) == ["000002"]
