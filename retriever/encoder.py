@@ -162,7 +162,7 @@ class Encoder:
         rows = np.empty((len(poolings), len(texts), self.identity.dimension), np.float32)
         done = 0
         for positions, tokens in self._token_batches(texts):
-            found = self._torch.poolings(*padded(tokens, self.files.pad_id), poolings)
+            found = self._torch.poolings(*self._padded(tokens), poolings)
             self._check_finite(found, tokens)
             rows[:, positions] = found
             done += len(positions)
@@ -171,9 +171,19 @@ class Encoder:
         return dict(zip(poolings, rows, strict=True))
 
     def _encode_tokens(self, tokens: list[list[int]]) -> NDArray[np.float32]:
-        vectors = self._backend.vectors(*padded(tokens, self.files.pad_id))
+        vectors = self._backend.vectors(*self._padded(tokens))
         self._check_finite(vectors[None], tokens)
         return vectors
+
+    def _padded(self, tokens: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        ids, mask = padded(tokens, self.files.pad_id)
+        known = self.files.config.get("vocab_size")
+        if isinstance(known, int) and ids.max() >= known:
+            raise EncoderUnavailable(
+                f"{self.files.folder}: its tokenizer gives the token {ids.max():,}, and the model knows {known:,} "
+                "from 0 on: they do not belong together. Get the model again."
+            )
+        return ids, mask
 
     def _check_finite(self, vectors: NDArray[np.float32], tokens: list[list[int]]) -> None:
         if not np.isfinite(vectors).all():
