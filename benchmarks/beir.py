@@ -139,8 +139,10 @@ def read_judgements(path: Path) -> tuple[Judgements, list[str]]:
     judgements: Judgements = {}
     doubled = []
     with path.open("rb") as file:
-        for number, line in numbered_lines(file):
-            query, document, grade = _judgement(line, f"{path}:{number}", first=number == 1)
+        for where, line in numbered_lines(file, str(path)):
+            if isinstance(line, Skipped):
+                raise BadSource(f"{where}: {line.reason}; mend the line.")
+            query, document, grade = _judgement(line, where, first=where == f"{path}:1")
             if grade is None:
                 continue
             own = judgements.setdefault(query, {})

@@ -45,5 +45,6 @@ def remember(collection: Path, state: State) -> None:
         return
     aside = collection / f"{NAME}.{os.getpid()}"
     with contextlib.suppress(OSError):
+        aside.unlink(missing_ok=True)  # of a collection that another made, it may be a link to anywhere
         aside.write_text(json.dumps(state), encoding="utf-8")
         aside.replace(collection / NAME)

@@ -79,6 +79,7 @@ class Collection:
         if not cls.is_there(folder):
             there = "is no collection" if folder.is_dir() else "does not exist"
             raise NotACollection(f"{folder} {there}; make one with: retriever index SOURCE --index {folder}")
+        generations.refuse_links(folder, OWN_NAMES)
         return cls(folder, DocumentStore(folder / DATABASE), device)
 
     @classmethod
@@ -99,6 +100,7 @@ class Collection:
     @staticmethod
     def refuse_if_taken(folder: Path) -> None:
         """Refuse a folder that a collection cannot be made in, because something else is there."""
+        generations.refuse_links(folder, OWN_NAMES)
         if folder.is_dir() and any(path.name not in OWN_NAMES for path in folder.iterdir()):
             raise Misuse(f"{folder} holds other files and no collection; give --index an empty or new folder.")
 
@@ -176,7 +178,7 @@ class Collection:
         row = self.store.db.conn.execute(
             "SELECT number, folder, manifest_sha256 FROM generations ORDER BY number DESC LIMIT 1"
         ).fetchone()
-        return None if row is None else (int(row[0]), str(row[1]), str(row[2]))
+        return None if row is None else (int(row[0]), generations.plain_name(row[1], self.store.path), str(row[2]))
 
     def generation(self) -> Generation | None:
         """The published generation, or None before the first."""
@@ -318,7 +320,7 @@ class Collection:
     def kept_files(self) -> dict[str, bytes]:
         """The transform's files as SQLite keeps them, for making a damaged generation again."""
         rows = self.store.db.conn.execute("SELECT name, bytes FROM generation_files ORDER BY name")
-        return dict(rows)
+        return {generations.plain_name(name, self.store.path): bytes(data) for name, data in rows}
 
     def backlog(self) -> tuple[int, int]:
         """How many vectors are newer than the generation, and how many there are that nothing uses."""

@@ -29,6 +29,10 @@ Sql = tuple[str, list[Any]]
 """An expression and what is bound to its placeholders."""
 
 SHOWN_FIELDS = 20
+# Of names there may be as many as documents, or more: so many are gathered, and compared with one that is not there.
+MOST_FIELDS = 100_000
+COMPARED_FIELDS = 2000
+COMPARED_LENGTH = 200
 NOT_METADATA = {"id", "_id", "title", "text"}
 
 # SQLite ends a text at a NUL in some versions and not in others. Pairs of backslashes are written in another way
@@ -135,7 +139,9 @@ def check_fields(connection: sqlite3.Connection, conditions: Sequence[Condition]
         there, bound = _any_place(field, ("1", []))
         query = f"SELECT EXISTS (SELECT 1 FROM documents WHERE {there})"  # noqa: S608 - names and values are bound
         if not connection.execute(query, bound).fetchone()[0]:
-            raise BadFilter(f"no document has a metadata field {field!r}; {_advice(field, known_fields(connection))}")
+            raise BadFilter(
+                f"no document has a metadata field {_shown(field)}; {_advice(field, known_fields(connection))}"
+            )
 
 
 def known_fields(connection: sqlite3.Connection) -> list[str]:
@@ -143,6 +149,8 @@ def known_fields(connection: sqlite3.Connection) -> list[str]:
     counts: Counter[str] = Counter()
     for (metadata,) in connection.execute("SELECT metadata FROM documents WHERE metadata <> '{}'"):
         counts.update(set(_names(json.loads(metadata), "")))
+        if len(counts) > MOST_FIELDS:
+            break
     return sorted(counts, key=lambda name: (-counts[name], name))
 
 
@@ -160,8 +168,13 @@ def _advice(field: str, known: list[str]) -> str:
         return "a filter looks at the metadata, not at id, title and text."
     if not known:
         return "no document has any metadata."
-    folded = {name.casefold(): name for name in reversed(known)}
-    near = difflib.get_close_matches(field.casefold(), folded, n=1)
+    near_in_length = (name for name in known[:COMPARED_FIELDS] if len(name) <= COMPARED_LENGTH)
+    folded = {name.casefold(): name for name in reversed(list(near_in_length))}
+    near = difflib.get_close_matches(field.casefold(), folded, n=1) if len(field) <= COMPARED_LENGTH else []
     meant = f"did you mean {folded[near[0]]!r}? " if near else ""
     more = f" and {len(known) - SHOWN_FIELDS:,} more" if len(known) > SHOWN_FIELDS else ""
-    return f"{meant}There are: {', '.join(map(repr, known[:SHOWN_FIELDS]))}{more}."
+    return f"{meant}There are: {', '.join(map(_shown, known[:SHOWN_FIELDS]))}{more}."
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= COMPARED_LENGTH else name[: COMPARED_LENGTH - 1] + "…")

@@ -156,7 +156,7 @@ class DocumentStore:
     def _json(self, text: Any, what: str) -> Any:
         try:
             return json.loads(text)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise Damaged(f"{self.path}: {what} is damaged; run: retriever verify --repair") from error
 
     def set_settings(self, values: dict[str, Any]) -> None:

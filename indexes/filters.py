@@ -27,6 +27,7 @@ QUOTES = "'\""
 # In words without quotes these are most likely another condition, which would silently become part of a text.
 NEEDS_QUOTES = '=<>()"'
 MOST_LEVELS = 16
+LONGEST = 4_000_000
 SHOWN_AROUND = 60
 
 
@@ -41,6 +42,8 @@ class _Parser:
         self.position = 0
 
     def condition(self) -> Condition:
+        if len(self.text) > LONGEST:
+            raise BadFilter(f"a filter has {len(self.text):,} characters, and at most {LONGEST:,} are read.")
         for position, character in enumerate(self.text):
             if character == "\0":
                 self.fail("expected text, found a NUL character", position)

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -94,7 +94,13 @@ def read(number: int, folder: Path, manifest_sha256: str) -> Generation:
         raise Damaged(f"{path} is missing; run: retriever verify --repair --index {_collection(folder)}") from None
     if hashlib.sha256(data).hexdigest() != manifest_sha256:
         raise Damaged(f"{path} was changed; run: retriever verify --repair --index {_collection(folder)}")
-    return Generation(number, folder, json.loads(data))
+    try:
+        manifest = json.loads(data)
+        for name in manifest["files"]:
+            plain_name(name, path)
+        return Generation(number, folder, manifest)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Damaged(f"{path} is no manifest; run: retriever verify --repair --index {_collection(folder)}") from error
 
 
 def problems(generation: Generation) -> list[str]:
@@ -130,6 +136,20 @@ def load_index(generation: Generation) -> VectorIndex:
     if len(index) != generation.count:
         raise Damaged(f"{generation.folder} holds {len(index):,} vectors, its manifest says {generation.count:,}.")
     return index
+
+
+def plain_name(name: object, where: Path) -> str:
+    """A name from the database or a manifest, refused if it could lead out of its folder: either may be made so."""
+    if not isinstance(name, str) or name in ("", ".", "..") or any(c in name for c in "/\\:\0"):
+        raise Damaged(f"{where} holds the name {str(name)[:100]!r}, which is no plain file name.")
+    return name
+
+
+def refuse_links(folder: Path, names: Iterable[str]) -> None:
+    """Refuse a collection whose own files are links: what is written to them, or deleted, would lie elsewhere."""
+    for name in sorted(names):
+        if (folder / name).is_symlink():
+            raise Damaged(f"{folder / name} is a symbolic link; a collection's own files must lie in its folder.")
 
 
 def sync(path: Path) -> None:

@@ -27,6 +27,8 @@ BATCH_TOKENS = {"cpu": 512, "cuda": 16_384}
 
 # So many texts are encoded in the caller's own thread: a query is sooner done than a thread begun.
 FEW = 4
+# Characters; a window of ordinary texts is not much longer.
+TOKENISED_AT_ONCE = 2_000_000
 
 
 class Backend(Protocol):
@@ -161,7 +163,7 @@ class Encoder:
         rows = np.empty((len(poolings), len(texts), self.identity.dimension), np.float32)
         done = 0
         for positions, tokens in self._token_batches(texts):
-            found = self._torch.poolings(*padded(tokens, self.files.pad_id), poolings)
+            found = self._torch.poolings(*self._padded(tokens), poolings)
             self._check_finite(found, tokens)
             rows[:, positions] = found
             done += len(positions)
@@ -170,9 +172,19 @@ class Encoder:
         return dict(zip(poolings, rows, strict=True))
 
     def _encode_tokens(self, tokens: list[list[int]]) -> NDArray[np.float32]:
-        vectors = self._backend.vectors(*padded(tokens, self.files.pad_id))
+        vectors = self._backend.vectors(*self._padded(tokens))
         self._check_finite(vectors[None], tokens)
         return vectors
+
+    def _padded(self, tokens: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        ids, mask = padded(tokens, self.files.pad_id)
+        known = self.files.config.get("vocab_size")
+        if isinstance(known, int) and ids.max() >= known:
+            raise EncoderUnavailable(
+                f"{self.files.folder}: its tokenizer gives the token {ids.max():,}, and the model knows {known:,} "
+                "from 0 on: they do not belong together. Get the model again."
+            )
+        return ids, mask
 
     def _check_finite(self, vectors: NDArray[np.float32], tokens: list[list[int]]) -> None:
         if not np.isfinite(vectors).all():
@@ -220,9 +232,12 @@ class Encoder:
         found: str | None = self._tokenizer.id_to_token(number)
         return found
 
+    def _tokens(self, texts: list[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in self._cutting_tokenizer.encode_batch_fast(texts)]
+
     def _token_batches(self, texts: Sequence[str]) -> Iterator[TokenBatch]:
         """Batches of texts of nearly one length, each of about `batch_tokens`."""
-        tokens = [encoding.ids for encoding in self._cutting_tokenizer.encode_batch_fast(list(texts))]
+        tokens = [ids for some in _in_turn(texts) for ids in self._tokens(some)]
         lengths = np.array([len(ids) for ids in tokens])
         order = np.argsort(lengths, kind="stable")
         bounds = _bounds(lengths[order].tolist(), self.batch_tokens)
@@ -230,6 +245,20 @@ class Encoder:
         for number in np.random.default_rng(0).permutation(len(bounds) - 1):
             positions = order[bounds[number] : bounds[number + 1]]
             yield positions, [tokens[p] for p in positions]
+
+
+def _in_turn(texts: Sequence[str]) -> Iterator[list[str]]:
+    """The texts some at a time: while it works, the tokenizer takes up to a hundred times their memory."""
+    some: list[str] = []
+    characters = 0
+    for text in texts:
+        some.append(text)
+        characters += len(text)
+        if characters >= TOKENISED_AT_ONCE:
+            yield some
+            some, characters = [], 0
+    if some:
+        yield some
 
 
 def _bounds(lengths: Sequence[int], budget: int) -> list[int]:

@@ -121,9 +121,13 @@ class Ingestion:
 
     def _next_batch(self, items: Iterator[Document | Skipped]) -> list[Document | Skipped]:
         batch: list[Document | Skipped] = []
+        characters = 0
         try:
             for item in islice(items, READ_TOGETHER):
                 batch.append(item)
+                characters += len(item.text) if isinstance(item, Document) else 0
+                if characters >= WINDOW_CHARACTERS:
+                    return batch
         except (BadSource, Misuse):
             self._take(list(self._documents(batch)))
             raise

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from retriever import weights
 from retriever.errors import EncoderUnavailable, Misuse
-from retriever.models import ModelFiles, Role
+from retriever.models import TOKENIZER_FILES, ModelFiles, Role
 
 DEVICES = ("auto", "cpu", "cuda")
+LARGEST_TOKENIZER = 256 << 20
 
 
 def found_device(asked: str) -> str:
@@ -49,14 +51,22 @@ def load_model(files: ModelFiles, role: Role) -> tuple[Any, list[str]]:
 
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    held = weights.checked(files)
+    loader = getattr(transformers, role.loader)
     try:
-        model, loading = getattr(transformers, role.loader).from_pretrained(
+        config = transformers.AutoConfig.from_pretrained(files.folder, trust_remote_code=False)
+        with torch.device("meta"):  # shapes alone
+            shapes = loader.from_config(config, trust_remote_code=False)
+        weights.refuse_larger(files, held, sum(t.numel() for t in (*shapes.parameters(), *shapes.buffers())))
+        model, loading = loader.from_pretrained(
             files.folder,
             use_safetensors=True,
             trust_remote_code=False,
             dtype=torch.float32,
             output_loading_info=True,
         )
+    except EncoderUnavailable:
+        raise
     except Exception as error:  # transformers raises many classes for a folder it cannot load
         raise EncoderUnavailable(f"transformers cannot load {files.folder}: {type(error).__name__}: {error}") from error
     return model, sorted(loading["missing_keys"])
@@ -84,13 +94,16 @@ def load_tokenizer(files: ModelFiles, copy: Path | None = None) -> Any:
     path = files.folder / "tokenizer.json"
     if copy is not None and copy.is_file() and not path.is_file():
         path = copy
+    for given in (path, *(files.folder / name for name in TOKENIZER_FILES if "*" not in name)):
+        if given.is_file() and given.stat().st_size > LARGEST_TOKENIZER:
+            raise EncoderUnavailable(f"{given} has more than {LARGEST_TOKENIZER:,} bytes.")
     try:
         if path.is_file():
             tokenizer = Tokenizer.from_file(str(path))
         else:
             from transformers import AutoTokenizer
 
-            tokenizer = AutoTokenizer.from_pretrained(files.folder).backend_tokenizer
+            tokenizer = AutoTokenizer.from_pretrained(files.folder, trust_remote_code=False).backend_tokenizer
     except Exception as error:  # both libraries raise bare Exception for a bad file
         raise EncoderUnavailable(f"the tokenizer in {files.folder} cannot be loaded: {error}") from error
     tokenizer.no_padding()

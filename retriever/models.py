@@ -38,6 +38,8 @@ POOLING_NAMES = {
 }
 LONGEST_DEFAULT = 512
 SHORTEST = 8
+LARGEST_JSON = 16 << 20
+LARGEST_NUMBER = 2**31 - 1
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 TOKENIZER_FILES = (*VOCABULARIES, "tokenizer_config.json", "merges.txt", "special_tokens_map.json", "added_tokens.json")
@@ -104,7 +106,7 @@ class ModelFiles:
         self.name = str(self.folder) if Path(name).expanduser().is_dir() else name
         if not (self.folder / "config.json").is_file():
             raise EncoderUnavailable(f"{self.folder} is no model folder: it has no config.json.")
-        if not self._weight_files():
+        if not self.weight_files():
             raise EncoderUnavailable(
                 f"{self.folder} has no *.safetensors file. Pickled weights (*.bin) are never loaded, because they "
                 f"can run code; convert them once with: {role.loader}.from_pretrained(DIR).save_pretrained(NEW_DIR)"
@@ -115,7 +117,7 @@ class ModelFiles:
                 "Copy it from the model this one was made from."
             )
 
-    def _weight_files(self) -> list[Path]:
+    def weight_files(self) -> list[Path]:
         return self._existing(["*.safetensors"])
 
     def _existing(self, patterns: Iterable[str]) -> list[Path]:
@@ -123,7 +125,7 @@ class ModelFiles:
 
     @cached_property
     def weights_sha256(self) -> str:
-        files = self._weight_files()
+        files = self.weight_files()
         hashes = [remembered_sha256(path) for path in files]
         if self.name in EMBEDDED_NAMES and hashes != [EMBEDDED_SHA256]:
             raise EncoderUnavailable(
@@ -158,6 +160,8 @@ class ModelFiles:
         path = self.folder / name
         if not path.is_file():
             return None
+        if path.stat().st_size > LARGEST_JSON:
+            raise EncoderUnavailable(f"{path} has {path.stat().st_size:,} bytes; at most {LARGEST_JSON:,} are read.")
         try:
             return json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, OSError, RecursionError) as error:
@@ -172,9 +176,11 @@ class ModelFiles:
     def _number(self, name: str, key: str, least: int = 1) -> int | None:
         """A whole number from a JSON file; None if there is none."""
         value = self._object(name).get(key)
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+        if value is None:
+            return None
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= LARGEST_NUMBER:
             raise EncoderUnavailable(
-                f"{self.folder / name}: {key!r} must be a whole number from {least} on, not {value!r}."
+                f"{self.folder / name}: {key!r} must be a whole number from {least} on, not {str(value)[:40]!r}."
             )
         return value
 

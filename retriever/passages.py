@@ -13,6 +13,9 @@ CountTokens = Callable[[list[str]], list[int]]
 
 Span = tuple[int, int]
 
+SPLIT_AT_ONCE = 250_000
+"""Characters of a text whose sentences and tokens are held together: they take up to some hundred times its memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Passage:
@@ -30,6 +33,7 @@ def encoded_text(title: str, passage: str) -> str:
 def fit_title(title: str, budget: int, count_tokens: CountTokens) -> str:
     """The title as it is encoded with every passage: cut at a word's end to at most half of the budget."""
     half = budget // 2
+    title = title[:SPLIT_AT_ONCE]
     if len(title.encode()) <= half:
         return title
     while title and (cost := count_tokens([title])[0]) > half:
@@ -62,13 +66,27 @@ def split(text: str, title: str, budget: int, count_tokens: CountTokens, overlap
         return [Passage(start, end)]
 
     room = max(1, budget - (count_tokens([encoded_text(title, "")])[0] if title else 0))
-    units, costs = _units(text, room, max(1, int(room * overlap)), count_tokens)
-    groups = [units[first:last] for first, last in _packed(costs, room, overlap * budget)]
     passages: list[Passage] = []
-    for passage in sorted(_verified(text, title, groups, budget, count_tokens), key=lambda p: (p.start, -p.end)):
-        if not passages or passage.end > passages[-1].end:
-            passages.append(passage)
+    for first, last in _parts(text, start, end):
+        part = text[first:last]
+        units, costs = _units(part, room, max(1, int(room * overlap)), count_tokens)
+        groups = [units[a:b] for a, b in _packed(costs, room, overlap * budget)]
+        found = _verified(part, title, groups, budget, count_tokens)
+        for passage in sorted(found, key=lambda p: (p.start, -p.end)):
+            if not passages or first + passage.end > passages[-1].end:
+                passages.append(Passage(first + passage.start, first + passage.end))
     return passages
+
+
+def _parts(text: str, start: int, end: int) -> Iterator[Span]:
+    """Parts of a long text that are split one after the other, cut between words if there is more than one."""
+    while end - start > SPLIT_AT_ONCE:
+        last = start + SPLIT_AT_ONCE
+        gaps = (text.rfind(space, start + SPLIT_AT_ONCE // 2, last) for space in ("\n", " "))
+        cut = next((gap for gap in gaps if gap > 0), last)
+        yield start, cut
+        start = cut
+    yield start, end
 
 
 def _units(text: str, room: int, piece: int, count_tokens: CountTokens) -> tuple[list[Span], list[int]]:

@@ -142,6 +142,11 @@ class Reranker:
             with torch.inference_mode():
                 tensors = {name: torch.from_numpy(array).to(self.device) for name, array in inputs.items()}
                 logits: NDArray[np.float64] = self._model(**tensors).logits.double().cpu().numpy()
+        except IndexError as error:
+            raise EncoderUnavailable(
+                f"{self.files.folder}: its tokenizer gives tokens that the model does not know: they do not belong "
+                "together. Get the model again."
+            ) from error
         except torch.OutOfMemoryError as error:
             raise RetrieverError(
                 f"the GPU has too little memory for batches of {self.batch_size} pairs; take a smaller batch size."

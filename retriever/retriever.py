@@ -391,7 +391,10 @@ class Retriever:
 
     def _repair(self, report: VerifyReport) -> None:
         collection = self.collection
-        copies = [collection.kept_files(), repairing.folder_files(collection)]
+        copies = []
+        for copy in (collection.kept_files, lambda: repairing.folder_files(collection)):
+            with contextlib.suppress(Damaged):
+                copies.append(copy())
         counts = None
         with contextlib.suppress(Damaged):
             generation = collection.generation()

@@ -35,6 +35,8 @@ Space = Literal["index", "raw"]
 RERANKED = 50
 """How many hits a cross-encoder looks at, where fewer are asked for."""
 
+LONGEST_QUERY = 1_000_000
+
 
 class Options(TypedDict, total=False):
     """How to search, beside the queries and the number of hits; see `Searcher.search`."""
@@ -250,6 +252,8 @@ def _check_request(queries: Sequence[str], k: int, mode: str, min_score: float |
         which = f"query {number} is" if len(queries) > 1 else "the query is"
         if not query.strip():
             raise Misuse(f"{which} empty; say in a few words what you look for.")
+        if len(query) > LONGEST_QUERY:
+            raise Misuse(f"{which} longer than {LONGEST_QUERY:,} characters, of which no encoder reads so many.")
         if not is_unicode(query):
             raise Misuse(f"{which} not valid UTF-8.")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from retriever.corpus import Corpus, Document, Keys, Skipped
 from retriever.corpus.document import kind
+from retriever.corpus.limits import LARGEST_DOCUMENT, LARGEST_METADATA, TOO_LONG
 from retriever.corpus.lines import MAX_DEPTH, half_character, record_document, too_deep
 from retriever.errors import BadSource, Misuse
 from retriever.ingest import OnError
@@ -15,6 +16,7 @@ Documents = Iterable[Document | Skipped | str | dict[str, Any]]
 
 KEYS = Keys(fixed=True)
 REASONS_SHOWN = 5
+MOST_UNREADABLE = 100_000
 LOOKED_AT = 5000
 CHARACTERS_LOOKED_AT = 8_000_000
 
@@ -56,7 +58,8 @@ class Source:
     def refuse_if_empty(self, on_error: OnError = "skip") -> None:
         """Look ahead to the first document, so that no folder is made for a source that has none.
 
-        With `stop`, nor is one made for a source that begins with what cannot be read.
+        With `stop`, nor is one made for a source that begins with what cannot be read. Of a source that begins with
+        `MOST_UNREADABLE` such places no more is looked at: they are held in memory.
         """
         reasons: list[str] = []
         for item in self._rest():
@@ -68,6 +71,8 @@ class Source:
                     f"{item.where}: {item.reason}. Nothing was indexed; mend it and run the same command again, or "
                     "give --on-error skip."
                 )
+            if len(self._ahead) >= MOST_UNREADABLE:
+                return
             if len(reasons) < REASONS_SHOWN:
                 reasons.append(f"\n  {item.where}: {item.reason}")
         raise Misuse(f"there is no document in the source, so nothing was indexed.{''.join(reasons)}")
@@ -119,6 +124,8 @@ def _flaw(document: Document) -> str | None:
         return "its id is empty"
     if not document.text.strip():
         return "has no text"
+    if len(document.id) + len(document.title) + len(document.text) > LARGEST_DOCUMENT:
+        return TOO_LONG
     if not isinstance(document.metadata, dict):
         return f"its metadata is {kind(document.metadata)}, not an object"
     return half_character(document.id + "\n" + document.title + "\n" + document.text) or _metadata_flaw(
@@ -131,6 +138,8 @@ def _metadata_flaw(metadata: dict[str, Any]) -> str | None:
         return None
     try:
         written = json.dumps(metadata, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        if len(written) > LARGEST_METADATA:
+            return f"its metadata has {len(written):,} characters as JSON, and at most {LARGEST_METADATA:,} are kept"
         if written.count("[") + written.count("{") > MAX_DEPTH and too_deep(json.loads(written)):
             return "its metadata is nested too deeply"
         return half_character(written)

@@ -4,7 +4,7 @@ import unicodedata
 
 JOINERS = "\u200c\u200d"
 """What decides how Persian, Indic scripts and emoji are drawn; the other invisible characters are left out."""
-REPLACED = ("Cc", "Cs", "Cn")
+REPLACED = ("Cc", "Cs", "Cn", "Zl", "Zp")
 
 
 def one_line(text: str) -> str:

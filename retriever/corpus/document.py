@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from indexes.content import content_hash, metadata_text
@@ -115,5 +116,10 @@ def kind(value: object) -> str:
 
 def listed(names: Mapping[str, Any]) -> str:
     """The keys there are, for a message; not more than a reader wants to see."""
-    shown = [repr(name) for name in list(names)[:10]]
+    shown = [short(name) for name in islice(names, 10)]
     return f"there are {', '.join(shown)}{', …' if len(names) > 10 else ''}" if shown else "nothing else is"
+
+
+def short(name: str) -> str:
+    """A name from a file, for a message; it may be made of megabytes."""
+    return repr(name if len(name) <= 100 else name[:99] + "…")

@@ -111,23 +111,29 @@ def _walk(folder: Path) -> Iterator[Path | Skipped]:
     """
     found = False
     unlisted: list[OSError] = []
-    visited = {os.path.realpath(folder)}
-    for here, folders, files in os.walk(folder, followlinks=True, onerror=unlisted.append):
-        real = {name: os.path.realpath(Path(here, name)) for name in sorted(folders) if not name.startswith(".")}
-        folders[:] = [name for name, target in real.items() if target not in visited]
-        visited.update(real.values())
-        readable = sorted(name for name in files if not name.startswith(".") and _format(name) is not None)
+    visited: set[tuple[int, int]] = set()
+    waiting = [folder]
+    while waiting:  # os.walk of Python 3.11 calls itself for every level
+        here = waiting.pop()
+        try:
+            status = here.stat()
+            if (status.st_dev, status.st_ino) in visited:
+                continue
+            visited.add((status.st_dev, status.st_ino))
+            names = sorted(name for name in os.listdir(here) if not name.startswith("."))  # noqa: PTH208 - names alone
+        except OSError as error:
+            unlisted.append(error)
+            continue
+        folders = [name for name in names if os.path.isdir(here / name)]  # noqa: PTH112 - False for a loop of links
+        readable = sorted({name for name in names if _format(name) is not None} - set(folders))
         corpora = [name for name in BEIR_CORPUS if name in readable]
-        if corpora:
-            folders.clear()
-            readable = corpora[:1]
-        for name in readable:
-            path = Path(here, name)
-            if path.is_file() or path.is_symlink():
-                found = True
-                yield path
-    for error in unlisted:
+        for name in corpora[:1] or readable:
+            found = True
+            yield here / name
+        if not corpora:
+            waiting += [here / name for name in reversed(folders)]
+    for failure in unlisted:
         found = True
-        yield Skipped(_readable(str(error.filename)), f"cannot be listed: {error.strerror}")
+        yield Skipped(_readable(str(failure.filename)), f"cannot be listed: {failure.strerror}")
     if not found:
         raise Misuse(f"{folder}: no readable file in this folder; known are {', '.join(ENDINGS)}, also with .gz")

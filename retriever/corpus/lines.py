@@ -1,30 +1,31 @@
 """Readers of formats that are made of lines or are plain text: JSONL, text and Markdown."""
 
-import codecs
-import itertools
 import json
 import math
 import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+from retriever.corpus import limits
 from retriever.corpus.document import Document, Keys, Skipped, document_of, kind, text_id
 
 MAX_DEPTH = 100
 """Deeper JSON is refused: it can be parsed, but neither Python nor SQLite is sure to write it again."""
 
 
-def numbered_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, with their numbers. Only \\n ends a line: texts may hold U+2028."""
-    for number, line in enumerate(stream, start=1):
-        if number == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)
-        line = line.removesuffix(b"\n").removesuffix(b"\r")
-        if line and not line.isspace():
-            yield number, line
+def numbered_lines(stream: BinaryIO, name: str) -> Iterator[tuple[str, bytes | Skipped]]:
+    """The lines that are not blank, with their places: `name:number`."""
+    for number, line in limits.numbered(stream):
+        where = f"{name}:{number}"
+        if line is None:
+            yield where, Skipped(where, limits.TOO_LONG)
+        elif line and not line.isspace():
+            yield where, line
 
 
-def decoded(data: bytes, where: str) -> str | Skipped:
+def decoded(data: bytes | Skipped, where: str) -> str | Skipped:
+    if isinstance(data, Skipped):
+        return data
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -32,19 +33,19 @@ def decoded(data: bytes, where: str) -> str | Skipped:
 
 
 def read_jsonl(stream: BinaryIO, name: str, keys: Keys) -> Iterator[Document | Skipped]:
-    for number, line in numbered_lines(stream):
-        yield json_document(line, f"{name}:{number}", keys)
+    for where, line in numbered_lines(stream, name):
+        yield json_document(line, where, keys)
 
 
 def read_lines(stream: BinaryIO, name: str) -> Iterator[Document | Skipped]:
     """One document a line."""
-    for number, line in numbered_lines(stream):
-        yield _plain(decoded(line, f"{name}:{number}"), f"{name}:{number}")
+    for where, line in numbered_lines(stream, name):
+        yield _plain(decoded(line, where), where)
 
 
 def read_text(stream: BinaryIO, name: str, markdown: bool) -> Iterator[Document | Skipped]:
     """One document a file; the first top heading of Markdown is its title."""
-    text = decoded(stream.read().removeprefix(codecs.BOM_UTF8), name)
+    text = decoded(limits.whole(stream), name)
     title = ""
     if markdown and isinstance(text, str):
         title, rest = split_heading(text)
@@ -57,13 +58,13 @@ def read_stdin(stream: BinaryIO, keys: Keys) -> Iterator[Document | Skipped]:
 
     Without an id a document goes by its text: its line number would be another document's in the next run.
     """
-    lines = numbered_lines(stream)
-    first = next(lines, None)
-    if first is None:
-        return
-    is_json = first[1].lstrip().startswith(b"{")
-    for number, line in itertools.chain([first], lines):
-        where = f"stdin:{number}"
+    is_json = None
+    for where, line in numbered_lines(stream, "stdin"):
+        if isinstance(line, Skipped):
+            yield line
+            continue
+        if is_json is None:
+            is_json = line.lstrip().startswith(b"{")
         if is_json:
             yield json_document(line, where, keys, by_text=True)
         else:
@@ -79,7 +80,9 @@ def _plain(text: str | Skipped, where: str, title: str = "", *, by_text: bool = 
     return Document(text_id(text) if by_text else where, text, title.replace("\0", ""), {}, where)
 
 
-def json_document(line: bytes, where: str, keys: Keys, *, by_text: bool = False) -> Document | Skipped:
+def json_document(line: bytes | Skipped, where: str, keys: Keys, *, by_text: bool = False) -> Document | Skipped:
+    if isinstance(line, bytes) and limits.too_many_parts(line):
+        return Skipped(where, f"holds more than {limits.MOST_PARTS:,} strings, commas and brackets")
     text = decoded(line, where)
     if isinstance(text, Skipped):
         return text
@@ -142,21 +145,19 @@ def half_character(text: str) -> str | None:
     return None
 
 
-_FENCE = re.compile(r" {0,3}(```|~~~)")
-_HEADING = re.compile(r" {0,3}#[ \t]+(\S.*)")
+_FENCE_OR_HEADING = re.compile(r"(?:^|(?<=\r)) {0,3}(?:(```|~~~)|#[ \t]+(\S[^\r\n]*))", re.MULTILINE)
+_REST_OF_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 
 
 def split_heading(text: str) -> tuple[str, str]:
     """The first `# heading` of Markdown outside code blocks, and the text without that line."""
     fence = None
-    position = 0
-    for line in text.splitlines(keepends=True):
-        if opening := _FENCE.match(line):
-            mark = opening[1]
+    for found in _FENCE_OR_HEADING.finditer(text):
+        mark, heading = found.groups()
+        if mark:
             fence = mark if fence is None else None if fence == mark else fence
-        elif fence is None and (heading := _HEADING.match(line)):
-            title = re.sub(r"(?:^|[ \t])#+$", "", heading[1].rstrip()).rstrip()
-            if title:
-                return title, (text[:position] + text[position + len(line) :]).strip("\r\n")
-        position += len(line)
+        elif fence is None and (title := re.sub(r"(?:^|[ \t])#+$", "", heading.rstrip()).rstrip()):
+            line = _REST_OF_LINE.match(text, found.start())
+            assert line is not None
+            return title, (text[: line.start()] + text[line.end() :]).strip("\r\n")
     return "", text

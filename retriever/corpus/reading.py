@@ -1,7 +1,6 @@
 """The corpus: every document of every source, streamed, with what could not be read told in its place."""
 
 import gzip
-import io
 import shutil
 import sys
 import tempfile
@@ -11,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from retriever.corpus import limits, tables
 from retriever.corpus import lines as line_formats
-from retriever.corpus import tables
 from retriever.corpus.document import Document, Keys, Skipped
 from retriever.corpus.files import SourceFile, Stdin, find
 from retriever.errors import Misuse
@@ -74,10 +73,10 @@ class Corpus:
             self._read = before + fraction * file.size
 
         try:
-            with file.path.open("rb") as raw:
-                stream = cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=raw))) if file.gzipped else raw
+            with limits.regular_file(file.path) as raw:
+                stream = limits.unpacked(raw) if file.gzipped else raw
                 if file.format == "parquet":
-                    with _seekable(stream) as whole:
+                    with _seekable(stream, file.gzipped) as whole:
                         yield from tables.read_parquet(whole, file.name, self._keys, progress)
                     return
                 for item in self._parsed(stream, file):
@@ -86,6 +85,8 @@ class Corpus:
         except tables.WrongColumns as error:
             if not file.walked:
                 raise Misuse(f"{file.name}: {error}") from error
+            yield Skipped(file.name, str(error))
+        except limits.Refused as error:
             yield Skipped(file.name, str(error))
         except EOFError:
             yield Skipped(file.name, "is a truncated gzip file")
@@ -107,11 +108,11 @@ class Corpus:
 
 
 @contextmanager
-def _seekable(stream: BinaryIO) -> Iterator[BinaryIO]:
+def _seekable(stream: BinaryIO, gzipped: bool) -> Iterator[BinaryIO]:
     """The stream itself, or a temporary copy of what it unpacks: Parquet keeps its directory at the end."""
-    if isinstance(getattr(stream, "raw", None), gzip.GzipFile):
-        with tempfile.TemporaryFile() as unpacked:
-            shutil.copyfileobj(stream, unpacked)
-            yield cast(BinaryIO, unpacked)
-    else:
+    if not gzipped:
         yield stream
+        return
+    with tempfile.TemporaryFile() as unpacked:
+        shutil.copyfileobj(stream, unpacked)
+        yield cast(BinaryIO, unpacked)

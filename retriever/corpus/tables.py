@@ -1,19 +1,20 @@
 """Readers of tables with named columns: CSV, TSV and Parquet."""
 
-import codecs
 import csv
 import datetime
 import io
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from indexes.errors import first_line
-from retriever.corpus.document import Document, Keys, Skipped, document_of, listed
+from retriever.corpus import limits
+from retriever.corpus.document import Document, Keys, Skipped, document_of, listed, short
 from retriever.corpus.lines import decoded
 
-PARQUET_ROWS = 256
-"""Rows held in memory at once."""
+PARQUET_ROWS = 16
+"""Rows held in memory at once: each may be as large as a document may be, and more at once are hardly quicker."""
 
 
 class WrongColumns(Exception):
@@ -25,17 +26,20 @@ def read_csv(stream: BinaryIO, name: str, keys: Keys) -> Iterator[Document | Ski
 
     Strict about quotes: for a lenient reader, one quote too many swallows the rest of the file unnoticed.
     """
-    csv.field_size_limit(2**31 - 1)
+    csv.field_size_limit(limits.LARGEST_DOCUMENT)
     lines = _DecodedLines(stream)
     rows = csv.reader(lines, strict=True)
     columns: list[str] | None = None
     while True:
         where = f"{name}:{rows.line_num + 1}"
-        lines.invalid = None
+        lines.begin_row()
         try:
             row = next(rows)
         except StopIteration:
             break
+        except _RowTooLarge as error:
+            yield Skipped(where, f"{error}; what follows was not read, as where the next row begins cannot be known")
+            return
         except csv.Error as error:
             yield Skipped(where, f"not valid CSV: {_csv_reason(error)}")
             continue
@@ -53,19 +57,39 @@ def read_csv(stream: BinaryIO, name: str, keys: Keys) -> Iterator[Document | Ski
         yield Skipped(name, "is empty: a header row with the names of the columns is needed")
 
 
+class _RowTooLarge(Exception):
+    """A row goes on beyond the limits; the message goes after its place."""
+
+
 class _DecodedLines:
-    """Lines for the csv module, which must not be interrupted: invalid UTF-8 is noted, its row left out."""
+    """Lines for the csv module, which must not be interrupted: invalid UTF-8 is noted, its row left out.
+
+    A row goes over as many lines as its quotes say, so it is the row that is held against the limits.
+    """
 
     def __init__(self, stream: BinaryIO) -> None:
         self._lines = io.TextIOWrapper(stream, "utf-8", errors="surrogateescape", newline="")
         self._first = True
+        self.begin_row()
+
+    def begin_row(self) -> None:
         self.invalid: str | None = None
+        self._left = limits.LARGEST_DOCUMENT
+        self._commas_left = limits.MOST_PARTS
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
-        line = next(self._lines)
+        line = self._lines.readline(self._left + 1)
+        if not line:
+            raise StopIteration
+        self._left -= len(line)
+        self._commas_left -= line.count(",")
+        if self._left < 0:
+            raise _RowTooLarge(limits.TOO_LONG)
+        if self._commas_left < 0:
+            raise _RowTooLarge(f"holds more than {limits.MOST_PARTS:,} commas")
         if self._first:
             line = line.removeprefix("\ufeff")
             self._first = False
@@ -84,19 +108,19 @@ def _csv_reason(error: csv.Error) -> str:
 def read_tsv(stream: BinaryIO, name: str, keys: Keys) -> Iterator[Document | Skipped]:
     """Tab-separated with a header row; quotes mean nothing, as in most TSV files of texts."""
     columns: list[str] | None = None
-    for number, line in enumerate(stream, start=1):
+    for number, line in limits.numbered(stream):
         where = f"{name}:{number}"
-        line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
-        line = line.removesuffix(b"\n").removesuffix(b"\r")
-        if not line:
+        if line == b"":
             continue
-        text = decoded(line, where)
+        text = Skipped(where, limits.TOO_LONG) if line is None else decoded(line, where)
         if isinstance(text, Skipped):
             yield text
             if columns is None:
                 return
         elif columns is None:
-            columns = _checked(text.split("\t"), keys)
+            columns = _checked(text.split("\t", limits.MOST_COLUMNS), keys)
+        elif text.count("\t") + 1 != len(columns):
+            yield _wrong_width(where, text.count("\t") + 1, columns)
         else:
             yield _row_document(text.split("\t"), columns, keys, where)
     if columns is None:
@@ -105,12 +129,18 @@ def read_tsv(stream: BinaryIO, name: str, keys: Keys) -> Iterator[Document | Ski
 
 def _row_document(row: list[str], columns: list[str], keys: Keys, where: str) -> Document | Skipped:
     if len(row) != len(columns):
-        return Skipped(where, f"has {len(row)} columns, the header {len(columns)}")
+        return _wrong_width(where, len(row), columns)
     return document_of(dict(zip(columns, row, strict=True)), keys, where)
+
+
+def _wrong_width(where: str, width: int, columns: Sequence[str]) -> Skipped:
+    return Skipped(where, f"has {width} columns, the header {len(columns)}")
 
 
 def _checked(columns: Sequence[str], keys: Keys) -> list[str]:
     """The columns, if those asked for are among them."""
+    if len(columns) > limits.MOST_COLUMNS:
+        raise WrongColumns(f"has more than {limits.MOST_COLUMNS:,} columns")
     there = dict.fromkeys(columns)
     wanted = [("--text-key", keys.text), ("--id-key", keys.id)]
     wanted += [("--title-key", keys.title)] if keys.title != Keys.title else []
@@ -118,8 +148,9 @@ def _checked(columns: Sequence[str], keys: Keys) -> list[str]:
         if column is not None and column not in there:
             raise WrongColumns(f"no column {column!r}; {listed(there)}; {keys.advice(option)}")
     if len(there) != len(columns):
-        twice = sorted({column for column in columns if list(columns).count(column) > 1})
-        raise WrongColumns(f"more than one column is called {', '.join(map(repr, twice))}")
+        twice = sorted(column for column, count in Counter(columns).items() if count > 1)
+        more = ", …" if len(twice) > 10 else ""
+        raise WrongColumns(f"more than one column is called {', '.join(map(short, twice[:10]))}{more}")
     return list(columns)
 
 
@@ -131,21 +162,22 @@ def read_parquet(
     import pyarrow.parquet
 
     try:
+        size = stream.seek(0, io.SEEK_END)
         file = pyarrow.parquet.ParquetFile(stream)
         _checked(file.schema_arrow.names, keys)
-        number = 0
+        number = unpacked = 0
         for batch in file.iter_batches(batch_size=PARQUET_ROWS):
+            unpacked += batch.nbytes
+            limits.refuse_bomb(unpacked, size)
             for record in _records(batch):
                 number += 1
                 where = f"{name}:{number}"
                 if isinstance(record, Exception):
-                    yield Skipped(where, f"cannot be read: {record}")
+                    yield Skipped(where, f"cannot be read: {first_line(record)}")
                 else:
                     yield document_of({key: _jsonable(value) for key, value in record.items()}, keys, where)
             progress(number / max(1, file.metadata.num_rows))
-    except pyarrow.ArrowException as error:
-        yield Skipped(name, f"not a readable Parquet file: {first_line(error)}")
-    except OSError as error:
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError, MemoryError, RecursionError) as error:
         yield Skipped(name, f"not a readable Parquet file: {first_line(error)}")
 
 
