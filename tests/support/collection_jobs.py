@@ -250,6 +250,20 @@ def _act(scenario: Scenario, path: Path) -> None:
                 retriever.verify(repair=True)
 
 
+def change(folder: str, documents: list[dict[str, Any]], deleted: list[str], rebuild: bool) -> None:
+    """Some changes to a collection, one after the other."""
+    from retriever import Document, Retriever
+
+    with Retriever.open(folder) as retriever:
+        if documents:
+            made = [Document(one["id"], one["text"], one["title"], {"n": one["n"]}) for one in documents]
+            retriever.add(made)
+        if deleted:
+            retriever.delete(deleted)
+        if rebuild and len(retriever):
+            retriever.rebuild()
+
+
 def look(kind: str, seed: int, encoder: str, folder: str) -> list[str]:
     """What is wrong with a collection in which the job was killed or failed."""
     scenario, path = Scenario.make(kind, seed, encoder), Path(folder)
@@ -327,6 +341,7 @@ def search_problems(retriever: Any, found: Contents) -> list[str]:
 JOBS: dict[str, Callable[..., Any]] = {
     "prepare": prepare,
     "act": act,
+    "change": change,
     "look": look,
     "go on": go_on,
     "remove": lambda folder: shutil.rmtree(folder, ignore_errors=True),
