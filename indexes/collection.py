@@ -211,7 +211,7 @@ class Collection:
                 yield some, unit_rows(apply(raw))
 
         def take(some: NDArray[np.int64]) -> NDArray[np.float32]:
-            return unit_rows(apply(store.vectors(some.tolist(), self.dimension)))
+            return unit_rows(apply(store.vectors(some.tolist(), self.dimension, checked=True)))
 
         def find(
             index: VectorIndex, vectors: NDArray[np.float32]
