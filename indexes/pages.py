@@ -150,11 +150,13 @@ class Pages:
 
 
 def _plausible(data: bytes) -> bool:
-    """Whether bytes begin as a page of a tree whose cells all lie behind their pointers."""
+    """Whether bytes are a page of a tree: cells fill it from its end, and all lie behind their pointers."""
     if len(data) < 12 or data[0] not in (0x02, 0x05, 0x0A, 0x0D):
         return False
     cells = int.from_bytes(data[3:5], "big")
     start = (12 if data[0] in (0x02, 0x05) else 8) + 2 * cells
     pointers = data[start - 2 * cells : start]
     offsets = [int.from_bytes(pointers[i : i + 2], "big") for i in range(0, len(pointers), 2)]
-    return cells > 0 and start <= len(data) and all(start <= offset < len(data) for offset in offsets)
+    if not offsets or start > len(data) or min(offsets) < start:
+        return False
+    return len(data) // 2 <= max(offsets) < len(data)
