@@ -42,6 +42,8 @@ class Carver:
         self.pages = pages
         self.damaged_cells = 0
         """Cells that are no records of any kind."""
+        self._with_documents: set[int] = set()
+        self._roots: set[int] = set()
 
     def rows(self) -> Iterator[Row]:
         for page in self.pages.live():
@@ -55,8 +57,17 @@ class Carver:
             else:
                 continue
             for number, values, whole in found:
-                if table := _table_of(number, values):
+                table = _table_of(number, values)
+                if table == "documents":
+                    self._with_documents.add(page.number)
+                if table == "schema":
+                    self._roots.add(int(str(values[3])))
+                elif table:
                     yield Row(table, number or 0, values, whole, doubtful)
+
+    def stray_pages(self) -> set[int]:
+        """Pages with documents that no tree leads to; known once all rows were given."""
+        return self._with_documents - self._roots - self.pages.children(self.pages.free)
 
     def _cells(self, page: Page, header: int, *, table: bool) -> Iterator[tuple[int | None, tuple[Value, ...], bool]]:
         data, start = page.data, page.header
@@ -177,6 +188,8 @@ def _table_of(number: int | None, values: tuple[Value, ...]) -> str:
         return "generations" if hashed else ""
     if count == 3 and isinstance(values[1], str) and isinstance(values[2], bytes):
         return "generation_files"
+    if count == 5 and values[0] == "table" and isinstance(values[3], int):
+        return "schema"
     if count == 5 and values[0] is None and isinstance(values[3], str):
         return "quarantine"
     return ""

@@ -5,7 +5,7 @@ reserved bytes, as SQLite makes them. https://www.sqlite.org/fileformat2.html
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -115,8 +115,6 @@ class Pages:
     def _freelist(self) -> tuple[frozenset[int], bool]:
         """The pages that hold nothing any more, and whether they cannot all be told."""
         header = self.page(1)[FREELIST : FREELIST + 8]
-        if self.header_lost and 1 not in self.log.images:
-            return frozenset(), True
         trunk, count = int.from_bytes(header[:4], "big"), int.from_bytes(header[4:], "big")
         free: set[int] = set()
         sound = True
@@ -130,13 +128,16 @@ class Pages:
             sound = all(2 <= leaf <= len(self) for leaf in leaves) and not free.intersection(leaves)
             free |= {trunk, *(leaf for leaf in leaves if 2 <= leaf <= len(self))}
             trunk = int.from_bytes(data[:4], "big")
-        in_use = free.intersection(self._children(free))
-        return frozenset(free - in_use), not sound or len(free) != count or bool(in_use)
+        in_use = free & self.children(free)
+        # A header that is lost says nothing by saying that there are none.
+        silent = self.header_lost and 1 not in self.log.images and not count
+        return frozenset(free - in_use), silent or not sound or len(free) != count or bool(in_use)
 
-    def _children(self, free: set[int]) -> Iterator[int]:
-        """The pages that pages of trees point to; one of them cannot be free."""
-        if not free:
-            return
+    def children(self, free: Set[int]) -> set[int]:
+        """The pages that pages of trees point to, but for free ones; none of them can be free."""
+        return set(self._children(free))
+
+    def _children(self, free: Set[int]) -> Iterator[int]:
         for number in range(2, len(self) + 1):
             data = self.page(number)
             if number in free or not data or data[0] not in (TABLE_INTERIOR, INDEX_INTERIOR):

@@ -113,10 +113,11 @@ def _check_log(collection: Collection, report: Report) -> None:
     if log.broken_at is not None:
         report.log_torn = log.torn
         report.database_broken = not log.torn
-        report.problems.append(
-            f"{wal.path_of(collection.store.path)}: the checksum of frame {log.broken_at + 1:,} is wrong, and "
-            f"{log.commits_lost:,} transaction{'s are' if log.commits_lost > 1 else ' is'} lost with it"
-        )
+        lost = f"{log.commits_lost:,} transactions are lost"
+        if log.torn:
+            lost = "the last transaction is lost, perhaps because power failed as it was written"
+        where = f"{wal.path_of(collection.store.path)}: the checksum of frame {log.broken_at + 1:,} is wrong"
+        report.problems.append(f"{where}, and {lost}")
 
 
 def _check_database(collection: Collection, report: Report) -> None:

@@ -10,7 +10,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO
@@ -78,8 +78,8 @@ def settled(database: Path) -> Log:
         time.sleep(BETWEEN_LOOKS)
         before, log = log, read(path_of(database))
         if log == before:
-            break
-    return log
+            return log
+    return replace(log, broken_at=None, commits_lost=0)
 
 
 def refuse_broken(database: Path) -> None:

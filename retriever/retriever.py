@@ -249,6 +249,7 @@ class Retriever:
             memory = store.setting("memory") if memory is None else memory
         return Plan(transform or stored, Asked(index_type, recall, memory))
 
+    @telling_damage
     def _update(self, documents: Source, plan: Plan, on_error: OnError, prune: bool, whole: bool) -> None:
         """Ingest, then publish if that is due; a whole run over a source always leaves nothing unpublished."""
         encoder = self.encoder()
@@ -374,6 +375,7 @@ class Retriever:
             return [Path(target) / name for name in names]
         return export(self.collection, Path(target), format, transform.apply, transform.dimension_out, self.progress)
 
+    @telling_damage
     def verify(self, *, repair: bool = False) -> VerifyReport:
         """Check every hash and every row; `repair` makes what is derived again and puts damage aside."""
 

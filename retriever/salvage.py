@@ -113,8 +113,11 @@ def _carve(index: Path, carved: Carved, report: SalvageReport, progress: Progres
         notes = report.notes
         if pages.header_lost:
             notes.append(f"the header of {database} is lost; its pages were read as {pages.size:,} bytes each")
-        if pages.freelist_lost:
-            notes.append("the list of free pages cannot be read: documents that were deleted before may be there again")
+        if pages.freelist_lost or carver.stray_pages():
+            notes.append(
+                "the list of free pages, or what leads to the others, cannot be read: documents that were deleted or "
+                "changed before may be there again as they were"
+            )
         if pages.log.broken_at is not None:
             notes.append(
                 f"{path_of(database)} is damaged from its frame {pages.log.broken_at + 1:,} on: documents may be there "

@@ -12,6 +12,7 @@ from samples import Run
 
 from indexes.collection import DATABASE
 from indexes.errors import Damaged, Misuse, NotACollection
+from indexes.pages import Pages
 from retriever import Retriever
 from retriever.salvage import salvage
 
@@ -67,6 +68,21 @@ def test_nothing_to_salvage(folder: Path, tmp_path: Path, run: Run) -> None:
     assert "nothing could be salvaged" in output
     assert not (tmp_path / "new").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["c"], "nothing is left beside it either"
+
+
+def test_free_pages_are_left_out_where_they_are_known(folder: Path, tmp_path: Path) -> None:
+    stored = contents(folder)
+    (tmp_path / "one").mkdir()
+    overwrite(folder / DATABASE, 3, b"X")  # the file no longer begins as one of SQLite's
+    with Pages(folder / DATABASE) as pages:
+        free = pages.free
+        assert pages.header_lost and free and not pages.freelist_lost
+        assert any(b"part 400 met" in pages.page(number) for number in free), "the deleted text is still there"
+    report = salvage(tmp_path / "one", folder)
+    assert contents(tmp_path / "one") == stored and "deleted" not in " ".join(report.notes)
+    overwrite(folder / DATABASE, 32, bytes(8))
+    report = salvage(tmp_path / "two", folder)
+    assert contents(tmp_path / "two").items() >= stored.items() and "deleted" in " ".join(report.notes)
 
 
 def test_lost_vectors_are_embedded_again(folder: Path, tmp_path: Path) -> None:
@@ -166,7 +182,7 @@ def test_the_last_transaction_torn_by_a_power_failure(collection_with_log: Path,
     data[-100] ^= 1
     log.write_bytes(data)
     with Retriever.open(folder) as retriever:
-        assert "1 transaction is lost" in retriever.verify().problems[0]
+        assert "the last transaction is lost" in retriever.verify().problems[0]
         report = retriever.verify(repair=True)
         assert report.left == [] and "kept the log" in report.repaired[-1]
     kept = next((folder / "quarantine").glob("log-*/*"))
