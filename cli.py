@@ -104,7 +104,10 @@ def _database_message(error: sqlite3.DatabaseError, command: str | None) -> str:
     if "full" in text:
         return _disk_full(None, command)
     if "malformed" in text or "not a database" in text or "decode" in text:
-        return f"the collection's database is damaged ({text}); look with: retriever verify --index DIR"
+        return (
+            f"the collection's database is damaged ({text}); look with: retriever verify --index DIR, and save all "
+            "that is sound with: retriever salvage NEW --index DIR"
+        )
     return f"SQLite: {text}"
 
 
@@ -601,6 +604,24 @@ def verify(index: Path, repair: bool) -> None:
         raise Failure(f"put it right with: retriever verify --repair --index {shlex.quote(str(index))}", 1)
     if report.left:
         raise Failure(f"{display.plural(len(report.left), 'problem')} could not be repaired.", 1)
+
+
+@main.command()
+@click.argument("target", type=click.Path(path_type=Path))
+@index_option
+@encoder_option
+@device_option
+def salvage(target: Path, index: Path, encoder: str | None, device: str) -> None:
+    """Make a new collection in TARGET from all that is sound in one whose database is damaged.
+
+    The damaged one is only read. What is damaged but readable goes to TARGET/quarantine.
+    """
+    from retriever import display
+    from retriever.salvage import salvage as save
+
+    with display.progress_bar() as progress:
+        report = save(target, index, encoder=encoder, device=device, progress=progress)
+    display.show_salvage(report)
 
 
 @main.command()

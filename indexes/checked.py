@@ -34,7 +34,7 @@ def state_of(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> State | No
 
 def is_remembered(collection: Path, state: State | None) -> bool:
     """Whether the files are the very ones whose hashes were right when they were last computed."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, RecursionError):
         return state is not None and bool(json.loads((collection / NAME).read_bytes()) == state)
     return False
 

@@ -29,8 +29,8 @@ from indexes import checked, gpu, holding
 from indexes import generation as generations
 from indexes.automatic import chosen
 from indexes.building import Stage, Vectors, exact_index, made, silent
-from indexes.documents import BOOKKEEPING_TABLES, DocumentStore
-from indexes.errors import Damaged, Locked, Misuse, NotACollection
+from indexes.documents import BOOKKEEPING_TABLES, DocumentStore, is_passing
+from indexes.errors import Damaged, Locked, Misuse, NotACollection, salvage_advice
 from indexes.generation import Generation
 from indexes.recall import SHORT_TEXTS, WANTED, Queries, stored_queries
 from indexes.space import Apply, Space
@@ -117,6 +117,10 @@ class Collection:
         try:
             with cls.open(folder) as collection:
                 return not collection.is_empty()
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError) and is_passing(error):
+                raise
+            raise Damaged(f"{folder / DATABASE} is damaged: {error}; {salvage_advice(folder)}") from error
         except NotACollection:
             with contextlib.closing(sqlite3.connect(folder / DATABASE)) as connection:
                 tables = {row[0] for row in connection.execute("SELECT tbl_name FROM sqlite_master")}
@@ -233,7 +237,7 @@ class Collection:
                 yield some, unit_rows(apply(raw))
 
         def take(some: NDArray[np.int64]) -> NDArray[np.float32]:
-            return unit_rows(apply(store.vectors(some.tolist(), self.dimension)))
+            return unit_rows(apply(store.vectors(some.tolist(), self.dimension, checked=True)))
 
         def find(
             index: VectorIndex, vectors: NDArray[np.float32]
@@ -427,7 +431,7 @@ def _held(lock: FileLock, folder: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        holder = path.read_text(encoding="utf-8").strip() or "another one"
+        holder = path.read_text(encoding="utf-8", errors="replace").strip() or "another one"
         raise Locked(
             f"{folder} is being written to by process {holder}; wait for it or stop it, then try again."
         ) from None

@@ -40,6 +40,11 @@ def vector_checksum(text_hash: bytes, vector: bytes) -> int:
     return zlib.crc32(vector, zlib.crc32(text_hash))
 
 
+def setting_checksum(key: str, value: str) -> int:
+    """CRC-32 over a setting's name and its JSON text."""
+    return zlib.crc32(value.encode("utf-8", "surrogatepass"), zlib.crc32(key.encode("utf-8", "surrogatepass")))
+
+
 def _framed(parts: Iterable[bytes]) -> bytes:
     """Each part is framed by its length, so that no two splits of the same bytes collide."""
     digest = hashlib.sha256()

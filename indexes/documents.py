@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes import wal
 from indexes.conditions import Condition, check_fields
 from indexes.connections import Connections
-from indexes.content import document_seal, is_unicode, metadata_text, vector_checksum
-from indexes.errors import BadFilter, Damaged, Locked, NotACollection
+from indexes.content import content_hash, document_seal, is_unicode, metadata_text, setting_checksum, vector_checksum
+from indexes.errors import DAMAGE, BadFilter, Damaged, Locked, NotACollection, first_line, salvage_advice
 from indexes.schema import migrations
 from indexes.sqlite import Database
 
@@ -29,6 +30,17 @@ VECTOR_TYPE = np.dtype("<f2")
 PLACEHOLDERS = 500
 # A search reads some seventy rows from all over the file: with SQLite's own 2 MB each costs a call of the system.
 CACHE_KB = 65_536
+# Deleted texts are overwritten where that costs no write of its own, and cells are measured as a page is read. Not
+# trusted_schema=OFF: FTS5 may then not be written by a trigger ("unsafe use of virtual table").
+PRAGMAS = (
+    "foreign_keys=ON",
+    f"cache_size=-{CACHE_KB}",
+    "secure_delete=FAST",
+    "cell_size_check=ON",
+    "synchronous=FULL",
+)
+CHECKSUMS = "checksums"
+"""The setting that holds the checksums of the others."""
 BOOKKEEPING_TABLES = {"_sqlite_migrations", "sqlite_sequence"}
 
 
@@ -63,16 +75,19 @@ class DocumentStore:
         self.path = path
         if not create and not path.is_file():
             raise NotACollection(f"{path.parent} holds no collection (no {path.name} in it).")
+        wal.refuse_broken(path)
         self.connections = Connections(self._connect)
         try:
             self._check_version(create)
             if not _read_only(path) and self.db.conn.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
                 self.db.conn.execute("PRAGMA journal_mode=WAL")
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        except (sqlite3.DatabaseError, *DAMAGE) as error:
             self.connections.close()
-            if isinstance(error, sqlite3.OperationalError) and not _is_malformed(error):
+            if isinstance(error, sqlite3.OperationalError) and is_passing(error):
                 raise
-            raise Damaged(f"{path} is not a readable SQLite database: {error}.") from error
+            raise Damaged(
+                f"{path} is not a readable SQLite database: {first_line(error)}; {salvage_advice(path.parent)}"
+            ) from error
         except BaseException:
             self.connections.close()
             raise
@@ -85,9 +100,8 @@ class DocumentStore:
     def _connect(self) -> sqlite3.Connection:
         connection = _connect(self.path)
         try:
-            connection.execute("PRAGMA foreign_keys=ON")
-            connection.execute(f"PRAGMA cache_size=-{CACHE_KB}")
-            connection.execute("PRAGMA synchronous=FULL")
+            for pragma in PRAGMAS:
+                connection.execute(f"PRAGMA {pragma}")
         except BaseException:
             connection.close()
             raise
@@ -160,11 +174,27 @@ class DocumentStore:
             raise Damaged(f"{self.path}: {what} is damaged; run: retriever verify --repair") from error
 
     def set_settings(self, values: dict[str, Any]) -> None:
+        insert = "INSERT INTO settings VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
         with self.changing():
             self.db.conn.executemany(
-                "INSERT INTO settings VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                [(key, json.dumps(value, sort_keys=True)) for key, value in values.items()],
+                insert, [(key, json.dumps(value, sort_keys=True)) for key, value in values.items()]
             )
+            rows = self.db.conn.execute("SELECT key, value FROM settings WHERE key != ?", [CHECKSUMS])
+            sums = {key: setting_checksum(key, value) for key, value in rows}
+            self.db.conn.execute(insert, [CHECKSUMS, json.dumps(sums, sort_keys=True)])
+
+    def changed_settings(self) -> list[str]:
+        """The settings that are not as they were stored; none where an older version stored them."""
+        rows = dict(self.db.conn.execute("SELECT key, value FROM settings"))
+        if CHECKSUMS not in rows:
+            return []
+        try:
+            sums = dict(json.loads(rows.pop(CHECKSUMS)))
+        except (ValueError, TypeError, RecursionError):
+            return [CHECKSUMS]
+        return sorted(
+            key for key in {*rows, *sums} if key not in rows or setting_checksum(key, str(rows[key])) != sums.get(key)
+        )
 
     # ---- what is there -----------------------------------------------------------------------------------
 
@@ -193,12 +223,21 @@ class DocumentStore:
         return found
 
     def documents(self, numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
-        """The stored fields of these documents."""
-        rows = self._select_in("SELECT number, id, title, text, metadata FROM documents WHERE number IN ({})", numbers)
-        return {
-            number: {"id": id_, "title": title, "text": text, "metadata": self._json(metadata, f"document {id_!r}")}
-            for number, id_, title, text, metadata in rows
-        }
+        """The stored fields of these documents, refused where they are not what was stored."""
+        rows = self._select_in(
+            "SELECT number, id, title, text, metadata, content_hash FROM documents WHERE number IN ({})", numbers
+        )
+        found = {}
+        for number, id_, title, text, metadata, expected in rows:
+            texts = (title, text, metadata)
+            if not all(isinstance(part, str) for part in texts) or content_hash(*texts) != expected:
+                raise Damaged(
+                    f"{self.path}: document {id_!r} is not what was stored; "
+                    f"run: retriever verify --repair --index {self.path.parent}"
+                )
+            fields = {"id": id_, "title": title, "text": text}
+            found[number] = {**fields, "metadata": self._json(metadata, f"document {id_!r}")}
+        return found
 
     def document_number(self, id_: str) -> int | None:
         if not is_unicode(id_):  # what no stored id is
@@ -265,9 +304,14 @@ class DocumentStore:
 
     # ---- vectors -----------------------------------------------------------------------------------------
 
-    def vectors(self, numbers: Sequence[int], dimension: int) -> NDArray[np.float32]:
-        """The raw vectors with these numbers, in that order."""
-        blobs = dict(self._select_in("SELECT id, vector FROM vectors WHERE id IN ({})", numbers))
+    def vectors(self, numbers: Sequence[int], dimension: int, *, checked: bool = False) -> NDArray[np.float32]:
+        """The raw vectors with these numbers, in that order; `checked` holds each against its checksum."""
+        if checked:
+            query = "SELECT id, vector, text_hash, checksum FROM vectors WHERE id IN ({})"
+            rows = self._select_in(query, numbers)
+            blobs = {number: self._sound(number, *row) for number, *row in rows}
+        else:
+            blobs = dict(self._select_in("SELECT id, vector FROM vectors WHERE id IN ({})", numbers))
         missing = [n for n in numbers if n not in blobs]
         if missing:
             raise Damaged(f"{self.path} has no vector {missing[0]}; run: retriever verify --repair")
@@ -276,13 +320,31 @@ class DocumentStore:
     def each_vector(
         self, dimension: int, *, after: int = 0, last: int | None = None, used_only: bool = False, rows: int = 8192
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """All vectors numbered after `after` up to `last`, rising, in blocks: (numbers, raw float32 rows)."""
+        """All vectors numbered after `after` up to `last`, rising, in blocks: (numbers, raw float32 rows).
+
+        Each is held against its checksum: what is made of them would hide the damage.
+        """
         used = " AND id NOT IN (SELECT vector FROM unused)" if used_only else ""
-        query = f"SELECT id, vector FROM vectors WHERE id > ? AND id <= ?{used} ORDER BY id LIMIT ?"  # noqa: S608 - constant text
+        query = (
+            f"SELECT id, vector, text_hash, checksum FROM vectors WHERE id > ? AND id <= ?{used} ORDER BY id LIMIT ?"  # noqa: S608 - constant text
+        )
         upto = self.last_vector() if last is None else last
         while block := self.db.conn.execute(query, [after, upto, rows]).fetchall():
+            rising = [after, *(row[0] for row in block)]
+            if any(a >= b for a, b in zip(rising, rising[1:], strict=False)):  # else this might never end
+                raise Damaged(f"{self.path}: the table of vectors is out of order; {salvage_advice(self.path.parent)}")
             after = block[-1][0]
-            yield np.array([number for number, _ in block], np.int64), _matrix([b for _, b in block], dimension)
+            blobs = [self._sound(*row) for row in block]
+            yield np.array([row[0] for row in block], np.int64), _matrix(blobs, dimension)
+
+    def _sound(self, number: int, vector: Any, text_hash: Any, expected: Any) -> bytes:
+        right = isinstance(vector, bytes) and isinstance(text_hash, bytes)
+        if not right or vector_checksum(text_hash, vector) != expected:
+            raise Damaged(
+                f"{self.path}: vector {number} does not match its checksum; "
+                f"run: retriever verify --repair --index {self.path.parent}"
+            )
+        return bytes(vector)
 
     def last_vector(self) -> int:
         return int(self.db.conn.execute("SELECT coalesce(max(id), 0) FROM vectors").fetchone()[0])
@@ -393,7 +455,7 @@ class DocumentStore:
 
 def _matrix(blobs: Sequence[bytes], dimension: int) -> NDArray[np.float32]:
     width = dimension * VECTOR_TYPE.itemsize
-    if any(len(blob) != width for blob in blobs):
+    if any(not isinstance(blob, bytes) or len(blob) != width for blob in blobs):
         raise Damaged(
             f"a stored vector has the wrong size (expected {dimension} dimensions); run: retriever verify --repair"
         )
@@ -415,5 +477,6 @@ def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=60, check_same_thread=False)
 
 
-def _is_malformed(error: sqlite3.Error) -> bool:
-    return "malformed" in str(error) or "not a database" in str(error)
+def is_passing(error: sqlite3.OperationalError) -> bool:
+    """Whether SQLite failed for a reason outside of the database, which may pass."""
+    return any(word in str(error) for word in ("locked", "busy", "full", "readonly", "unable to open", "interrupted"))

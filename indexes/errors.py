@@ -3,6 +3,8 @@
 `exit_code` is what the command line returns: 2 when the request itself was wrong, 1 when a right request failed.
 """
 
+from pathlib import Path
+
 
 class RetrieverError(Exception):
     """Base of every error this project raises on purpose; its message is written for people."""
@@ -34,6 +36,25 @@ class Damaged(RetrieverError):
 
 class Mismatch(RetrieverError):
     """Two things that must belong together do not: encoder, transform, index or table."""
+
+
+# What reading damaged rows and files can provoke beside SQLite's own errors.
+DAMAGE = (
+    UnicodeError,
+    OverflowError,
+    MemoryError,
+    RecursionError,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+)
+
+
+def salvage_advice(folder: Path) -> str:
+    """What to do about a database that cannot be repaired where it is."""
+    return f"save all that is sound into a new folder: retriever salvage NEW --index {folder}"
 
 
 def first_line(error: BaseException) -> str:

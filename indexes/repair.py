@@ -60,9 +60,13 @@ def put_aside(collection: Collection, report: Report) -> None:
             report.repaired.append("made the index of words again")
         if report.kept_files_broken and not report.generation_broken:
             _keep_files_again(collection, report)
-        if report.bad_settings:
+        if report.bad_settings or report.checksums_wrong:
             collection.store.set_settings(report.bad_settings)
+        if report.bad_settings:
             report.repaired.append(f"restored the settings {', '.join(sorted(report.bad_settings))}")
+    if report.log_torn:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        report.repaired.append(f"kept the log that ends in a broken transaction in {collection.folder / QUARANTINE}")
     if report.generation_broken:  # last, because the manifest may be what settings were restored from
         _put_files_aside(collection, report, stamp)
     if report.stray_passages:

@@ -7,6 +7,9 @@ texts they stand for, `vectors.checksum` a vector with its text's hash. The trig
 no passage points to, true inside SQLite itself, whatever happens to the process.
 """
 
+import contextlib
+import sqlite3
+
 from indexes.sqlite import Database, Migrations
 
 migrations = Migrations("retriever")
@@ -114,6 +117,15 @@ def make_words(db: Database) -> None:
     _execute(db, WORDS)
 
 
+def changed_schema(connection: sqlite3.Connection) -> list[str]:
+    """The names of what the schema lacks, has too much or has otherwise than the migrations make it."""
+    query = "SELECT name, type, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE '\\_%' ESCAPE '\\'"
+    with contextlib.closing(sqlite3.connect(":memory:")) as fresh:
+        migrations.apply(Database(fresh))
+        made = set(fresh.execute(query))
+    return sorted({str(row[0]) for row in made ^ set(connection.execute(query))})
+
+
 def _execute(db: Database, script: str) -> None:
     """Statement by statement: executescript would commit the transaction that the migration runs in."""
     statement = ""
@@ -125,6 +137,4 @@ def _execute(db: Database, script: str) -> None:
 
 
 def _complete(statement: str) -> bool:
-    import sqlite3
-
     return bool(statement.strip()) and sqlite3.complete_statement(statement)

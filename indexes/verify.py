@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from indexes import generation as generations
-from indexes import words
+from indexes import wal, words
 from indexes.collection import Collection, is_encoder
 from indexes.content import content_hash, document_seal, vector_checksum
-from indexes.documents import VECTOR_TYPE
-from indexes.errors import Damaged
+from indexes.documents import CHECKSUMS, VECTOR_TYPE, is_passing
+from indexes.errors import DAMAGE, Damaged, RetrieverError, first_line
 from indexes.generation import Generation
+from indexes.schema import changed_schema
 
 Progress = Callable[[int, int], None]
 
@@ -49,6 +50,10 @@ class Report:
     kept_files_broken: bool = False
     unused_wrong: bool = False
     words_wrong: bool = False
+    log_torn: bool = False
+    """Whether the last transaction in the log is broken, and the log kept in the quarantine."""
+    checksums_wrong: bool = False
+    """Whether the checksums of the settings are to be made again."""
     repaired: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     """Problems still there after a repair."""
@@ -64,7 +69,8 @@ def check(collection: Collection, defaults: Mapping[str, str | None], progress: 
     `defaults` are what the settings but the encoder go back to when they are lost.
     """
     report = Report()
-    try:
+    with _reported(collection, report):
+        _check_log(collection, report)
         with any_text(collection), collection.store.db.atomic():
             _check_database(collection, report)
             if not report.database_broken:
@@ -73,13 +79,22 @@ def check(collection: Collection, defaults: Mapping[str, str | None], progress: 
                 _check_vectors(collection, report, progress)
                 _check_documents(collection, report)
                 _check_unused(collection, report)
-    except sqlite3.DatabaseError as error:
-        report.database_broken = True
-        report.problems.append(f"{collection.store.path} is damaged: {error}")
-    if not report.database_broken:
-        _check_words(collection, report)
-        _check_generation(collection, report)
+        if not report.database_broken:
+            _check_words(collection, report)
+            _check_generation(collection, report)
     return report
+
+
+@contextlib.contextmanager
+def _reported(collection: Collection, report: Report) -> Iterator[None]:
+    """Whatever damage makes of the check itself is a problem like any other."""
+    try:
+        yield
+    except (sqlite3.Error, RetrieverError, *DAMAGE) as error:
+        if isinstance(error, sqlite3.OperationalError) and is_passing(error):
+            raise
+        report.database_broken = True
+        report.problems.append(f"{collection.store.path} is damaged: {first_line(error)}")
 
 
 @contextlib.contextmanager
@@ -93,7 +108,26 @@ def any_text(collection: Collection) -> Iterator[None]:
         connection.text_factory = str
 
 
+def _check_log(collection: Collection, report: Report) -> None:
+    log = wal.settled(collection.store.path)
+    if log.broken_at is not None:
+        report.log_torn = log.torn
+        report.database_broken = not log.torn
+        lost = f"{log.commits_lost:,} transactions are lost"
+        if log.torn:
+            lost = "the last transaction is lost, perhaps because power failed as it was written"
+        where = f"{wal.path_of(collection.store.path)}: the checksum of frame {log.broken_at + 1:,} is wrong"
+        report.problems.append(f"{where}, and {lost}")
+
+
 def _check_database(collection: Collection, report: Report) -> None:
+    if changed := changed_schema(collection.store.db.conn):
+        # The index of words can be made again, unless its table is there and SQLite cannot even drop it.
+        there = collection.store.db.conn.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchone()
+        report.words_wrong = all(n.startswith("words") for n in changed) and not ("words" in changed and there)
+        report.database_broken = not report.words_wrong
+        what = "the index of words" if report.words_wrong else "the schema"
+        report.problems.append(f"{collection.store.path}: {what} is not what was made: {', '.join(changed)} differ")
     for (message,) in collection.store.db.conn.execute("PRAGMA integrity_check"):
         if message != "ok" and "fts5" not in message.lower():  # since SQLite 3.44; `_check_words` looks at those
             report.database_broken = True
@@ -126,12 +160,21 @@ def _check_settings(collection: Collection, report: Report, defaults: Mapping[st
             else:
                 report.bad_settings[key] = defaults[key]
                 report.problems.append(f"the setting {key!r} is damaged")
+    for key in collection.store.changed_settings():
+        if key not in report.bad_settings:
+            if key == "encoder" and key not in known:
+                report.database_broken = True
+            elif key not in known and key != CHECKSUMS:
+                report.bad_settings[key] = defaults.get(key)
+            report.checksums_wrong = True
+            report.problems.append(f"the setting {key!r} does not match its checksum")
     for key in CHOICES:
         try:
             collection.store.setting(key)
         except Damaged:
-            report.bad_settings[key] = None
-            report.problems.append(f"the setting {key!r} is damaged")
+            if key not in report.bad_settings:
+                report.bad_settings[key] = None
+                report.problems.append(f"the setting {key!r} is damaged")
 
 
 def _check_vectors(collection: Collection, report: Report, progress: Progress | None) -> None:
@@ -214,6 +257,8 @@ def _check_unused(collection: Collection, report: Report) -> None:
 
 
 def _check_words(collection: Collection, report: Report) -> None:
+    if report.words_wrong:
+        return
     if found := words.problem(collection.store):
         report.words_wrong = True
         report.problems.append(found)

@@ -14,6 +14,7 @@ from indexes.verify import Report as VerifyReport
 from retriever.corpus import Document
 from retriever.ingest import IngestReport
 from retriever.progress import Progress as ProgressReport
+from retriever.salvage import SalvageReport
 from retriever.search import Answer, Hit
 from retriever.terminal import cut, one_line
 
@@ -446,6 +447,24 @@ def show_verify(report: VerifyReport) -> None:
     if report.left:
         out.print("Still there after the repair:")
         _show_marked("✗", "red", report.left)
+
+
+def show_salvage(report: SalvageReport) -> None:
+    """What was saved, what was not, and where the rest is."""
+    embedded = f", {plural(report.texts_embedded, 'text')} embedded again" if report.texts_embedded else ""
+    out.print(
+        f"{plural(report.documents, 'document')} saved with {plural(report.vectors, 'vector')}{embedded}.",
+        soft_wrap=True,
+    )
+    out.print(f"transform  {report.transform}", soft_wrap=True)
+    _show_marked("!", "yellow", report.notes)
+    _show_marked("✗", "red", [f"lost: document {id_!r}" for id_ in report.lost])
+    if report.lost_unnamed:
+        out.print(f"{plural(report.lost_unnamed, 'document')} more of which nothing but a number is left.")
+    if report.quarantine:
+        many = plural(report.quarantined, "row")
+        out.print(f"{many} damaged but readable: {one_line(str(report.quarantine))}", soft_wrap=True)
+    out.print(f"{one_line(str(report.source))} was left as it is.", soft_wrap=True)
 
 
 def _show_marked(mark: str, style: str, sentences: Sequence[str]) -> None:

@@ -1,6 +1,16 @@
 """The errors of text, encoders and transforms, beside those of the collection."""
 
-from indexes.errors import BadFilter, Damaged, Locked, Mismatch, Misuse, NotACollection, RetrieverError, first_line
+from indexes.errors import (
+    BadFilter,
+    Damaged,
+    Locked,
+    Mismatch,
+    Misuse,
+    NotACollection,
+    RetrieverError,
+    first_line,
+    salvage_advice,
+)
 
 __all__ = [
     "BadFilter",
@@ -15,6 +25,7 @@ __all__ = [
     "NotACollection",
     "RetrieverError",
     "first_line",
+    "salvage_advice",
 ]
 
 

@@ -66,6 +66,18 @@ class Window:
     storing: Storing | None
 
 
+def encoded_passages(document: Document, encoder: Encoder) -> Iterator[tuple[int, int, str]]:
+    """Where the passages of a document begin and end, and what the encoder is given for each."""
+    budget, count_tokens = encoder.token_budget, encoder.count_tokens
+    title = fit_title(document.title, budget, count_tokens)
+    for passage in split(document.text, title, budget, count_tokens):
+        yield passage.start, passage.end, encoded_text(title, document.text[passage.start : passage.end])
+
+
+def hash_of_text(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8")).digest()
+
+
 class Ingestion:
     """One run over a source."""
 
@@ -178,14 +190,11 @@ class Ingestion:
             met.add(document.id)
 
     def _add_to_window(self, document: Document, content_hash: bytes) -> None:
-        budget, count_tokens = self.encoder.token_budget, self.encoder.count_tokens
-        title = fit_title(document.title, budget, count_tokens)
         passages = []
-        for passage in split(document.text, title, budget, count_tokens):
-            text = encoded_text(title, document.text[passage.start : passage.end])
-            text_hash = hashlib.sha256(text.encode("utf-8")).digest()
+        for start, end, text in encoded_passages(document, self.encoder):
+            text_hash = hash_of_text(text)
             self._texts[text_hash] = text
-            passages.append((passage.start, passage.end, text_hash))
+            passages.append((start, end, text_hash))
         self._characters += len(document.text)
         self._window[document.id] = DocumentRow(
             document.id,

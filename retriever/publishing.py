@@ -118,7 +118,7 @@ def publish(
         choice = collection.store.setting("choice")
     else:
         numbers = _sample(collection)
-        passages = collection.store.vectors(numbers.tolist(), collection.dimension)
+        passages = collection.store.vectors(numbers.tolist(), collection.dimension, checked=True)
         evidence = _evidence(collection)
         short, without = None, ""
         if len(passages) >= FEWEST_FOR_SHORT:
@@ -352,5 +352,5 @@ def _evidence(collection: Collection) -> Evidence:
     return Evidence(
         [encoded_text(documents[d]["title"], documents[d]["text"][start:end]) for d, start, end, _ in chosen],
         np.array([row[0] for row in chosen], np.int64),
-        store.vectors([row[3] for row in chosen], collection.dimension),
+        store.vectors([row[3] for row in chosen], collection.dimension, checked=True),
     )

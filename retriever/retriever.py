@@ -22,9 +22,10 @@ from indexes.verify import Report as VerifyReport
 from retriever import publishing
 from retriever.aside import written_aside
 from retriever.corpus import Document
+from retriever.damage import telling_damage
 from retriever.drift import Drift, drift, unknown
 from retriever.encoder import Encoder, check_same
-from retriever.errors import Damaged, Misuse
+from retriever.errors import Damaged, Misuse, salvage_advice
 from retriever.export import Format, export, refuse_taken
 from retriever.fusion import trust
 from retriever.ingest import Ingestion, IngestReport, OnError
@@ -168,6 +169,7 @@ class Retriever:
             raise
         return retriever
 
+    @telling_damage
     def add(self, documents: Documents, *, on_error: OnError = "skip") -> IngestReport:
         """Add documents, or replace those with the same id; a search finds them at once."""
         source = Source(documents)
@@ -176,6 +178,7 @@ class Retriever:
             self._update(source, self._plan(), on_error, prune=False, whole=False)
         return self.report
 
+    @telling_damage
     def delete(self, ids: Sequence[str]) -> list[str]:
         """Delete documents by id; returns the ids that were there."""
         if isinstance(ids, str):
@@ -188,6 +191,7 @@ class Retriever:
                 self._publish(plan, compact=True)
         return deleted
 
+    @telling_damage
     def rebuild(
         self,
         *,
@@ -205,7 +209,11 @@ class Retriever:
                 raise Misuse(f"{self.collection.folder} has no documents to rebuild an index from.")
             plan = self._plan(transform, index_type, recall, memory)
             plan.check(self.collection.dimension, self._options.device)
-            self._publish(plan, refit=True, compact=True)
+            self.rebuild_as(plan)
+
+    def rebuild_as(self, plan: Plan) -> None:
+        """Fit and build as planned, whatever the collection was asked for before."""
+        self._publish(plan, refit=True, compact=True)
 
     def _publish(self, plan: Plan, *, refit: bool = False, compact: bool = False) -> None:
         publishing.publish(
@@ -243,6 +251,7 @@ class Retriever:
             memory = store.setting("memory") if memory is None else memory
         return Plan(transform or stored, Asked(index_type, recall, memory))
 
+    @telling_damage
     def _update(self, documents: Source, plan: Plan, on_error: OnError, prune: bool, whole: bool) -> None:
         """Ingest, then publish if that is due; a whole run over a source always leaves nothing unpublished."""
         encoder = self.encoder()
@@ -277,18 +286,22 @@ class Retriever:
         """The same for many queries, encoded together."""
         return [answer.hits for answer in self.answer_many(queries, k, **options)]
 
+    @telling_damage
     def answer_many(self, queries: Sequence[str], k: int = 10, **options: Unpack[Options]) -> list[Answer]:
         """The hits of many queries, each with how unlike the query is to the collection's text."""
         return self._searcher.search(queries, k, **options)
 
+    @telling_damage
     def similar(self, id_: str, k: int = 10, *, where: Sequence[str] = ()) -> list[Hit]:
         """The k documents nearest to a stored one, itself left out."""
         return self._searcher.similar(id_, k, where=where)
 
+    @telling_damage
     def check_filters(self, where: Sequence[str]) -> None:
         """Refuse filters that a search would refuse."""
         self._searcher.conditions(where)
 
+    @telling_damage
     def document(self, id_: str) -> Document:
         """A stored document, whole."""
         store = self.collection.store
@@ -298,11 +311,13 @@ class Retriever:
         fields = store.documents([number])[number]
         return Document(fields["id"], fields["text"], fields["title"], fields["metadata"])
 
+    @telling_damage
     def __len__(self) -> int:
         return self.collection.store.count("documents")
 
     # ---- looking after it --------------------------------------------------------------------------------
 
+    @telling_damage
     def info(self) -> dict[str, Any]:
         """What the collection holds and what made it."""
         collection, store = self.collection, self.collection.store
@@ -343,6 +358,7 @@ class Retriever:
             "made_by": store.setting("made_by"),
         }
 
+    @telling_damage
     def export(self, target: str | Path, format: Format = "parquet") -> list[Path]:
         """Write every passage with its document, raw vector and transformed vector to files.
 
@@ -361,6 +377,7 @@ class Retriever:
             return [Path(target) / name for name in names]
         return export(self.collection, Path(target), format, transform.apply, transform.dimension_out, self.progress)
 
+    @telling_damage
     def verify(self, *, repair: bool = False) -> VerifyReport:
         """Check every hash and every row; `repair` makes what is derived again and puts damage aside."""
 
@@ -381,8 +398,8 @@ class Retriever:
             report = check()
             if report.database_broken:
                 raise Damaged(
-                    f"{report.problems[0]}. The database itself is damaged and nothing was changed; restore it "
-                    "from a backup, or index the source again into a new folder."
+                    f"{report.problems[0]}. The database itself is damaged and nothing was changed; "
+                    f"{salvage_advice(self.collection.folder)}"
                 )
             if not report.clean:
                 self._repair(report)

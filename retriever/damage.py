@@ -1,0 +1,55 @@
+"""Errors that damage can explain, told as damage: nothing else than a `RetrieverError` leaves a damaged collection."""
+
+import sqlite3
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+from indexes.collection import Collection
+from indexes.documents import is_passing
+from indexes.errors import DAMAGE
+from indexes.verify import Report
+from retriever.errors import Damaged, first_line
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+class Verifiable(Protocol):
+    """What holds a collection and can check it."""
+
+    collection: Collection
+
+    def verify(self) -> Report: ...
+
+
+Owner = TypeVar("Owner", bound=Verifiable)
+Method = Callable[Concatenate[Owner, Given], Result]
+
+
+def telling_damage(method: Method[Owner, Given, Result]) -> Method[Owner, Given, Result]:
+    """A method that says `Damaged` where it fails and the collection is not as it was stored.
+
+    What it fails with may have another reason: then that is what it raises.
+    """
+
+    @wraps(method)
+    def told(self: Owner, /, *given: Given.args, **named: Given.kwargs) -> Result:
+        try:
+            return method(self, *given, **named)
+        except (sqlite3.Error, *DAMAGE) as error:
+            if problem := _explanation(self, error):
+                folder = self.collection.folder
+                raise Damaged(f"{problem}; look with: retriever verify --index {folder}") from error
+            raise
+
+    return told
+
+
+def _explanation(owner: Verifiable, error: Exception) -> str:
+    if isinstance(error, sqlite3.OperationalError) and is_passing(error):
+        return ""
+    if type(error) is sqlite3.DatabaseError:
+        return f"{owner.collection.store.path} is damaged: {first_line(error)}"
+    report = owner.verify()
+    return report.problems[0] if report.problems else ""
