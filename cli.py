@@ -108,6 +108,12 @@ def _database_message(error: sqlite3.DatabaseError, command: str | None) -> str:
             f"the collection's database is damaged ({text}); look with: retriever verify --index DIR, and save all "
             "that is sound with: retriever salvage NEW --index DIR"
         )
+    if "disk I/O" in text:
+        stays = " What was stored stays; the same command goes on from there." if command in WRITING else ""
+        return (
+            f"the disk failed while the collection's database was read or written.{stays} If it fails again, look at "
+            "the system's log, and save all that is sound with: retriever salvage NEW --index DIR"
+        )
     return f"SQLite: {text}"
 
 

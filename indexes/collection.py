@@ -41,7 +41,8 @@ FORMAT = 1
 DATABASE = "documents.sqlite"
 GENERATIONS = "generations"
 LOCK = "writer.lock"
-OWN_NAMES = {LOCK, GENERATIONS, checked.NAME, "quarantine", DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"}
+OWN_NAMES = {LOCK, GENERATIONS, checked.NAME, "quarantine", DATABASE}
+OWN_NAMES |= {f"{DATABASE}-{ending}" for ending in ("wal", "shm", "journal")}
 NOTHING = np.zeros(0, np.int64)
 
 Result = TypeVar("Result")

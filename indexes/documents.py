@@ -479,4 +479,5 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def is_passing(error: sqlite3.OperationalError) -> bool:
     """Whether SQLite failed for a reason outside of the database, which may pass."""
-    return any(word in str(error) for word in ("locked", "busy", "full", "readonly", "unable to open", "interrupted"))
+    reasons = ("locked", "busy", "full", "readonly", "unable to open", "interrupted", "disk I/O error")
+    return any(reason in str(error) for reason in reasons)

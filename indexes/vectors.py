@@ -6,7 +6,9 @@ type, where FAISS's own ID maps do not.
 
 import contextlib
 import io
+import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,17 @@ def import_faiss() -> Any:
             "pip install 'flow-retriever[gpu]' (NVIDIA, CUDA 12)."
         ) from error
     return faiss
+
+
+def _alone_in_a_child() -> None:
+    """Have FAISS work without threads in a forked child: those it had stayed with the parent, and it would wait for
+    them forever."""
+    if "faiss" in sys.modules:
+        sys.modules["faiss"].omp_set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_alone_in_a_child)
 
 
 def save_array(path: Path, array: NDArray[Any]) -> None:

@@ -20,6 +20,16 @@ DEVICES = ("auto", "cpu", "cuda")
 LARGEST_TOKENIZER = 256 << 20
 
 
+def _alone_in_a_child() -> None:
+    """Have tokenizers work without threads in a forked child: those it had stayed with the parent, and it would wait
+    for them forever."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_alone_in_a_child)
+
+
 def found_device(asked: str) -> str:
     """ "cuda" where asked for or found, else "cpu"."""
     if asked == "cpu" or (asked == "auto" and not _cuda_driver()):

@@ -72,6 +72,9 @@ def test_two_threads_never_write_at_once(folder: Path) -> None:
 
 def _search_in_child(retriever: Retriever, expected: list[tuple[str, float]], writing: bool) -> None:
     assert ranking(retriever) == expected
+    assert [[hit.id for hit in hits] for hits in retriever.search_many([QUERY] * 50, 20)] == [
+        [id_ for id_, _ in expected]
+    ] * 50
     if writing:
         retriever.add([Document("child", "What the child has to say.")])
         assert retriever.search("What the child has to say.", 1)[0].id == "child"
@@ -79,9 +82,11 @@ def _search_in_child(retriever: Retriever, expected: list[tuple[str, float]], wr
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-@pytest.mark.parametrize("writing", [False, True])
-def test_a_child_forked_after_opening(folder: Path, writing: bool) -> None:
+@pytest.mark.parametrize(("writing", "index_type"), [(False, "flat"), (True, "flat"), (False, "sq8"), (True, "HNSW8")])
+def test_a_child_forked_after_opening(folder: Path, writing: bool, index_type: str) -> None:
     with Retriever.open(folder) as retriever:
+        if index_type != "flat":
+            retriever.rebuild(index_type=index_type)
         expected = ranking(retriever)
         retriever.search_many([QUERY] * 50)  # by now every library has begun what threads it has
         fork = multiprocessing.get_context("fork")

@@ -73,9 +73,10 @@ class Zygote:
             command = ["taskset", "-c", str(cores[core % len(cores)]), *command]
         root = str(Path(__file__).parents[2])
         environment["PYTHONPATH"] = os.pathsep.join([root, environment.get("PYTHONPATH", "")])
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
+        with (scratch / "said.log").open("w") as said:  # what jobs print
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True, env=environment
+            )
         self.forget_embedded()
         assert self._answer() == {"ready": True}
 

@@ -141,7 +141,7 @@ def moments(place: Place) -> Line:
     line, rng = Line("moments", "SIGKILL at a random moment, with both cores busy"), random.Random(1)
     with _load():
         return _moments(
-            place, line, place.points // 10, lambda d, kind, seed: d.at_a_moment(kind, seed, rng.uniform(0, 0.4))
+            place, line, place.points // 10, lambda d, kind, seed: d.at_a_moment(kind, seed, rng.uniform(0, 0.2))
         )
 
 
@@ -151,7 +151,7 @@ def signals(place: Place) -> Line:
 
     def point(disturber: Disturber, kind: str, seed: int) -> Outcome:
         chosen = sent[seed % 4]
-        outcome = disturber.at_a_moment(kind, seed, rng.uniform(0, 0.15), *chosen)
+        outcome = disturber.at_a_moment(kind, seed, rng.uniform(0, 0.08), *chosen)
         if len(chosen) == 1 and outcome.told and outcome.again:
             outcome.problems.append(f"{outcome.again} tokens were embedded again after a clean end")
         return outcome
@@ -196,8 +196,10 @@ def _damaged(place: Place, line: Line, what: str) -> Line:
     from damaged_collection import make
 
     for logged in [False, True] if what == "database" else [False]:
-        original = make(place.scratch / f"{what}-{logged}", place.encoder, log=logged)
-        outcomes = damages.tortured(what, original, place.scratch / f"{what}-cases", place.points // 40, seed=7)
+        original = make(place.scratch / f"{what}-{logged}" / "c", place.encoder, with_log=logged)
+        cases = place.scratch / f"{what}-{logged}-cases"
+        cases.mkdir()
+        outcomes = damages.tortured(what, original, cases, place.points // 100, seed=7)
         line.tried += outcomes.tried
         for name, count in asdict(outcomes).items():
             if isinstance(count, int) and name != "tried":
