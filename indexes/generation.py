@@ -112,8 +112,11 @@ def problems(generation: Generation) -> list[str]:
             size = path.stat().st_size
             if size != expected["bytes"]:
                 found.append(f"{path} has {size:,} bytes, its manifest says {expected['bytes']:,}")
-            elif file_sha256(path) != expected["sha256"]:
-                found.append(f"{path} is damaged: its SHA-256 is not the manifest's")
+            elif (sha256 := file_sha256(path)) != expected["sha256"]:
+                found.append(
+                    f"{path} is damaged or another's: its SHA-256 is {sha256[:12]}, its manifest says "
+                    f"{expected['sha256'][:12]}"
+                )
         except OSError:
             found.append(f"{path} is missing")
     return found

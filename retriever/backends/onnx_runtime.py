@@ -39,12 +39,13 @@ class OnnxModel:
 
 
 def exported(folder: Path) -> bool:
-    """Whether the folder holds an encoder's graph, whole; what is damaged is deleted, to be made again."""
+    """Whether the folder holds its encoder's graph, whole; what is damaged or another's is deleted, to be made anew."""
     if not folder.is_dir():
         return False
     try:
         facts = json.loads((folder / FACTS).read_bytes())
-        if all(remembered_sha256(folder / name) == sha256 for name, sha256 in facts["files"].items()):
+        own = export_folder(EncoderIdentity.from_json(facts["encoder"])).name == folder.name
+        if own and all(remembered_sha256(folder / name) == sha256 for name, sha256 in facts["files"].items()):
             return True
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
