@@ -10,7 +10,7 @@ HUB ?=
 RESULTS ?= results
 SEEDS ?= 1
 
-.PHONY: demo test lint long bench bench-speed clean
+.PHONY: demo test lint long torture bench bench-speed clean
 
 demo: $(INSTALLED)
 	$(BIN)/retriever demo
@@ -26,6 +26,10 @@ lint: $(INSTALLED)
 # What takes too long for every day but must hold.
 long: $(INSTALLED)
 	$(BIN)/pytest -m slow
+
+# Everything that tries to break a collection, about an hour and a half on 2 cores; strace must be installed.
+torture: $(INSTALLED)
+	$(BIN)/python tests/torture/run.py --out $(RESULTS)/torture
 
 # The README's tables again; what did not change is not computed again.
 BENCH = $(BIN)/retriever bench

@@ -6,6 +6,7 @@ after it are looked at too. https://www.sqlite.org/fileformat2.html#the_write_ah
 """
 
 import contextlib
+import os
 import time
 import zlib
 from collections import Counter
@@ -22,6 +23,8 @@ from indexes.errors import Damaged, salvage_advice
 
 HEADER = 32
 FRAME_HEADER = 24
+OPEN_BYTE = 128  # of the -shm file; whoever has the database open shares a lock on it
+LOCKS = Path("/proc/locks")
 MAGIC = 0x377F0682  # its last bit says that checksums are of big-endian words
 READ_TOGETHER = 512
 PAGE_SIZES = (4096, 512, 1024, 2048, 8192, 16384, 32768, 65536)
@@ -95,6 +98,8 @@ def refuse_broken(database: Path) -> None:
         empty = not database.stat().st_size
     except OSError:
         return
+    if not empty and _is_open_elsewhere(database):
+        return
     log = settled(database)
     if empty and log.pages:
         raise Damaged(f"{database} is empty, but its log {path.name} is not; {salvage_advice(database.parent)}")
@@ -110,6 +115,21 @@ def refuse_broken(database: Path) -> None:
         kept = database.parent / "quarantine" / f"log-{zlib.crc32(data):08x}"
         kept.mkdir(parents=True, exist_ok=True)
         (kept / path.name).write_bytes(data)
+
+
+def _is_open_elsewhere(database: Path) -> bool:
+    """Whether another process has it open, by the lock that SQLite holds then: it has looked at the log before.
+
+    Asked of the system's list: to open and close the file would undo the locks that this process has on it.
+    """
+    try:
+        status = database.with_name(f"{database.name}-shm").stat()
+        locks = LOCKS.read_text()
+    except OSError:
+        return False
+    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino} {OPEN_BYTE} "
+    held = [line.split() for line in locks.splitlines() if place in line]
+    return any("POSIX" in words and str(os.getpid()) not in words for words in held)
 
 
 def read(path: Path) -> Log:

@@ -3,12 +3,15 @@
 import multiprocessing
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from indexes import wal
 from indexes.errors import Locked
 from retriever import Document, Retriever
 
@@ -118,6 +121,24 @@ def test_a_child_that_closes_what_it_inherited_takes_nothing_from_its_parent(fol
         assert retriever.verify().clean
         retriever.delete(["later"])
         assert ranking(retriever) == expected
+
+
+@pytest.mark.skipif(not wal.LOCKS.exists(), reason="the system does not list its locks")
+def test_what_another_process_has_open_is_known_without_touching_its_locks(folder: Path) -> None:
+    database = folder / "documents.sqlite"
+    open_it = (
+        "import sys, retriever; r = retriever.Retriever.open(sys.argv[1]); len(r); print('open', flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", open_it, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout and other.stdout.readline() == "open\n"
+        with Retriever.open(folder) as retriever:
+            assert len(retriever) == 120
+            assert wal._is_open_elsewhere(database)
+            other.communicate("\n")
+            assert not wal._is_open_elsewhere(database), "this process does not count"
+            assert str(os.getpid()) in wal.LOCKS.read_text()
 
 
 def test_a_reader_keeps_its_generation_until_it_lets_go(folder: Path) -> None:
