@@ -55,8 +55,9 @@ def stopped_cleanly() -> Iterator[None]:
             signal.signal(number, stop)
         yield
     finally:
-        for number in taken:
-            signal.signal(number, before[number] or signal.SIG_DFL)
+        if not asked:  # else the process is on its way to its end, and a second signal may still come
+            for number in taken:
+                signal.signal(number, before[number] or signal.SIG_DFL)
 
 
 @contextlib.contextmanager
