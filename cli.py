@@ -617,6 +617,7 @@ def verify(index: Path, repair: bool) -> None:
 @index_option
 @encoder_option
 @device_option
+@stops_cleanly
 def salvage(target: Path, index: Path, encoder: str | None, device: str) -> None:
     """Make a new collection in TARGET from all that is sound in one whose database is damaged.
 

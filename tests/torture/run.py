@@ -31,6 +31,8 @@ from collection_jobs import KINDS  # noqa: E402
 from crashes import Disturber, Outcome, Zygote, strace_works  # noqa: E402
 
 EXAMPLES_KEPT = 20
+LONG_RUNS = 20
+"""Of tests/torture/test_state_machine.py, when it is asked for its long ones."""
 
 
 @dataclass
@@ -141,7 +143,7 @@ def moments(place: Place) -> Line:
     line, rng = Line("moments", "SIGKILL at a random moment, with both cores busy"), random.Random(1)
     with _load():
         return _moments(
-            place, line, place.points // 10, lambda d, kind, seed: d.at_a_moment(kind, seed, rng.uniform(0, 0.2))
+            place, line, place.points // 20, lambda d, kind, seed: d.at_a_moment(kind, seed, rng.uniform(0, 0.2))
         )
 
 
@@ -156,7 +158,7 @@ def signals(place: Place) -> Line:
             outcome.problems.append(f"{outcome.again} tokens were embedded again after a clean end")
         return outcome
 
-    return _moments(place, line, place.points // 10, point)
+    return _moments(place, line, place.points // 20, point)
 
 
 def _moments(place: Place, line: Line, wanted: int, point: Callable[[Disturber, str, int], Outcome]) -> Line:
@@ -211,8 +213,10 @@ def _damaged(place: Place, line: Line, what: str) -> Line:
 
 def machine(place: Place) -> Line:
     times = max(1, place.points // 1000)
-    line = Line("state machine", f"{60 * times} runs of 15 steps, kills among them, beside a plain model")
-    return _by_pytest(line, 60 * times, ["tests/torture/test_state_machine.py", "-k", "long"], RETRIEVER_TORTURE=times)
+    line = Line("state machine", f"{LONG_RUNS * times} runs of 15 steps, kills among them, beside a plain model")
+    return _by_pytest(
+        line, LONG_RUNS * times, ["tests/torture/test_state_machine.py", "-k", "long"], RETRIEVER_TORTURE=times
+    )
 
 
 def fuzz(place: Place) -> Line:

@@ -17,7 +17,7 @@ from crashes import Disturber, Outcome, Zygote, strace_works
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 
 traced = pytest.mark.skipif(not strace_works(), reason="strace is not installed, or may not trace here")
-OFTEN = [pytest.param(16, id="quick"), pytest.param(2, id="often", marks=pytest.mark.slow)]
+OFTEN = [pytest.param(16, id="quick"), pytest.param(3, id="often", marks=pytest.mark.slow)]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_killed_at_any_call_that_changes_a_file(disturber: Disturber, kind: str,
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
 def test_any_call_that_changes_a_file_may_fail(disturber: Disturber, kind: str, error: str, step: int) -> None:
-    step = 4 * step if step > 2 else 6
+    step = 4 * step if step > 3 else 8
     outcomes = list(disturber.points(kind, step, f"error={error}", step))
     check(outcomes)
     assert any(outcome.told for outcome in outcomes) or len(outcomes) < 3
