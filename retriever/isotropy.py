@@ -65,13 +65,15 @@ def singular_values(rows: Rows) -> Floats:
 
 def participation_ratio(rows: Rows) -> float:
     """(sum of eigenvalues)^2 / sum of their squares, of the covariance: how many dimensions are in use."""
-    covariance = np.cov(rows.astype(np.float64), rowvar=False)
+    covariance = np.atleast_2d(np.cov(rows.astype(np.float64), rowvar=False))
     total, square = float(np.trace(covariance)), float((covariance**2).sum())
     return total * total / square if square else 1.0
 
 
 def isoscore(rows: Rows) -> float:
     """(PR - 1) / (d - 1) with PR the participation ratio (Rudman et al. 2022): 1 after any whitening."""
+    if rows.shape[1] == 1:
+        return 1.0
     return (participation_ratio(rows) - 1) / float(rows.shape[1] - 1)
 
 

@@ -39,6 +39,7 @@ from retriever.search import Answer, Hit, Options, Searcher
 from retriever.source import Documents, Source
 
 if TYPE_CHECKING:
+    from retriever.card.contents import Card
     from retriever.precision import PrecisionChoice
 
 # What `flow` could be given when it was the name of what is now `bert-flow`; a collection of then may still say so.
@@ -367,6 +368,14 @@ class Retriever:
             "created": store.setting("created"),
             "made_by": store.setting("made_by"),
         }
+
+    @telling_damage
+    def card(self) -> "Card":
+        """What the collection is, on one page: `retriever.card.rendering` makes HTML or Markdown of it."""
+        from retriever.card.contents import gather
+
+        transform = self.collection.with_generation(lambda found: found and publishing.load_transform(found))
+        return gather(self.collection, self.info(), transform)
 
     @telling_damage
     def export(self, target: str | Path, format: Format = "parquet") -> list[Path]:

@@ -17,6 +17,7 @@ RIDGE, RIDGE_GAP = 84.0, 24.0
 SPECTRUM_HEIGHT = 190.0
 SPECTRUM_LEFT = 46.0
 LOWEST_POWER = -4
+MOST_OF_A_SPECTRUM = 0.97
 ROW, LETTER, LONGEST_LABEL = 18.0, 6.6, 24
 # Bins are drawn from the first to the last that holds this share of the highest, and some beside them.
 WORTH_DRAWING = 0.002
@@ -120,7 +121,9 @@ def spectrum_plot(space: Shapes) -> Plot:
     """The singular values by their rank, as shares of the largest, on a logarithmic axis."""
     shown = _series(space)
     longest = max(len(shape.spectrum) for _, _, shape in shown)
-    least = min((value for _, _, shape in shown for value in shape.spectrum if value > 0), default=1.0)
+    # Of most encoders a few directions are empty; an axis down to them would show nothing else.
+    tails = [shape.spectrum[int(MOST_OF_A_SPECTRUM * (len(shape.spectrum) - 1))] for _, _, shape in shown]
+    least = min((value for value in tails if value > 0), default=1.0)
     lowest = min(-1, max(LOWEST_POWER, math.floor(math.log10(least))))
     top = 22.0
 
@@ -135,7 +138,9 @@ def spectrum_plot(space: Shapes) -> Plot:
     for kind, name, shape in shown:
         path = "M" + "L".join(f"{across(n + 1):.1f} {up(value):.1f}" for n, value in enumerate(shape.spectrum))
         half = sum(value >= 0.5 for value in shape.spectrum)
-        curves.append(Curve(kind, name, path, told=f"{name}: {half} of {len(shape.spectrum)} reach half of the largest"))
+        curves.append(
+            Curve(kind, name, path, told=f"{name}: {half} of {len(shape.spectrum)} reach half of the largest")
+        )
     return Plot(
         kind="lines",
         title="Singular values",
