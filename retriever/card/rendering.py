@@ -1,7 +1,7 @@
 """The card as one HTML file, as a part of a page, and as Markdown.
 
-The HTML file needs no other: no script, no font, no network; its own policy forbids a browser to fetch anything. Whatever
-comes from data is escaped by the templates.
+The HTML file needs no other: no script, no font, no network; its own policy forbids a browser to fetch anything.
+Whatever comes from data is escaped by the templates.
 """
 
 import re
