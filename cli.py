@@ -543,6 +543,29 @@ def info(index: Path, as_json: bool) -> None:
 
 
 @main.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file to write, .html or .md.  [default: NAME-card.html in the current folder]",
+)
+def card(folder: Path, out: Path | None) -> None:
+    """Write what a collection is, and what was measured of it, as one HTML or Markdown file."""
+    from retriever import display
+    from retriever.card.rendering import check_ending, write_card
+    from retriever.retriever import Retriever
+    from retriever.terminal import one_line
+
+    if out is not None:
+        check_ending(out)
+    with Retriever.open(folder) as retriever:
+        found = retriever.card()
+    path = out or Path(f"{found.name}-card.html")
+    write_card(found, path)
+    display.out.print(f"{one_line(str(path))}  {display.size(path.stat().st_size)}", soft_wrap=True)
+
+
+@main.command()
 @index_option
 @transform_option
 @index_type_options

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.collection import Collection
+from indexes.documents import DocumentStore
 from indexes.recall import Nearest, Queries
 from indexes.vectors import unit_rows
 from retriever import layout, topics
@@ -94,9 +95,7 @@ class Documents:
         self.store, self._dimension, self._transform = collection.store, collection.dimension, transform
         documents, self._vectors = self.store.passage_vectors()
         self.numbers, self._starts = np.unique(documents, return_index=True)
-        mixed = (self._vectors.astype(np.uint64) + np.uint64(1)) * _SCATTER
-        mixed = (mixed ^ (mixed >> np.uint64(29))) * _SCATTER
-        self.signatures = np.add.reduceat(mixed, self._starts) if len(mixed) else mixed
+        self.signatures = _signatures(self._vectors, self._starts)
         self._ends = np.append(self._starts[1:], len(documents))
 
     def __len__(self) -> int:
@@ -117,6 +116,20 @@ class Documents:
         mapped = unit_rows(self._transform.apply(self.store.vectors(different.tolist(), self._dimension)))
         sums = np.add.reduceat(mapped[which], np.append(0, np.cumsum(counts)[:-1]), axis=0)
         return unit_rows(sums)
+
+
+def document_state(store: DocumentStore) -> tuple[Numbers, NDArray[np.uint64]]:
+    """The numbers of the documents there are, and what tells whether a document's vectors have changed."""
+    documents, vectors = store.passage_vectors()
+    numbers, starts = np.unique(documents, return_index=True)
+    return numbers, _signatures(vectors, starts)
+
+
+def _signatures(vectors: Numbers, starts: Numbers) -> NDArray[np.uint64]:
+    """A hash of the vectors of each document, whatever their order; the number of a vector is never used again."""
+    mixed = (vectors.astype(np.uint64) + np.uint64(1)) * _SCATTER
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * _SCATTER
+    return np.add.reduceat(mixed, starts) if len(mixed) else mixed
 
 
 def map_of(collection: Collection, progress: Progress = silent) -> Map:
@@ -169,7 +182,8 @@ def _made(generation: str, documents: Documents, progress: Progress) -> Map:
     true = nearest.held_out()
     neighbours = true.numbers if true else np.zeros((0, 0), np.int64)
     paper = np.stack([x, y], axis=1)
-    kept = Kept(*(layout.preserved(paper, asked, neighbours, within) for within in (10, 50)), len(neighbours))
+    within_10, within_50 = (layout.preserved(paper, asked, neighbours, within) for within in (10, 50))
+    kept = Kept(within_10, within_50, len(neighbours))
     clusters = _clusters(documents, groups, progress)
     return Map(
         generation, documents.numbers, documents.signatures, x, y, groups.astype(np.uint8), clusters, kept, len(rest)

@@ -375,7 +375,9 @@ class Retriever:
         """What the collection is, on one page: `retriever.card.rendering` makes HTML or Markdown of it."""
         from retriever.card.contents import gather
 
-        transform = self.collection.with_generation(lambda found: found and publishing.load_transform(found))
+        transform = self.collection.with_generation(
+            lambda generation: publishing.load_transform(generation) if generation else None
+        )
         return gather(self.collection, self.info(), transform)
 
     @telling_damage

@@ -73,7 +73,7 @@ class Row:
 def steps(least: float, most: float, count: int = TICKS) -> list[float]:
     """Round places of an axis between two ends, about so many."""
     span = most - least
-    power = 10 ** math.floor(math.log10(span / count))
+    power = 10.0 ** math.floor(math.log10(span / count))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power * count >= span * (1 - 1e-9))
     first, last = math.ceil(least / step - 1e-9), math.floor(most / step + 1e-9)
     return [round(step * number, 10) for number in range(first, last + 1)]
