@@ -697,6 +697,10 @@ def demo(index: Path, device: str) -> None:
 @device_option
 def serve(folders: tuple[Path, ...], **options: Any) -> None:
     """Serve collections over HTTP: an API, and a page to search them with a browser."""
+    # A thread on every core searches for somebody: libraries that begin more for each would have them wait for others.
+    for library in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(library, "1")
+
     from retriever import display
 
     try:
