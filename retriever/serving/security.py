@@ -69,7 +69,8 @@ class Gate:
         if self._token is not None and needs_token(path) and method != "OPTIONS":
             given = headers.get("authorization", "")
             scheme, _, token = given.partition(" ")
-            if scheme.casefold() != "bearer" or not hmac.compare_digest(token.strip().encode(), self._token):
+            sent = token.strip().encode("latin-1")  # the bytes as they came
+            if scheme.casefold() != "bearer" or not hmac.compare_digest(sent, self._token):
                 what = "the token is wrong." if given else "a token is needed: Authorization: Bearer TOKEN."
                 raise Problem(401, what, headers={"WWW-Authenticate": "Bearer"})
         if method in READING:
