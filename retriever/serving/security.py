@@ -77,14 +77,15 @@ class Gate:
             return
         if not self._from_own_page(headers, host):
             raise Problem(403, "pages of other sites may not ask; whoever runs the server can allow one with --cors.")
-        if method == "POST" and headers.get("content-type", "").partition(";")[0].strip().casefold() != JSON:
+        has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        if has_body and headers.get("content-type", "").partition(";")[0].strip().casefold() != JSON:
             raise Problem(415, f"the body must be {JSON}.")
 
     def _from_own_page(self, headers: Headers, host: str) -> bool:
         """Whether no page of another site has sent this: browsers say where a request comes from."""
         origin = headers.get("origin")
         if origin is not None:
-            return origin in self._settings.origins or urlsplit(origin).netloc.casefold() == host.casefold()
+            return origin in self._settings.origins or origin.partition("://")[2].casefold() == host.casefold()
         return headers.get("sec-fetch-site", "none") in ("same-origin", "none")
 
 
