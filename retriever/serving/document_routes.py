@@ -19,7 +19,7 @@ NamedCollection = Annotated[
 DocumentId = Annotated[
     str, Path(alias="id", min_length=1, max_length=LONGEST_ID, description="May hold slashes and anything else.")
 ]
-READING = documented(400, 401, 404, 422, 429, 500, 503)
+READING = documented(400, 401, 403, 404, 422, 429, 500, 503)
 WRITING = documented(400, 401, 403, 404, 413, 415, 422, 429, 500, 503)
 
 
