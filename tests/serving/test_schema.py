@@ -43,7 +43,7 @@ def test_a_few_of_each(writable: Running, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_many_of_each(writable: Running, tmp_path: Path) -> None:
-    hold_against(writable, 500, tmp_path)
+    hold_against(writable, 200, tmp_path)
 
 
 def test_every_status_is_described(server: Running) -> None:
