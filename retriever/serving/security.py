@@ -3,7 +3,8 @@
 A private collection on loopback is within reach of every web page that is open in a browser of the same machine. Pages
 of others cannot read answers, for there is no CORS; but a name that is made to point here (DNS rebinding) would make
 a page one of our own, so names other than this machine's are refused; and a page can send what it cannot read the
-answer of, so requests that change something or carry a body must be JSON and must not come from another site.
+answer of, so a request to the API must not come from another site's page (a link that is followed may), and a body must
+be JSON.
 """
 
 import hmac
@@ -28,7 +29,6 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-READING = ("GET", "HEAD", "OPTIONS")
 JSON = "application/json"
 
 
@@ -73,9 +73,8 @@ class Gate:
             if scheme.casefold() != "bearer" or not hmac.compare_digest(sent, self._token):
                 what = "the token is wrong." if given else "a token is needed: Authorization: Bearer TOKEN."
                 raise Problem(401, what, headers={"WWW-Authenticate": "Bearer"})
-        if method in READING:
-            return
-        if not self._from_own_page(headers, host):
+        followed = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
+        if path.startswith("/v1/") and method != "OPTIONS" and not followed and not self._from_own_page(headers, host):
             raise Problem(403, "pages of other sites may not ask; whoever runs the server can allow one with --cors.")
         has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
         if has_body and headers.get("content-type", "").partition(";")[0].strip().casefold() != JSON:

@@ -32,7 +32,7 @@ def hold_against(server: Running, examples: int, folder: Path) -> None:
     options = ["--max-examples", str(examples), "--seed", "1", "--no-color"]
     command = [*tool, "run", f"{server.url}openapi.json", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
-    assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr[-2000:]}"
+    assert done.returncode == 0, "\n".join(line[:300] for line in done.stdout.splitlines()) + done.stderr
     assert server.search("still there")["hits"] is not None
 
 
@@ -43,7 +43,7 @@ def test_a_few_of_each(writable: Running, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_many_of_each(writable: Running, tmp_path: Path) -> None:
-    hold_against(writable, 500, tmp_path)
+    hold_against(writable, 200, tmp_path)
 
 
 def test_every_status_is_described(server: Running) -> None:
