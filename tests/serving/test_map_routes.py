@@ -1,6 +1,8 @@
 """The map over HTTP: made beside the searches, its points, colours and documents."""
 
 import base64
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -166,3 +168,10 @@ def test_a_map_that_cannot_be_made(fresh: Callable[[str], Path]) -> None:
             time.sleep(0.05)
         assert answer.status_code == 503 and str(folder) not in answer.text
         assert server.search("purring")["hits"]
+
+
+def test_the_process_ends_with_the_one_that_started_it(made_collection: Path, tmp_path: Path) -> None:
+    target = tmp_path / "map.npz"
+    command = [sys.executable, "-m", "retriever.map_process", str(made_collection), str(target)]
+    process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True)
+    assert process.returncode == 1 and not target.exists()
