@@ -661,6 +661,35 @@ def demo(index: Path, device: str) -> None:
     display.out.print(f"\nGo on with: {_command('search', index)}", style="bold", soft_wrap=True)
 
 
+@main.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR...")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; another needs --token.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port; 0 takes one that is free."
+)
+@click.option("--token", envvar="RETRIEVER_TOKEN", help="What clients must show. [or: RETRIEVER_TOKEN]")
+@click.option("--writable", is_flag=True, help="Let clients add and delete documents.")
+@click.option("--cors", "origins", multiple=True, metavar="ORIGIN", help="Let pages of this site ask; may be repeated.")
+@encoder_option
+@device_option
+def serve(folders: tuple[Path, ...], **options: Any) -> None:
+    """Serve collections over HTTP: an API, and a page to search them with a browser."""
+    from retriever import display
+
+    try:
+        from retriever.serving.greeting import greeter
+        from retriever.serving.server import serve as run
+        from retriever.serving.settings import Settings
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("fastapi", "uvicorn", "prometheus_client", "starlette"):
+            raise
+        raise RetrieverError(
+            f"serving needs {error.name}; install it with: pip install 'flow-retriever[serve]'"
+        ) from error
+    settings = Settings(**options)
+    run(folders, settings, ready=greeter(settings), progress=display.announce)
+
+
 main.add_command(bench)
 
 

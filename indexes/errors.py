@@ -26,6 +26,14 @@ class BadFilter(Misuse):
     """A filter over metadata cannot be understood, or names a field that no document has."""
 
 
+class NoSuchDocument(Misuse):
+    """No document has this id."""
+
+    def __init__(self, id_: str, folder: Path) -> None:
+        super().__init__(f"there is no document {id_!r} in {folder}.")
+        self.id = id_
+
+
 class Locked(RetrieverError):
     """Another process is writing to the collection."""
 

@@ -137,6 +137,13 @@ class Encoder:
             rows[positions] = vectors
         return rows
 
+    def encode_here(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """The same in the caller's own thread, for one that has others beside it do the same."""
+        rows = np.empty((len(texts), self.identity.dimension), np.float32)
+        for positions, tokens in self._token_batches(texts):
+            rows[positions] = self._encode_tokens(tokens)
+        return rows
+
     def encode_batches(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """The same batch by batch, in no order that matters: (positions in `texts`, their vectors)."""
         if len(texts) <= FEW:

@@ -25,7 +25,7 @@ from retriever.corpus import Document
 from retriever.damage import telling_damage
 from retriever.drift import Drift, drift, unknown
 from retriever.encoder import Encoder, check_same
-from retriever.errors import Damaged, Misuse, salvage_advice
+from retriever.errors import Damaged, Misuse, NoSuchDocument, salvage_advice
 from retriever.export import Format, export, refuse_taken
 from retriever.fusion import trust
 from retriever.ingest import Ingestion, IngestReport, OnError
@@ -287,9 +287,19 @@ class Retriever:
         return [answer.hits for answer in self.answer_many(queries, k, **options)]
 
     @telling_damage
-    def answer_many(self, queries: Sequence[str], k: int = 10, **options: Unpack[Options]) -> list[Answer]:
-        """The hits of many queries, each with how unlike the query is to the collection's text."""
-        return self._searcher.search(queries, k, **options)
+    def answer_many(
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        *,
+        vectors: NDArray[np.float32] | None = None,
+        **options: Unpack[Options],
+    ) -> list[Answer]:
+        """The hits of many queries, each with how unlike the query is to the collection's text.
+
+        `vectors` are what `encoder().encode(queries)` gives, where the caller has them already.
+        """
+        return self._searcher.search(queries, k, vectors=vectors, **options)
 
     @telling_damage
     def similar(self, id_: str, k: int = 10, *, where: Sequence[str] = ()) -> Hits:
@@ -307,7 +317,7 @@ class Retriever:
         store = self.collection.store
         number = store.document_number(id_)
         if number is None:
-            raise Misuse(f"there is no document {id_!r} in {self.collection.folder}.")
+            raise NoSuchDocument(id_, self.collection.folder)
         fields = store.documents([number])[number]
         return Document(fields["id"], fields["text"], fields["title"], fields["metadata"])
 

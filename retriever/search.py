@@ -19,7 +19,7 @@ from indexes.space import Apply, Match
 from indexes.space import Space as VectorSpace
 from indexes.vectors import unit_rows
 from retriever.encoder import Encoder
-from retriever.errors import Misuse
+from retriever.errors import Misuse, NoSuchDocument
 from retriever.fusion import fused, trust
 from retriever.novelty import Novelty
 from retriever.passages import encoded_text, sentences
@@ -144,6 +144,7 @@ class Searcher:
         queries: Sequence[str],
         k: int,
         *,
+        vectors: NDArray[np.float32] | None = None,
         mode: Mode = "dense",
         where: Sequence[str] = (),
         min_score: float | None = None,
@@ -153,18 +154,20 @@ class Searcher:
     ) -> list[Answer]:
         """The k best documents of each query.
 
-        `mode`: by vectors (dense), by words (lexical, which needs no encoder) or by both (hybrid). `where` are
-        filters that documents must meet, all of them (see `indexes.filters`). `space="raw"` compares vectors as the
-        encoder gave them. `highlight` marks the sentence of each hit that is nearest to the query. `rerank` has a
-        cross-encoder judge the best hits again; `min_score` is held against the final score.
+        `vectors` are the queries as the encoder gives them, where the caller has them already. `mode`: by vectors
+        (dense), by words (lexical, which needs no encoder) or by both (hybrid). `where` are filters that documents
+        must meet, all of them (see `indexes.filters`). `space="raw"` compares vectors as the encoder gave them.
+        `highlight` marks the sentence of each hit that is nearest to the query. `rerank` has a cross-encoder judge
+        the best hits again; `min_score` is held against the final score.
         """
         _check_request(queries, k, mode, min_score, space)
         conditions = self.conditions(where)
         if not queries:
             return []
         wanted = max(k, RERANKED) if rerank else k
-        vectors, novelty = None, None
+        novelty = None
         if mode == "lexical":
+            vectors = None
             store = self.collection.store
             self.collection.refuse_unfinished()
             with store.db.atomic():
@@ -172,7 +175,7 @@ class Searcher:
                 found = [words.matches(store, query, wanted, allowed) for query in queries]
         else:
             novelty = self.novelty()  # a collection that cannot be searched says so before the encoder is loaded
-            vectors = self._encoder().encode(queries)
+            vectors = self._encoder().encode(queries) if vectors is None else vectors
             found = self._matches(queries, vectors, wanted, mode, conditions, space)
         if rerank:
             found = [_reranked(rerank, query, matches) for query, matches in zip(queries, found, strict=True)]
@@ -221,7 +224,7 @@ class Searcher:
             store = space.store
             number = store.document_number(id_)
             if number is None:
-                raise Misuse(f"there is no document {id_!r} in {self.collection.folder}.")
+                raise NoSuchDocument(id_, self.collection.folder)
             own = [passage.vector for passage in store.passages_of_documents([number])[number]]
             stands_for = store.passages_of_vectors(own)
             only_own = [v for v in own if all(passage.document == number for passage in stands_for[v])]

@@ -1,0 +1,91 @@
+"""The application: routes, what stands before them, and what starts and ends with it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from starlette.middleware.cors import CORSMiddleware
+
+from retriever.serving import document_routes, search_routes, state_routes
+from retriever.serving.batching import Searchers
+from retriever.serving.limits import Limits, Readiness
+from retriever.serving.page_files import add_page
+from retriever.serving.problems import ProblemDetails, add_handlers
+from retriever.serving.security import Gate, SecurityHeaders
+from retriever.serving.served import ServedCollections
+from retriever.serving.settings import Settings
+
+OPTIONAL_ROUTES = ("retriever.serving.map_routes", "retriever.serving.card_routes")
+
+
+def create_app(
+    collections: ServedCollections, settings: Settings, loaded: Callable[[BaseException | None], None] = lambda e: None
+) -> FastAPI:
+    """The application over open collections, which it loads while it runs and closes at its end.
+
+    `loaded` is told when all is ready, or why it cannot be.
+    """
+    readiness = Readiness()
+    searchers = Searchers()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        searchers.start()
+
+        async def load() -> None:
+            try:
+                await asyncio.to_thread(collections.load)
+            except Exception as error:
+                loaded(error)
+            else:
+                readiness.begin()
+                loaded(None)
+
+        loading = asyncio.create_task(load())
+        yield
+        await loading
+        await asyncio.to_thread(searchers.close)
+        await asyncio.to_thread(collections.close)
+
+    app = FastAPI(title="retriever", version="1", docs_url=None, redoc_url=None, lifespan=lifespan)
+    app.state.collections = collections
+    app.state.searchers = searchers
+    app.state.settings = settings
+    app.state.readiness = readiness
+    add_handlers(app)
+    for routes in (search_routes, document_routes, state_routes):
+        app.include_router(routes.router())
+    for name in OPTIONAL_ROUTES:
+        if find_spec(name):
+            app.include_router(import_module(name).router())
+    add_page(app)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    # The last one added is the first that a request comes to.
+    app.add_middleware(Limits, readiness=readiness)
+    app.add_middleware(Gate, settings=settings)
+    if settings.origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["Authorization", "Content-Type"],
+        )
+    app.add_middleware(SecurityHeaders)
+    return app
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        app.openapi_schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        schemas = app.openapi_schema["components"]["schemas"]
+        schema = ProblemDetails.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas.update(schema.pop("$defs"))
+        schemas["ProblemDetails"] = schema
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+    return app.openapi_schema

@@ -1,0 +1,93 @@
+"""Keeps the server answering: how large a body may be, how many requests may be under way, and when none may begin."""
+
+from collections import Counter
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from retriever.serving import settings
+from retriever.serving.problems import Problem
+
+ALWAYS_ANSWERED = ("/health", "/ready", "/metrics")
+
+
+class Readiness:
+    """Whether the server answers, and if not why."""
+
+    def __init__(self) -> None:
+        self.waiting_for: str | None = "the collections are being loaded"
+
+    @property
+    def ready(self) -> bool:
+        return self.waiting_for is None
+
+    def begin(self) -> None:
+        self.waiting_for = None
+
+    def drain(self) -> None:
+        self.waiting_for = "the server is shutting down"
+
+
+class Limits:
+    """Answers 503 while nothing is ready or too much is under way, 429 to one client with too much, 413 to too large
+    a body, however it is sent."""
+
+    def __init__(self, app: ASGIApp, readiness: Readiness) -> None:
+        self._app = app
+        self._readiness = readiness
+        self._under_way = 0
+        self._of_clients: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in ALWAYS_ANSWERED:
+            await self._app(scope, receive, send)
+            return
+        client = scope["client"][0] if scope.get("client") else ""
+        try:
+            self._check(scope, client)
+        except Problem as problem:
+            await problem.response()(scope, receive, send)
+            return
+        self._under_way += 1
+        self._of_clients[client] += 1
+        try:
+            await self._app(scope, _limited(receive, _largest_body(scope)), send)
+        finally:
+            self._under_way -= 1
+            self._of_clients[client] -= 1
+            if not self._of_clients[client]:
+                del self._of_clients[client]
+
+    def _check(self, scope: Scope, client: str) -> None:
+        if self._readiness.waiting_for and scope["path"].startswith("/v1/"):
+            raise Problem(503, f"{self._readiness.waiting_for}; try again in a moment.")
+        if self._under_way >= settings.MOST_UNDER_WAY:
+            raise Problem(503, f"{self._under_way} requests are under way, which is the most; try again in a moment.")
+        if self._of_clients[client] >= settings.MOST_OF_ONE_CLIENT:
+            raise Problem(429, f"{settings.MOST_OF_ONE_CLIENT} requests of this client are under way; wait for one.")
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        if length.isdigit() and int(length) > _largest_body(scope):
+            raise _too_large(_largest_body(scope))
+
+
+def _largest_body(scope: Scope) -> int:
+    adding = scope["path"] == "/v1/documents"
+    return settings.LARGEST_DOCUMENTS_BODY if adding else settings.LARGEST_BODY
+
+
+def _too_large(most: int) -> Problem:
+    return Problem(413, f"the body may have {most:,} bytes and has more.")
+
+
+def _limited(receive: Receive, most: int) -> Receive:
+    """The same body, refused when more of it has come than may."""
+    received = 0
+
+    async def receive_some() -> Message:
+        nonlocal received
+        message = await receive()
+        received += len(message.get("body", b""))
+        if received > most:
+            raise _too_large(most)
+        return message
+
+    return receive_some

@@ -1,0 +1,107 @@
+"""Runs the application: takes the port, tells what is served, and ends when it is asked to, after what is under way."""
+
+import asyncio
+import contextlib
+import errno
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import uvicorn
+
+from retriever.errors import Misuse, RetrieverError
+from retriever.progress import Progress, silent
+from retriever.serving.app import create_app
+from retriever.serving.served import ServedCollections
+from retriever.serving.settings import Settings
+
+SECONDS_TO_FINISH = 30
+
+
+class Server(uvicorn.Server):
+    """A server that a signal asks to end, and that then ends as one that was asked to."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        for number in numbers:
+            with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):  # Windows; not the main thread
+                loop.add_signal_handler(number, self.handle_exit, number, None)
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.config.app.state.readiness.drain()  # type: ignore[union-attr]
+        await super().shutdown(sockets)
+
+
+def serve(
+    folders: Sequence[Path],
+    settings: Settings,
+    *,
+    ready: Callable[[str, ServedCollections], None] = lambda url, collections: None,
+    progress: Progress = silent,
+) -> None:
+    """Serve collections until a signal comes. `ready` is told the address once everything is loaded."""
+    if not settings.loopback and not settings.token:
+        raise Misuse(
+            f"{settings.host} can be reached by other machines, which could then read every document: give --token "
+            "or set RETRIEVER_TOKEN, or serve on 127.0.0.1."
+        )
+    collections = ServedCollections.open(folders, encoder=settings.encoder, device=settings.device, progress=progress)
+    try:
+        listening = _listening(settings.host, settings.port)
+    except BaseException:
+        collections.close()
+        raise
+    failure: BaseException | None = None
+
+    def loaded(error: BaseException | None) -> None:
+        nonlocal failure
+        failure = error
+        if error:
+            server.should_exit = True
+        else:
+            ready(url_of(listening), collections)
+
+    config = uvicorn.Config(
+        create_app(collections, settings, loaded),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        timeout_graceful_shutdown=SECONDS_TO_FINISH,
+    )
+    server = Server(config)
+    with listening:
+        server.run(sockets=[listening])
+    if failure:
+        raise failure
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(2048)
+        except BaseException:
+            listening.close()
+            raise
+        return listening
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise RetrieverError(f"port {port} of {host} is taken; give another --port.") from None
+        if error.errno == errno.EACCES:
+            raise RetrieverError(f"port {port} is not for this account; take one above 1023 with --port.") from None
+        raise RetrieverError(f"cannot listen on {host}: {error.strerror or error}.") from None
+
+
+def url_of(listening: socket.socket) -> str:
+    """Where a browser on this machine finds it."""
+    host, port = listening.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"

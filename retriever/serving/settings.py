@@ -1,0 +1,49 @@
+"""What a server is told when it starts, and the limits it keeps to."""
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+LONGEST_QUERY = 10_000
+MOST_QUERIES = 1_000
+MOST_HITS = 1_000
+MOST_FILTERS = 32
+LONGEST_FILTER = 10_000
+LONGEST_ID = 10_000
+MOST_DOCUMENTS = 10_000
+
+LARGEST_BODY = 1 << 20
+LARGEST_DOCUMENTS_BODY = 64 << 20
+
+MOST_UNDER_WAY = 256
+MOST_OF_ONE_CLIENT = 32
+
+RETRY_AFTER_SECONDS = 1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where to listen, who may ask, and what they may do."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    token: str | None = None
+    writable: bool = False
+    origins: tuple[str, ...] = ()
+    """Web sites whose pages may ask from a browser."""
+    encoder: str | None = None
+    device: str = "auto"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        return is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address can only mean this machine."""
+    if host.casefold() == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,28 @@
+"""The routes for who watches the server: is it alive, does it answer, and what has it done."""
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from retriever.serving import models
+from retriever.serving.limits import Readiness
+from retriever.serving.problems import Problem, documented
+from retriever.serving.search_routes import json_response
+
+
+def router() -> APIRouter:
+    routes = APIRouter(tags=["state"])
+
+    @routes.get("/health", response_model=models.State, responses=documented(400))
+    async def health() -> Response:
+        """Whether the process lives."""
+        return json_response({"state": "ok"})
+
+    @routes.get("/ready", response_model=models.State, responses=documented(400, 503))
+    async def ready(request: Request) -> Response:
+        """Whether it answers: not before all is loaded, nor while it shuts down."""
+        readiness: Readiness = request.app.state.readiness
+        if readiness.waiting_for:
+            raise Problem(503, f"{readiness.waiting_for}.")
+        return json_response({"state": "ok"})
+
+    return routes
