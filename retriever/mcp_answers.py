@@ -107,7 +107,7 @@ class QuotedHit(BaseModel):
             score=hit.score,
             id=cut(hit.id, LONGEST_ID),
             title=cut(one_line(hit.title), LONGEST_TITLE),
-            passage=cut(visible(hit.passage), LONGEST_PASSAGE),
+            passage=visible(cut(hit.passage, LONGEST_PASSAGE)),
             start=hit.start,
             end=hit.end,
             metadata=metadata,

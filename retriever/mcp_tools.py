@@ -36,7 +36,7 @@ FIELDS_SHOWN = 20
 VALUES_SHOWN = 8
 # What stands in a description is believed, so a field's name must be one and no sentence.
 PLAIN_NAME = re.compile(r"[\w.-]{1,40}")
-SCORES = {"dense": "cosines, at most 1", "lexical": "BM25", "hybrid": "nats"}
+SCORES = {"dense": "cosines, at most 1", "lexical": "BM25", "hybrid": "nats of evidence"}
 
 
 class Toolbox:
