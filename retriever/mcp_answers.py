@@ -235,8 +235,10 @@ class CollectionsAnswer(BaseModel):
     """The collections there are."""
 
     collections: list[CollectionFacts]
+    problems: list[str] = Field(description="What cannot be read, and why.")
     notice: str = NOTICE
 
     def readable(self) -> str:
         quotation = Quotation()
-        return "\n\n".join([quotation.notice(), *(one.readable(quotation) for one in self.collections)])
+        found = [one.readable(quotation) for one in self.collections]
+        return "\n\n".join([quotation.notice(), *found, *self.problems])

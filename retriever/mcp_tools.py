@@ -9,6 +9,7 @@ from typing import Any
 from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
 from pydantic import BaseModel, ValidationError
 
+from retriever.damage import telling_damage
 from retriever.errors import Misuse, RetrieverError, first_line
 from retriever.mcp_answers import (
     Arguments,
@@ -95,8 +96,8 @@ class Toolbox:
             query = f"SELECT key, count(*) FROM ({some}), json_each(metadata) GROUP BY key ORDER BY 2 DESC, 1"  # noqa: S608 - constant text
             fields = [str(row[0]) for row in connection.execute(query, [LOOKED_AT])]
             count = f"{len(retriever):,} documents"
-        except (RetrieverError, sqlite3.Error) as error:  # a search will say it again, and what to do
-            return f"{start}cannot be read: {one_line(first_line(error))}"
+        except (RetrieverError, sqlite3.Error):
+            return f"{start}cannot be read; the tool collections says why."
         plain = [field for field in fields if PLAIN_NAME.fullmatch(field)][:FIELDS_NAMED]
         more = f" and {len(fields) - len(plain):,} more" if len(fields) > len(plain) else ""
         return f"{start}{count}; metadata fields: {', '.join(plain)}{more}." if fields else f"{start}{count}."
@@ -168,7 +169,13 @@ class Toolbox:
         return DocumentAnswer.of(name, document, asked.offset, asked.length)
 
     def collections(self, asked: NoArguments) -> CollectionsAnswer:
-        return CollectionsAnswer(collections=[self._facts(name) for name in self._collections])
+        answer = CollectionsAnswer(collections=[], problems=[])
+        for name, retriever in self._collections.items():
+            try:
+                answer.collections.append(_facts(retriever, name, name == self._default))
+            except (RetrieverError, sqlite3.Error) as error:
+                answer.problems.append(f"{name} cannot be read: {lines(str(error))}")
+        return answer
 
     def _named(self, name: str | None) -> tuple[str, Retriever]:
         name = self._default if name is None else name
@@ -177,32 +184,33 @@ class Toolbox:
             raise Misuse(f"there is no collection {cut(name, 100)!r}; there are: {there}.")
         return name, self._collections[name]
 
-    def _facts(self, name: str) -> CollectionFacts:
-        retriever = self._collections[name]
-        collection, store = retriever.collection, retriever.collection.store
-        generation = collection.generation()
-        transform = generation.manifest["transform"]["spec"] if generation else store.setting("transform")
-        return CollectionFacts(
-            name=name,
-            default=name == self._default,
-            documents=store.count("documents"),
-            passages=store.count("passages"),
-            encoder=one_line(str(collection.encoder["name"])),
-            transform=one_line(str(transform)),
-            generation=generation.number if generation else None,
-            fields=[
-                FieldFacts(
-                    name=cut(facet.name, 200),
-                    documents=facet.documents,
-                    values=[
-                        FieldValue(value=visible(value) if isinstance(value, str) else value, documents=count)
-                        for value, count in facet.values[:VALUES_SHOWN]
-                    ],
-                    more=facet.more or len(facet.values) > VALUES_SHOWN,
-                )
-                for facet in facets(store.db.conn)[:FIELDS_SHOWN]
-            ],
-        )
+
+@telling_damage
+def _facts(retriever: Retriever, name: str, default: bool) -> CollectionFacts:
+    collection, store = retriever.collection, retriever.collection.store
+    generation = collection.generation()
+    transform = generation.manifest["transform"]["spec"] if generation else store.setting("transform")
+    return CollectionFacts(
+        name=name,
+        default=default,
+        documents=store.count("documents"),
+        passages=store.count("passages"),
+        encoder=one_line(str(collection.encoder["name"])),
+        transform=one_line(str(transform)),
+        generation=generation.number if generation else None,
+        fields=[
+            FieldFacts(
+                name=cut(facet.name, 200),
+                documents=facet.documents,
+                values=[
+                    FieldValue(value=visible(value) if isinstance(value, str) else value, documents=count)
+                    for value, count in facet.values[:VALUES_SHOWN]
+                ],
+                more=facet.more or len(facet.values) > VALUES_SHOWN,
+            )
+            for facet in facets(store.db.conn)[:FIELDS_SHOWN]
+        ],
+    )
 
 
 def _failed(message: str) -> CallToolResult:

@@ -1,14 +1,16 @@
 """Collections in the hands of a language model: the protocol's own client, talking to the command as a process."""
 
+import contextlib
 import json
 import os
 import re
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +73,7 @@ def quotations(answer: str) -> list[str]:
     return re.findall(f"^<<<{found[1]}\n(.*?)\n{found[1]}>>>$", answer, re.DOTALL | re.MULTILINE)
 
 
-@contextmanager
+@contextlib.contextmanager
 def serving(*folders: Path, mode: str = "auto") -> Iterator[Server]:
     arguments = ["-m", "cli", "mcp", *map(str, folders)]
     command = StdioServerParameters(command=sys.executable, args=arguments, env=dict(os.environ))
@@ -214,6 +216,20 @@ def test_errors_say_what_to_do(server: Server, name: str, arguments: dict[str, A
 def test_a_tool_that_is_not_there(server: Server) -> None:
     with pytest.raises(MCPError, match="there is no tool 'delete'; there are: search, similar, document, collections"):
         server.call("delete", id="cat")
+
+
+def test_damage_is_told_and_the_others_go_on(folders: list[Path], tmp_path: Path) -> None:
+    damaged = Path(shutil.copytree(folders[1], tmp_path / "damaged"))
+    with contextlib.closing(sqlite3.connect(damaged / "documents.sqlite")) as connection, connection:
+        connection.execute("UPDATE documents SET metadata = '{' WHERE id = 'owl'")
+    with serving(folders[0], damaged) as reader:
+        assert "Collection 'damaged': cannot be read" in str(reader.tools()["search"].description)
+        assert "run: retriever verify --repair" in reader.error("document", id="owl", collection="damaged")
+        answer = reader.answer("collections")
+        assert [one["name"] for one in answer["collections"]] == ["pets"]
+        assert f"look with: retriever verify --index {damaged}" in answer["problems"][0]
+        assert answer["problems"][0] in text(reader.call("collections"))
+        assert reader.ids(query="goldfish", mode="lexical") == ["fish"]
 
 
 # ---- documents that others wrote -------------------------------------------------------------------------
