@@ -743,6 +743,31 @@ def serve(folders: tuple[Path, ...], **options: Any) -> None:
     run(folders, settings, ready=greeter(settings), progress=display.announce)
 
 
+@main.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR...")
+@encoder_option
+@device_option
+def mcp(folders: tuple[Path, ...], encoder: str | None, device: str) -> None:
+    """Let a language model search collections: the Model Context Protocol over standard input and output."""
+    from retriever.interrupts import end_at_once
+
+    end_at_once()
+    from retriever import display
+
+    try:
+        from retriever.mcp_server import serve as run
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "anyio", "pydantic"):
+            raise
+        raise RetrieverError(
+            "the Model Context Protocol needs the package mcp, version 2 or newer; install it with: "
+            "pip install 'flow-retriever[mcp]'"
+        ) from error
+    if sys.stdin.isatty():
+        display.err.print("Waiting for a client of the Model Context Protocol; it should start this command itself.")
+    run(folders, encoder=encoder, device=device, progress=display.announce)
+
+
 main.add_command(bench)
 
 

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from retriever.corpus import Corpus, Document, Keys, Skipped
     from retriever.retriever import Retriever
-    from retriever.search import Answer, Hit
+    from retriever.search import Answer, Hit, Hits
 
-__all__ = ["Answer", "Corpus", "Document", "Hit", "Keys", "Retriever", "Skipped"]
+__all__ = ["Answer", "Corpus", "Document", "Hit", "Hits", "Keys", "Retriever", "Skipped"]
 
 _HOMES = {
     "Answer": "retriever.search",
     "Corpus": "retriever.corpus",
     "Document": "retriever.corpus",
     "Hit": "retriever.search",
+    "Hits": "retriever.search",
     "Keys": "retriever.corpus",
     "Retriever": "retriever.retriever",
     "Skipped": "retriever.corpus",

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from indexes.verify import Report as VerifyReport
 from retriever.corpus import Document
+from retriever.excerpt import excerpt
 from retriever.ingest import IngestReport
 from retriever.progress import Progress as ProgressReport
 from retriever.salvage import SalvageReport
@@ -143,30 +144,8 @@ def _name(title: str, id_: str) -> Text:
 
 def _excerpt(hit: Hit) -> Text:
     """The passage on one line, cut around its highlighted sentence where it is long."""
-    start, end = hit.highlight or (0, 0)
-    first = max(0, min(start - PASSAGE_SHOWN // 4, len(hit.passage) - PASSAGE_SHOWN))
-    last = min(len(hit.passage), max(first + PASSAGE_SHOWN, min(end, first + 2 * PASSAGE_SHOWN)))
-    before, marked, after = (
-        hit.passage[first:start],
-        hit.passage[max(first, start) : end],
-        hit.passage[end:last],
-    )
-    text = Text("… " if first > 0 else "")
-    if hit.highlight:
-        text.append(_piece(before))
-        text.append(one_line(marked[: last - start]), style="bold yellow")
-        text.append(_piece(after))
-    else:
-        text.append(one_line(hit.passage[first:last]))
-    return text.append(" …" if last < len(hit.passage) else "")
-
-
-def _piece(text: str) -> str:
-    """Part of a passage on one line, with a space where it ends in white space, to be joined to its neighbours."""
-    line = one_line(text)
-    if not line:
-        return " " if text else ""
-    return " " * text[0].isspace() + line + " " * text[-1].isspace()
+    shown = excerpt(hit, PASSAGE_SHOWN)
+    return Text(shown.before).append(shown.marked, style="bold yellow").append(shown.after)
 
 
 def show_comparison(query: str, chosen: Sequence[Hit], raw: Sequence[Hit]) -> None:

@@ -47,17 +47,25 @@ def stopped_cleanly() -> Iterator[None]:
         else:
             raise Interrupted(number)
 
-    names = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    before = {getattr(signal, name): signal.getsignal(getattr(signal, name)) for name in names}
-    taken = [number for number, handler in before.items() if handler is not signal.SIG_IGN]  # nohup ignores SIGHUP
+    before = {number: signal.getsignal(number) for number in _stopping_signals()}
     try:
-        for number in taken:
+        for number in before:
             signal.signal(number, stop)
         yield
     finally:
         if not asked:  # else the process is on its way to its end, and a second signal may still come
-            for number in taken:
-                signal.signal(number, before[number] or signal.SIG_DFL)
+            for number, handler in before.items():
+                signal.signal(number, handler or signal.SIG_DFL)
+
+
+def end_at_once() -> None:
+    """For a process that only reads: from now on the first signal ends it, without a word."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        os._exit(128 + number)
+
+    for number in _stopping_signals():
+        signal.signal(number, end)
 
 
 @contextlib.contextmanager
@@ -71,6 +79,11 @@ def held_back() -> Iterator[None]:
         _held_back.clear()
     if number:
         raise Interrupted(number)
+
+
+def _stopping_signals() -> list[signal.Signals]:
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
 
 
 def _say(text: str) -> None:

@@ -35,7 +35,7 @@ from retriever.novelty import Novelty
 from retriever.pooling import AUTO, PoolingChoice, choose_pooling
 from retriever.progress import Progress, silent
 from retriever.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
-from retriever.search import Answer, Hit, Options, Searcher
+from retriever.search import Answer, Hits, Options, Searcher
 from retriever.source import Documents, Source
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ class Retriever:
 
     # ---- searching ---------------------------------------------------------------------------------------
 
-    def search(self, query: str, k: int = 10, **options: Unpack[Options]) -> list[Hit]:
+    def search(self, query: str, k: int = 10, **options: Unpack[Options]) -> Hits:
         """The k documents that answer the query best, best first.
 
         `mode="lexical"` goes by words (BM25) instead of meaning, `mode="hybrid"` by both. `where` are filters over
@@ -284,7 +284,7 @@ class Retriever:
         """
         return self.search_many([query], k, **options)[0]
 
-    def search_many(self, queries: Sequence[str], k: int = 10, **options: Unpack[Options]) -> list[list[Hit]]:
+    def search_many(self, queries: Sequence[str], k: int = 10, **options: Unpack[Options]) -> list[Hits]:
         """The same for many queries, encoded together."""
         return [answer.hits for answer in self.answer_many(queries, k, **options)]
 
@@ -304,7 +304,7 @@ class Retriever:
         return self._searcher.search(queries, k, vectors=vectors, **options)
 
     @telling_damage
-    def similar(self, id_: str, k: int = 10, *, where: Sequence[str] = ()) -> list[Hit]:
+    def similar(self, id_: str, k: int = 10, *, where: Sequence[str] = ()) -> Hits:
         """The k documents nearest to a stored one, itself left out."""
         return self._searcher.similar(id_, k, where=where)
 
@@ -326,6 +326,11 @@ class Retriever:
     @telling_damage
     def __len__(self) -> int:
         return self.collection.store.count("documents")
+
+    def _repr_html_(self) -> str:
+        from retriever.notebook import collection_html
+
+        return collection_html(self)
 
     # ---- looking after it --------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypedDict, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,12 +69,33 @@ class Hit:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    def _repr_html_(self) -> str:
+        from retriever.notebook import hits_html
+
+        return hits_html([self])
+
+
+class Hits(list[Hit]):
+    """A list of hits, best first, that notebooks show as a table; so is a slice of it."""
+
+    @overload
+    def __getitem__(self, place: SupportsIndex, /) -> Hit: ...
+    @overload
+    def __getitem__(self, place: slice, /) -> "Hits": ...
+    def __getitem__(self, place: SupportsIndex | slice, /) -> "Hit | Hits":
+        return Hits(super().__getitem__(place)) if isinstance(place, slice) else super().__getitem__(place)
+
+    def _repr_html_(self) -> str:
+        from retriever.notebook import hits_html
+
+        return hits_html(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The hits of a query, and how unlike it is to the text that the transform was fitted on."""
 
-    hits: list[Hit]
+    hits: Hits
     novelty: float | None
     """Bits per dimension, higher is stranger; None where the collection does not know what is ordinary."""
     limit: float | None
@@ -194,7 +215,7 @@ class Searcher:
 
         return self.collection.in_raw_space(look) if space == "raw" else self.collection.in_space(self._apply_of, look)
 
-    def similar(self, id_: str, k: int, *, where: Sequence[str] = ()) -> list[Hit]:
+    def similar(self, id_: str, k: int, *, where: Sequence[str] = ()) -> Hits:
         """The documents nearest to a stored one, by their nearest pair of passages."""
         _check_request([], k, "dense", None, "index")
         conditions = self.conditions(where)
@@ -218,7 +239,7 @@ class Searcher:
 
         return _hits(self.collection.in_space(self._apply_of, look))
 
-    def _highlighted(self, hits: list[Hit], query: NDArray[np.float32], space: Space) -> list[Hit]:
+    def _highlighted(self, hits: Hits, query: NDArray[np.float32], space: Space) -> Hits:
         """The hits with the sentence nearest to the query marked, where a passage has more than one."""
         spans = [sentences(hit.passage) for hit in hits]
         texts = [hit.passage[a:b] for hit, own in zip(hits, spans, strict=True) if len(own) > 1 for a, b in own]
@@ -227,7 +248,7 @@ class Searcher:
         raw = np.concatenate([query[None, :], self._encoder().encode(texts)])
         mapped = unit_rows(raw if space == "raw" else self.transform().apply(raw))
         scores = mapped[1:] @ mapped[0]
-        marked, position = [], 0
+        marked, position = Hits(), 0
         for hit, own in zip(hits, spans, strict=True):
             if len(own) > 1:
                 best = int(np.argmax(scores[position : position + len(own)]))
@@ -276,8 +297,8 @@ def _passage(match: Match) -> str:
     return str(match.document["text"][match.passage.start : match.passage.end])
 
 
-def _hits(matches: Sequence[Match]) -> list[Hit]:
-    return [
+def _hits(matches: Sequence[Match]) -> Hits:
+    return Hits(
         Hit(
             rank=rank,
             score=match.score,
@@ -289,10 +310,10 @@ def _hits(matches: Sequence[Match]) -> list[Hit]:
             metadata=match.document["metadata"],
         )
         for rank, match in enumerate(matches, 1)
-    ]
+    )
 
 
-def _marked_by_words(matches: Sequence[Match], hits: Sequence[Hit]) -> list[Hit]:
+def _marked_by_words(matches: Sequence[Match], hits: Sequence[Hit]) -> Hits:
     """The hits with the sentence marked that holds most words of the query, where a passage has more than one."""
 
     def marked(match: Match, hit: Hit) -> Hit:
@@ -302,4 +323,4 @@ def _marked_by_words(matches: Sequence[Match], hits: Sequence[Hit]) -> list[Hit]
         places = [place - hit.start for place in match.places]
         return replace(hit, highlight=max(own, key=lambda span: sum(span[0] <= p < span[1] for p in places)))
 
-    return [marked(match, hit) for match, hit in zip(matches, hits, strict=True)]
+    return Hits(marked(match, hit) for match, hit in zip(matches, hits, strict=True))
