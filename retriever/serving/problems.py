@@ -94,23 +94,18 @@ def problem_of(error: Exception, collection: str) -> Problem:
         return Problem(404, f"there is no document {error.id!r} in the collection {collection!r}.")
     if isinstance(error, BadFilter):
         return Problem(422, "a filter cannot be used.", [("where", str(error))])
-    if isinstance(error, Misuse) and type(error) is Misuse:
+    if type(error) is Misuse:
         return Problem(422, str(error))
     if isinstance(error, Locked):
         return Problem(503, f"another process is writing to the collection {collection!r}; try again when it is done.")
     log.error("the collection %s: %s", collection, error)
-    if isinstance(error, RetrieverError | sqlite3.Error):
+    if isinstance(error, RetrieverError | sqlite3.Error):  # the log has all of it, paths of this machine included
         return Problem(
             503,
-            f"the collection {collection!r} cannot be used: {_without_paths(error)} Where it lies, look with: "
-            "retriever verify --index DIR",
+            f"the collection {collection!r} cannot be used ({type(error).__name__}); the server's log says why. Where "
+            "it lies, look with: retriever verify --index DIR",
         )
     return unexpected(error)
-
-
-def _without_paths(error: Exception) -> str:
-    """Who asks learns that something is wrong, and not where it lies; the log has all of it."""
-    return f"it failed with {type(error).__name__}."
 
 
 def unexpected(error: BaseException) -> Problem:

@@ -100,6 +100,14 @@ def test_what_it_refuses(fresh: Fresh, tmp_path: Path, run: Run) -> None:
         assert f"port {port}" in run("serve", folder, "--port", port, code=1).output
 
 
+def test_an_encoder_that_cannot_be_loaded_ends_it(fresh: Fresh, other_bert: str) -> None:
+    command = [sys.executable, "-m", "cli", "serve", str(fresh()), "--port", "0", "--encoder", other_bert]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    assert done.returncode == 1
+    assert "was made with the encoder" in done.stderr and "Traceback" not in done.stderr
+    assert "Serving at" not in done.stdout
+
+
 def test_a_missing_extra_is_named(fresh: Fresh) -> None:
     code = "import sys; sys.modules['fastapi'] = None; import cli; cli.main()"
     done = subprocess.run(

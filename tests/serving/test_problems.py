@@ -164,6 +164,19 @@ def test_too_much_under_way_in_all(made_collection: Path) -> None:
         assert server.get("/ready").status_code == 200
 
 
+def test_nothing_begins_while_it_drains(made_collection: Path) -> None:
+    with running([made_collection]) as server:
+        server.app.state.readiness.drain()
+        for response in (
+            server.get("/ready"),
+            server.get("/v1/collections"),
+            server.post("/v1/search", {"query": "x"}),
+        ):
+            assert "shutting down" in problem(response, 503).detail
+            assert int(response.headers["retry-after"]) > 0
+        assert server.get("/health").status_code == 200
+
+
 def test_locked_by_another_writer(fresh: Fresh) -> None:
     folder = fresh()
     with running([folder], writable=True) as server:
