@@ -755,7 +755,7 @@ def mcp(folders: tuple[Path, ...], encoder: str | None, device: str) -> None:
     from retriever import display
 
     try:
-        from retriever.mcp_server import serve as run
+        from retriever.agents.server import serve as run
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "anyio", "pydantic"):
             raise

@@ -40,7 +40,7 @@ from retriever.source import Documents, Source
 
 if TYPE_CHECKING:
     from retriever.card.contents import Card
-    from retriever.map import Map
+    from retriever.maps.mapping import Map
     from retriever.precision import PrecisionChoice
 
 # What `flow` could be given when it was the name of what is now `bert-flow`; a collection of then may still say so.
@@ -388,7 +388,7 @@ class Retriever:
     @telling_damage
     def map(self, progress: Progress | None = None) -> "Map":
         """Every document as a point on a plane, like beside like; made once for a generation and then cached."""
-        from retriever.map import map_of
+        from retriever.maps.mapping import map_of
 
         return map_of(self.collection, progress or self.progress)
 

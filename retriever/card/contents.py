@@ -8,7 +8,7 @@ from typing import Any
 
 from indexes.collection import DATABASE, GENERATIONS, Collection
 from retriever.card.space import Shapes, shapes
-from retriever.serving.facets import facets
+from retriever.facets import facets
 from retriever.transforms import Transform
 
 HASH_SHOWN = 12

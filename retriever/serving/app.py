@@ -5,16 +5,14 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from importlib import import_module
 from importlib.metadata import version
-from importlib.util import find_spec
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
-from retriever.serving import document_routes, search_routes, state_routes
+from retriever.serving import card_routes, document_routes, map_routes, search_routes, state_routes
 from retriever.serving.batching import Searchers
 from retriever.serving.limits import Limits, Readiness
 from retriever.serving.metrics import Counting, Metrics
@@ -23,8 +21,6 @@ from retriever.serving.problems import ProblemDetails, Telling, add_handlers
 from retriever.serving.security import Gate, SecurityHeaders
 from retriever.serving.served import ServedCollections
 from retriever.serving.settings import Settings
-
-OPTIONAL_ROUTES = ("retriever.serving.map_routes", "retriever.serving.card_routes")
 
 
 def create_app(
@@ -81,11 +77,8 @@ def create_app(
     app.state.readiness = readiness
     app.state.metrics = metrics
     add_handlers(app)
-    for routes in (search_routes, document_routes, state_routes):
+    for routes in (search_routes, document_routes, state_routes, map_routes, card_routes):
         app.include_router(routes.router())
-    for name in OPTIONAL_ROUTES:
-        if find_spec(name):
-            app.include_router(import_module(name).router())
     add_page(app)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     # The last one added is the first that a request comes to.

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.documents import DocumentStore
-from retriever.map import Map
-from retriever.serving.facets import Facet
+from retriever.facets import Facet
+from retriever.maps.mapping import Map
 
 NONE = 255
 GREATEST_CODE = 254

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from retriever.errors import NotACollection
-from retriever.map import Map, document_state
-from retriever.map_files import cached, load
+from retriever.maps.files import cached, load
+from retriever.maps.mapping import Map, document_state
 from retriever.serving.problems import Problem, log
 from retriever.serving.served import Served
 
@@ -148,7 +148,7 @@ class Maps:
         # The very package that runs here, and never one that lies where the server was started (-P).
         paths = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")]))
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "retriever.map_process", str(folder), str(target)],
+            [sys.executable, "-P", "-m", "retriever.maps.process", str(folder), str(target)],
             env=os.environ | {"PYTHONPATH": paths},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

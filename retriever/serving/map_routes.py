@@ -9,7 +9,7 @@ from fastapi import APIRouter, FastAPI, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from retriever.map import Map
+from retriever.maps.mapping import Map
 from retriever.serving.document_routes import READING, NamedCollection, chosen
 from retriever.serving.map_colours import colours, usable
 from retriever.serving.map_making import Making, Maps

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from retriever.errors import Misuse, RetrieverError
+from retriever.errors import RetrieverError
+from retriever.facets import Facet, facets
+from retriever.naming import named_folders
 from retriever.progress import Progress, silent
 from retriever.retriever import Retriever
-from retriever.serving.facets import Facet, facets
 from retriever.serving.problems import Problem, problem_of
 
 Result = TypeVar("Result")
@@ -122,18 +123,9 @@ class ServedCollections:
         cls, folders: Iterable[Path], *, encoder: str | None = None, device: str = "auto", progress: Progress = silent
     ) -> "ServedCollections":
         """Open collections; each goes by its folder's name, which no two may share."""
-        named: dict[str, Path] = {}
-        for folder in folders:
-            name = folder.resolve().name
-            if name in named:
-                raise Misuse(
-                    f"{named[name]} and {folder} would both be called {name!r}, for a collection goes by the name of "
-                    "its folder; rename one of them, or serve it on another port."
-                )
-            named[name] = folder
         opened: list[Served] = []
         try:
-            for name, folder in named.items():
+            for name, folder in named_folders(folders).items():
                 retriever = Retriever.open(folder, encoder=encoder, device=device, progress=progress)
                 try:
                     opened.append(Served(name, retriever))

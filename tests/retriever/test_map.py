@@ -12,10 +12,10 @@ import pytest
 from numpy.typing import NDArray
 
 from retriever import Retriever, layout
-from retriever import map as mapping
 from retriever.demo import stdlib_documents
-from retriever.map import Map
-from retriever.topics import groups, labels
+from retriever.maps import mapping
+from retriever.maps.mapping import Map
+from retriever.maps.topics import groups, labels
 
 Build = Callable[..., Retriever]
 

@@ -17,10 +17,10 @@ from indexes.collection import Collection
 from indexes.documents import DocumentStore
 from indexes.recall import Nearest, Queries
 from indexes.vectors import unit_rows
-from retriever import layout, topics
 from retriever.errors import NotACollection
-from retriever.layout import Matrix, Numbers, Places
-from retriever.map_files import cached, keep
+from retriever.maps import layout, topics
+from retriever.maps.files import cached, keep
+from retriever.maps.layout import Matrix, Numbers, Places
 from retriever.progress import Progress, silent
 from retriever.publishing import load_transform
 from retriever.transforms import Transform

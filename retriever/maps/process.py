@@ -1,4 +1,4 @@
-"""Makes the map of a collection in a process of its own: python -m retriever.map_process FOLDER TARGET
+"""Makes the map of a collection in a process of its own: python -m retriever.maps.process FOLDER TARGET
 
 A server starts it, so that neither its searches nor its memory suffer. It says how far it is on standard output, a line
 of JSON each, and ends when its standard input does: with the process that started it.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from retriever import Retriever
 from retriever.errors import RetrieverError
-from retriever.map_files import save
+from retriever.maps.files import save
 
 GENTLY = 10
 

@@ -19,10 +19,10 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
 
-from retriever.errors import Misuse
-from retriever.mcp_tools import Toolbox
+from retriever.agents.quoting import NOTICE
+from retriever.agents.tools import Toolbox
+from retriever.naming import named_folders
 from retriever.progress import Progress, silent
-from retriever.quoting import NOTICE
 from retriever.retriever import Retriever
 from retriever.terminal import cut
 
@@ -47,18 +47,9 @@ def _opened(
     folders: Sequence[Path], encoder: str | None, device: str, progress: Progress
 ) -> Iterator[dict[str, Retriever]]:
     """The collections by the names of their folders, which no two may share."""
-    named: dict[str, Path] = {}
-    for folder in folders:
-        name = folder.resolve().name
-        if name in named:
-            raise Misuse(
-                f"{named[name]} and {folder} would both be called {name!r}, for a collection goes by the name of its "
-                "folder; rename one of them, or give it to another server."
-            )
-        named[name] = folder
     opened: dict[str, Retriever] = {}
     try:
-        for name, folder in named.items():
+        for name, folder in named_folders(folders).items():
             opened[name] = Retriever.open(folder, encoder=encoder, device=device, progress=progress)
         yield opened
     finally:

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from retriever.corpus import Document
-from retriever.quoting import (
+from retriever.agents.quoting import (
     LONGEST_ID,
     LONGEST_PASSAGE,
     LONGEST_TITLE,
@@ -17,6 +16,7 @@ from retriever.quoting import (
     literal,
     visible,
 )
+from retriever.corpus import Document
 from retriever.search import Hit, Mode
 from retriever.terminal import cut, one_line
 

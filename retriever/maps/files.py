@@ -18,7 +18,7 @@ from retriever.aside import written_aside
 from retriever.cache import cache_folder
 
 if TYPE_CHECKING:
-    from retriever.map import Map
+    from retriever.maps.mapping import Map
 
 FORMAT = 1
 MOST_KEPT = 50
@@ -45,7 +45,7 @@ def save(found: "Map", path: Path) -> None:
 
 def load(path: Path) -> "Map | None":
     """The map in a file; None where there is none that could be used."""
-    from retriever.map import Cluster, Kept, Map
+    from retriever.maps.mapping import Cluster, Kept, Map
 
     try:
         with np.load(path, allow_pickle=False) as file:

@@ -9,9 +9,7 @@ from typing import Any
 from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
 from pydantic import BaseModel, ValidationError
 
-from retriever.damage import telling_damage
-from retriever.errors import Misuse, RetrieverError, first_line
-from retriever.mcp_answers import (
+from retriever.agents.answers import (
     Arguments,
     CollectionFacts,
     CollectionsAnswer,
@@ -24,9 +22,11 @@ from retriever.mcp_answers import (
     SearchArguments,
     SimilarArguments,
 )
-from retriever.quoting import visible
+from retriever.agents.quoting import visible
+from retriever.damage import telling_damage
+from retriever.errors import Misuse, RetrieverError, first_line
+from retriever.facets import facets
 from retriever.retriever import Retriever
-from retriever.serving.facets import facets
 from retriever.terminal import cut, lines, one_line
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,1 @@
+"""Collections for language models: the Model Context Protocol."""

@@ -1,0 +1,1 @@
+"""The documents of a collection on a plane, like beside like."""
