@@ -1,7 +1,7 @@
-"""What collections are called where there are several: each goes by its folder's name."""
+"""What collections and encoders are called by those who do not see the folders."""
 
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from retriever.errors import Misuse
 
@@ -18,3 +18,11 @@ def named_folders(folders: Iterable[Path]) -> dict[str, Path]:
             )
         named[name] = folder
     return named
+
+
+def passed_on_name(name: str) -> str:
+    """An encoder's name for others: of a path only the last part, for where a model lies is not their business."""
+    for kind in (PurePosixPath, PureWindowsPath):
+        if kind(name).is_absolute():
+            return kind(name).name or name
+    return name

@@ -26,6 +26,7 @@ from retriever.agents.quoting import visible
 from retriever.damage import telling_damage
 from retriever.errors import Misuse, RetrieverError, first_line
 from retriever.facets import facets
+from retriever.naming import passed_on_name
 from retriever.retriever import Retriever
 from retriever.terminal import cut, lines, one_line
 
@@ -195,7 +196,7 @@ def _facts(retriever: Retriever, name: str, default: bool) -> CollectionFacts:
         default=default,
         documents=store.count("documents"),
         passages=store.count("passages"),
-        encoder=one_line(str(collection.encoder["name"])),
+        encoder=one_line(passed_on_name(str(collection.encoder["name"]))),
         transform=one_line(str(transform)),
         generation=generation.number if generation else None,
         fields=[

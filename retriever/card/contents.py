@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any
 
 from indexes.collection import DATABASE, GENERATIONS, Collection
 from retriever.card.space import Shapes, shapes
 from retriever.facets import facets
+from retriever.naming import passed_on_name
 from retriever.transforms import Transform
 
 HASH_SHOWN = 12
@@ -82,21 +83,13 @@ def _bytes(files: Mapping[str, int]) -> dict[str, int]:
 
 def _encoder(encoder: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "name": _file_name(str(encoder["name"])),
+        "name": passed_on_name(str(encoder["name"])),
         "pooling": encoder["pooling"],
         "precision": encoder.get("precision", "fp32"),
         "dimension": encoder["dimension"],
         "max_length": encoder["max_length"],
         **{part: str(encoder[part])[:HASH_SHOWN] for part in ("weights", "tokenizer", "config")},
     }
-
-
-def _file_name(name: str) -> str:
-    """Of a folder's path only the last name: a card is passed on, and where a model lies is nobody else's business."""
-    for kind in (PurePosixPath, PureWindowsPath):
-        if kind(name).is_absolute():
-            return kind(name).name or name
-    return name
 
 
 def _transform(transform: Mapping[str, Any], fitted_on: Mapping[str, int]) -> dict[str, Any]:

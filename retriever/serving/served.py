@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from retriever.errors import RetrieverError
 from retriever.facets import Facet, facets
-from retriever.naming import named_folders
+from retriever.naming import named_folders, passed_on_name
 from retriever.progress import Progress, silent
 from retriever.retriever import Retriever
 from retriever.serving.problems import Problem, problem_of
@@ -105,7 +105,7 @@ def _facts(retriever: Retriever) -> Facts:
     return Facts(
         documents=store.count("documents"),
         passages=store.count("passages"),
-        encoder=str(collection.encoder["name"]),
+        encoder=passed_on_name(str(collection.encoder["name"])),
         transform=str(transform.get("spec") or store.setting("transform")),
         generation=generation.number if generation else None,
     )
