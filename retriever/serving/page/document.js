@@ -46,7 +46,7 @@ export async function show({ doc, collection }) {
   put(doc, "", [], body);
   if (!dialog.open) dialog.showModal();
   try {
-    const address = `v1/documents/${doc.split("/").map(encodeURIComponent).join("/")}`;
+    const address = `v1/documents/${encodeURIComponent(doc)}`;
     const { title, text, metadata } = await ask(address, { query: { collection }, signal });
     shown.text = text;
     put(doc, title, Object.entries(metadata ?? {}), body);

@@ -1,9 +1,10 @@
 /** The documents most like a stored one. */
 
 import { ask, isAbort } from "./api.js";
-import { announce, byId, count, el } from "./dom.js";
+import { announce, byId, count, el, fill, leavesPage } from "./dom.js";
 import { documentLink, hitList, scaleOf } from "./hits.js";
 import { clearProblem, showProblem } from "./notices.js";
+import { go, link } from "./state.js";
 
 const view = byId("view-similar");
 const title = el("p", { class: "summary" });
@@ -13,13 +14,13 @@ view.append(title, results);
 let shown = "";
 let asking = null;
 
-export async function show({ id, collection, k, where }) {
+export async function show({ id, q, collection, k, where }) {
   const body = { id, ...(collection && { collection }), k, where };
   if (JSON.stringify(body) === shown) return;
   hide();
   shown = JSON.stringify(body);
   const { signal } = (asking = new AbortController());
-  const address = `v1/documents/${id.split("/").map(encodeURIComponent).join("/")}`;
+  const address = `v1/documents/${encodeURIComponent(id)}`;
   try {
     const [{ hits }, { title: call }] = await Promise.all([
       ask("v1/similar", { body, signal }),
@@ -27,7 +28,12 @@ export async function show({ id, collection, k, where }) {
     ]);
     clearProblem();
     results.classList.remove("stale");
-    title.replaceChildren(`${count(hits.length, "document")} most like `, documentLink({ id, title: call }, { class: "" }));
+    fill(
+      title,
+      q && backLink(),
+      `${count(hits.length, "document")} most like `,
+      documentLink({ id, title: call }, { class: "" }),
+    );
     results.replaceChildren(hitList(hits, scaleOf(hits, "dense"), `Documents similar to ${call || id}`));
     announce(`${count(hits.length, "document")} similar to ${call || id}.`);
   } catch (error) {
@@ -37,6 +43,15 @@ export async function show({ id, collection, k, where }) {
     results.classList.add("stale");
     showProblem(error);
   }
+}
+
+function backLink() {
+  const back = (event) => {
+    if (leavesPage(event)) return;
+    event.preventDefault();
+    go({ view: "search" });
+  };
+  return el("a", { class: "back", href: link({ view: "search" }), onclick: back }, "← Hits");
 }
 
 export function hide() {
