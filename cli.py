@@ -543,6 +543,29 @@ def info(index: Path, as_json: bool) -> None:
 
 
 @main.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file to write, .html or .md.  [default: NAME-card.html in the current folder]",
+)
+def card(folder: Path, out: Path | None) -> None:
+    """Write what a collection is, and what was measured of it, as one HTML or Markdown file."""
+    from retriever import display
+    from retriever.card.rendering import check_ending, write_card
+    from retriever.retriever import Retriever
+    from retriever.terminal import one_line
+
+    if out is not None:
+        check_ending(out)
+    with Retriever.open(folder) as retriever:
+        found = retriever.card()
+    path = out or Path(f"{found.name}-card.html")
+    write_card(found, path)
+    display.out.print(f"{one_line(str(path))}  {display.size(path.stat().st_size)}", soft_wrap=True)
+
+
+@main.command()
 @index_option
 @transform_option
 @index_type_options
@@ -674,6 +697,10 @@ def demo(index: Path, device: str) -> None:
 @device_option
 def serve(folders: tuple[Path, ...], **options: Any) -> None:
     """Serve collections over HTTP: an API, and a page to search them with a browser."""
+    # A thread on every core searches for somebody: libraries that begin more for each would have them wait for others.
+    for library in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(library, "1")
+
     from retriever import display
 
     try:

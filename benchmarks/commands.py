@@ -2,12 +2,19 @@
 
 import click
 
-from benchmarks import commands_data, commands_quantization, commands_search, commands_space, commands_speed
+from benchmarks import (
+    commands_data,
+    commands_quantization,
+    commands_search,
+    commands_serving,
+    commands_space,
+    commands_speed,
+)
 
 
 @click.group()
 def bench() -> None:
-    """Measure what a transform is worth: retrieval, answers, similarity, lexical bias, isotropy, bytes; and speed.
+    """Measure what a transform is worth: retrieval, answers, similarity, lexical bias, isotropy, bytes; speed and serving.
 
     Every benchmark keeps raw vectors in a cache, and with --out goes on where it was stopped. All but speed take
     several encoders, poolings and transforms at once.
@@ -22,6 +29,7 @@ for command in (
     commands_space.isotropy,
     commands_quantization.quantization,
     commands_speed.speed,
+    commands_serving.serve,
     commands_data.model,
     commands_data.download,
 ):

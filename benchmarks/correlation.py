@@ -11,16 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from retriever.isotropy import Floats, unit_rows
 
 UNITS = ("word", "character")
 WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
-
-
-def unit_rows(rows: NDArray[np.float32]) -> Floats:
-    """Every row at length one, in float64; a zero row stays zero."""
-    wide = rows.astype(np.float64)
-    return np.asarray(wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-12))
 
 
 def pair_cosines(rows: NDArray[np.float32], first: Sequence[int], second: Sequence[int]) -> Floats:

@@ -29,11 +29,11 @@ from benchmarks.commands_space import SETS
 from benchmarks.correlation import pair_cosines, spearman
 from benchmarks.encoders import open_encoders
 from benchmarks.flow_variants import Chain, Moved, Ranks, Turned, Variant, variants
-from benchmarks.geometry import bits_per_dimension
 from benchmarks.sts import PairScorer
 from benchmarks.sts_data import read_sets
 from benchmarks.tables import show
 from benchmarks.vectors import VectorCache
+from retriever.isotropy import bits_per_dimension
 from retriever.transforms import fit
 from retriever.transforms.flow_training import BATCH, EVALUATE_EVERY, LEARNING_RATE, WEIGHT_DECAY
 from retriever.transforms.moments import distinct

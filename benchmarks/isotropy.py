@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import geometry
-from benchmarks.correlation import Floats, unit_rows
 from benchmarks.runs import Findings, Measured, Plan, Subject, Vectors, digest, measure_all
 from benchmarks.sts_data import Pair, read_sets
+from retriever import isotropy as measures
 from retriever.errors import Misuse
+from retriever.isotropy import Floats, unit_rows
 from retriever.transforms import Transform
 
 BENCH = "isotropy"
@@ -52,25 +52,25 @@ class SpaceMeasurer:
 
     def __call__(self, transform: Transform, vectors: Vectors) -> Measured:
         rows = transform.apply(vectors)
-        some = geometry.sample_rows(rows)
-        shape = geometry.gaussianity(some)
-        spectrum = geometry.singular_values(rows)
+        some = measures.sample_rows(rows)
+        shape = measures.gaussianity(some)
+        spectrum = measures.singular_values(rows)
         values = {
-            "mean_cosine": geometry.mean_cosine(rows),
-            "uniformity": geometry.uniformity(some),
-            "partition_isotropy": geometry.partition_isotropy(rows),
+            "mean_cosine": measures.mean_cosine(rows),
+            "uniformity": measures.uniformity(some),
+            "partition_isotropy": measures.partition_isotropy(rows),
             "first_direction_share": float(spectrum[0] ** 2 / max(float((spectrum**2).sum()), 1e-300)),
-            "participation_ratio": geometry.participation_ratio(rows),
-            "isoscore": geometry.isoscore(rows),
+            "participation_ratio": measures.participation_ratio(rows),
+            "isoscore": measures.isoscore(rows),
             "mean_abs_skewness": shape.skewness,
             "mean_abs_excess_kurtosis": shape.kurtosis,
             "share_of_dimensions_not_gaussian": shape.rejected,
         }
         if self.first:
-            values["alignment"] = geometry.alignment(rows[self.first], rows[self.second])
+            values["alignment"] = measures.alignment(rows[self.first], rows[self.second])
         if transform.dimension_out == transform.dimension_in:  # the density of a projection compares with no other
             held_out = transform.log_likelihood(vectors[self.held_out])
-            values["held_out_bits_per_dimension"] = geometry.bits_per_dimension(held_out, transform.dimension_in)
+            values["held_out_bits_per_dimension"] = measures.bits_per_dimension(held_out, transform.dimension_in)
         return Measured(values, _details(rows, some, spectrum))
 
 

@@ -11,6 +11,7 @@ from benchmarks.grouping import Place, Series, metric_name, series_of, system_of
 from benchmarks.rankings import Comparison
 from benchmarks.report_queries import Pair
 from benchmarks.report_tables import points
+from retriever.card.charts import steps
 from retriever.terminal import cut
 
 WIDTH = 360.0
@@ -18,7 +19,6 @@ BAR, LETTER, LINE_HEIGHT, GAP = 15.0, 7.2, 13.0, 9.0
 TOP, AXIS_ROOM, FIGURE_ROOM = 4.0, 20.0, 38.0
 LONGEST_LABEL = 16
 LABEL_LINES = 3
-TICKS = 5
 # An axis where every figure is 0 has a length all the same.
 LEAST = 0.01
 
@@ -95,7 +95,7 @@ def bars(
     wrapped = {system: wrap(system) for system in systems}
     left = LETTER * max(len(line) for lines in wrapped.values() for line in lines) + 12
     longest = max(value for one in own for value in (one.mean, one.high, LEAST) if math.isfinite(value))
-    ticks = _ticks(longest)
+    ticks = steps(0.0, longest)
 
     def across(value: float) -> float:
         return round(left + (WIDTH - left - FIGURE_ROOM) * max(value, 0.0) / longest, 1)
@@ -160,13 +160,6 @@ def wrap(label: str) -> list[str]:
         lines[-1] += piece
     shown = [cut(line.strip(), LONGEST_LABEL) for line in lines]
     return shown if len(shown) <= LABEL_LINES else [*shown[: LABEL_LINES - 1], cut(shown[LABEL_LINES - 1] + " …", 16)]
-
-
-def _ticks(highest: float) -> list[float]:
-    """Round steps of an axis from 0 to the last below the highest value."""
-    power = 10 ** math.floor(math.log10(highest / TICKS))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power * TICKS >= highest)
-    return [round(step * number, 10) for number in range(math.floor(highest / step) + 1)]
 
 
 def _told(pair: Pair, queries: Sequence[str], names: int) -> str:

@@ -294,6 +294,12 @@ class DocumentStore:
         rows = self.db.conn.execute(query, [json.dumps(numbers.tolist())])
         return np.unique(np.fromiter((row[0] for row in rows), np.int64))
 
+    def passage_vectors(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The document and the vector of every passage, documents rising."""
+        rows = self.db.conn.execute("SELECT document, vector FROM passages ORDER BY document, position")
+        pairs = np.fromiter((number for row in rows for number in row), np.int64).reshape(-1, 2)
+        return pairs[:, 0], pairs[:, 1]
+
     def each_document(self) -> Iterator[dict[str, Any]]:
         """Every document's row, in the order of arrival, without holding them all."""
         names = ("number", "id", "title", "text", "metadata", "content_hash", "source", "seal")

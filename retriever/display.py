@@ -17,6 +17,15 @@ from retriever.progress import Progress as ProgressReport
 from retriever.salvage import SalvageReport
 from retriever.search import Answer, Hit
 from retriever.terminal import cut, one_line
+from retriever.wording import (
+    describe_drift,
+)
+from retriever.wording import describe_index as describe_index
+from retriever.wording import describe_transform as describe_transform
+from retriever.wording import duration as duration
+from retriever.wording import notes as notes
+from retriever.wording import plural as plural
+from retriever.wording import size as size
 
 PASSAGE_SHOWN = 420
 TITLE_SHOWN = 120
@@ -86,23 +95,6 @@ class _PlainProgress:
             detail = f" ({detail})" if detail else ""
             err.print(f"{stage}: {done:,}{f' of {total:,}' if total else ''}{detail}, {rate:,.0f}/s{left}")
             self._shown = now
-
-
-def duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def size(count: float) -> str:
-    for unit in ("bytes", "KB", "MB"):
-        if count < 1000:
-            return f"{count:,.0f} {unit}"
-        count /= 1000
-    return f"{count:,.1f} GB"
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 # ---- hits ------------------------------------------------------------------------------------------------
@@ -258,41 +250,6 @@ def show_drift(report: IngestReport, rebuild: str) -> None:
         )
 
 
-def _describe_drift(drift: dict[str, Any]) -> str:
-    if not drift.get("added"):
-        return str(drift["verdict"])
-    of = "" if drift["scored"] == drift["added"] else f" of {drift['scored']:,} looked at"
-    return (
-        f"{drift['verdict']}; {plural(drift['added'], 'passage')} added since, {drift['share']:.1%}{of} beyond what "
-        f"1 % was, mean shift {drift['shift']:+.3f} bits per dimension"
-    )
-
-
-def notes(info: dict[str, Any]) -> list[str]:
-    """What was done otherwise than asked: by the fit of the transform, by the build of the index."""
-    return [*info["transform"].get("notes", []), *filter(None, [info["index"]["note"]])]
-
-
-def describe_index(index: dict[str, Any]) -> str:
-    """An index in a line: what it is, how much it finds, what it takes."""
-    measured = index["measured"] or {}
-    if measured.get("exact") or index["factory"] == "Flat":
-        parts = ["exact"]
-    elif measured.get("recall") is None:
-        parts = ["recall not measured"]
-    else:
-        parts = [
-            "recall@{at} {recall:.3f} [{low:.3f}, {high:.3f}] against exact search".format(**measured)
-            + f", {measured['queries']:,} queries ({measured['queries_were']})"
-        ]
-    parts.append(f"{measured['bytes_per_vector']:,.0f} bytes a vector")
-    if "cpu_ms" in measured:
-        parts.append(f"{measured['cpu_ms']:.2g} ms a query")
-    if measured.get("settings"):
-        parts.append(", ".join(f"{name} {value:,}" for name, value in measured["settings"].items()))
-    return f"{one_line(str(index['factory']))}: {'; '.join(parts)}"
-
-
 def _show_considered(index: dict[str, Any]) -> None:
     """What `auto` chose from: the index types that fit, as they did on the vectors they were tried on."""
     considered = (index["measured"] or {}).get("considered")
@@ -336,7 +293,7 @@ def show_info(info: dict[str, Any]) -> None:
         "as much as those of words" if info["hybrid_trust"] == 1 else f"{info['hybrid_trust']:g} of those of words"
     )
     table.add_row("hybrid", f"nats of vectors count {believed}")
-    table.add_row("drift", one_line(_describe_drift(info["drift"])))
+    table.add_row("drift", one_line(describe_drift(info["drift"])))
     table.add_row(
         "index",
         f"{one_line(index['type'])} ({one_line(str(index['factory']))}), generation {index['generation']}, "
@@ -416,25 +373,6 @@ def _evidence(choice: dict[str, Any], what: str) -> str:
         f"{len(choice['candidates'])} {what}, {choice['queries']:,} sentences as queries over "
         f"{plural(choice['passages'], 'passage')}, {duration(choice['seconds'])}"
     )
-
-
-def describe_transform(transform: dict[str, Any], counts: dict[str, int]) -> str:
-    """A transform in a line: what it is, what it was fitted on (`counts`), and the flow's training if it is one."""
-    if "family" not in transform:
-        return f"{transform['spec']} (not fitted yet)"
-    name = transform["spec"] if transform["spec"].startswith(transform["family"]) else transform["family"]
-    line = f"{name}, fitted on {plural(counts['passages'], 'passage')}"
-    if counts.get("short_texts"):
-        line += f" and {plural(counts['short_texts'], 'short text')} cut from them"
-    if "held_out_bits_at_best" in transform:
-        line += (
-            f", {transform['parameters']:,} parameters, best at step {transform['best_step']} of "
-            f"{transform['steps']}, held-out bits per dimension {transform['held_out_bits_at_start']:.3f} → "
-            f"{transform['held_out_bits_at_best']:.3f}"
-        )
-    if transform["dimension_out"] != transform["dimension_in"]:
-        line += f", {transform['dimension_in']} → {transform['dimension_out']} dimensions"
-    return f"{line}, fingerprint {transform['fingerprint'][:12]}"
 
 
 def show_verify(report: VerifyReport) -> None:

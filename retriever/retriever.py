@@ -39,6 +39,8 @@ from retriever.search import Answer, Hit, Options, Searcher
 from retriever.source import Documents, Source
 
 if TYPE_CHECKING:
+    from retriever.card.contents import Card
+    from retriever.map import Map
     from retriever.precision import PrecisionChoice
 
 # What `flow` could be given when it was the name of what is now `bert-flow`; a collection of then may still say so.
@@ -367,6 +369,23 @@ class Retriever:
             "created": store.setting("created"),
             "made_by": store.setting("made_by"),
         }
+
+    @telling_damage
+    def card(self) -> "Card":
+        """What the collection is, on one page: `retriever.card.rendering` makes HTML or Markdown of it."""
+        from retriever.card.contents import gather
+
+        transform = self.collection.with_generation(
+            lambda generation: publishing.load_transform(generation) if generation else None
+        )
+        return gather(self.collection, self.info(), transform)
+
+    @telling_damage
+    def map(self, progress: Progress | None = None) -> "Map":
+        """Every document as a point on a plane, like beside like; made once for a generation and then cached."""
+        from retriever.map import map_of
+
+        return map_of(self.collection, progress or self.progress)
 
     @telling_damage
     def export(self, target: str | Path, format: Format = "parquet") -> list[Path]:

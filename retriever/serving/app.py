@@ -1,9 +1,12 @@
 """The application: routes, what stands before them, and what starts and ends with it."""
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,8 +17,9 @@ from starlette.middleware.cors import CORSMiddleware
 from retriever.serving import document_routes, search_routes, state_routes
 from retriever.serving.batching import Searchers
 from retriever.serving.limits import Limits, Readiness
+from retriever.serving.metrics import Counting, Metrics
 from retriever.serving.page_files import add_page
-from retriever.serving.problems import ProblemDetails, add_handlers
+from retriever.serving.problems import ProblemDetails, Telling, add_handlers
 from retriever.serving.security import Gate, SecurityHeaders
 from retriever.serving.served import ServedCollections
 from retriever.serving.settings import Settings
@@ -24,39 +28,58 @@ OPTIONAL_ROUTES = ("retriever.serving.map_routes", "retriever.serving.card_route
 
 
 def create_app(
-    collections: ServedCollections, settings: Settings, loaded: Callable[[BaseException | None], None] = lambda e: None
+    collections: ServedCollections,
+    settings: Settings,
+    loaded: Callable[[Exception | None], None] = lambda error: None,
 ) -> FastAPI:
     """The application over open collections, which it loads while it runs and closes at its end.
 
     `loaded` is told when all is ready, or why it cannot be.
     """
-    readiness = Readiness()
-    searchers = Searchers()
+    readiness, metrics = Readiness(), Metrics()
+    searchers = Searchers(metrics.batch_seen)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
         searchers.start()
 
-        async def load() -> None:
-            try:
-                await asyncio.to_thread(collections.load)
-            except Exception as error:
-                loaded(error)
-            else:
+        def ended(error: Exception | None) -> None:
+            if error is None and not readiness.draining:
                 readiness.begin()
-                loaded(None)
+            loaded(error)
 
-        loading = asyncio.create_task(load())
+        def load() -> None:
+            try:
+                collections.load()
+                error = None
+            except Exception as failure:
+                error = failure
+            with contextlib.suppress(RuntimeError):  # the server has ended meanwhile
+                loop.call_soon_threadsafe(ended, error)
+
+        # A daemon: an encoder may take minutes to be made ready, and whoever ends the server does not wait for that.
+        loading = threading.Thread(target=load, name="loading", daemon=True)
+        loading.start()
         yield
-        await loading
         await asyncio.to_thread(searchers.close)
-        await asyncio.to_thread(collections.close)
+        if not loading.is_alive():
+            await asyncio.to_thread(collections.close)
 
-    app = FastAPI(title="retriever", version="1", docs_url=None, redoc_url=None, lifespan=lifespan)
+    app = FastAPI(
+        title="retriever",
+        summary="Search collections of documents by meaning.",
+        version=version("flow-retriever"),
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+    )
     app.state.collections = collections
     app.state.searchers = searchers
     app.state.settings = settings
     app.state.readiness = readiness
+    app.state.metrics = metrics
     add_handlers(app)
     for routes in (search_routes, document_routes, state_routes):
         app.include_router(routes.router())
@@ -75,7 +98,9 @@ def create_app(
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["Authorization", "Content-Type"],
         )
+    app.add_middleware(Telling)
     app.add_middleware(SecurityHeaders)
+    app.add_middleware(Counting, metrics=metrics)
     return app
 
 

@@ -15,15 +15,13 @@ class Readiness:
 
     def __init__(self) -> None:
         self.waiting_for: str | None = "the collections are being loaded"
-
-    @property
-    def ready(self) -> bool:
-        return self.waiting_for is None
+        self.draining = False
 
     def begin(self) -> None:
         self.waiting_for = None
 
     def drain(self) -> None:
+        self.draining = True
         self.waiting_for = "the server is shutting down"
 
 
@@ -42,11 +40,7 @@ class Limits:
             await self._app(scope, receive, send)
             return
         client = scope["client"][0] if scope.get("client") else ""
-        try:
-            self._check(scope, client)
-        except Problem as problem:
-            await problem.response()(scope, receive, send)
-            return
+        self._check(scope, client)
         self._under_way += 1
         self._of_clients[client] += 1
         try:

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict
-from starlette.exceptions import HTTPException
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from retriever.errors import BadFilter, Locked, Misuse, NoSuchDocument, RetrieverError, first_line
 from retriever.serving.settings import RETRY_AFTER_SECONDS
@@ -42,7 +43,7 @@ class ProblemDetails(BaseModel):
     errors: list[FieldProblem]
 
 
-class Problem(Exception):
+class Problem(HTTPException):
     """An error to be told to the client as it stands."""
 
     def __init__(
@@ -52,25 +53,27 @@ class Problem(Exception):
         errors: Sequence[tuple[str, str]] = (),
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
+        busy = status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+        later = {"Retry-After": str(RETRY_AFTER_SECONDS)} if busy else {}
+        super().__init__(status, detail, {**later, **(headers or {})})
         self.errors = errors
-        self.headers = dict(headers or {})
-        if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
-            self.headers.setdefault("Retry-After", str(RETRY_AFTER_SECONDS))
 
     def response(self) -> JSONResponse:
-        return JSONResponse(self.to_json(), self.status, self.headers, MEDIA_TYPE)
+        return JSONResponse(self.to_json(), self.status_code, self.headers, MEDIA_TYPE)
 
     def to_json(self) -> dict[str, Any]:
         return {
             "type": "about:blank",
-            "title": HTTPStatus(self.status).phrase,
-            "status": self.status,
-            "detail": self.detail,
-            "errors": [{"field": field, "reason": reason} for field, reason in self.errors],
+            "title": HTTPStatus(self.status_code).phrase,
+            "status": self.status_code,
+            "detail": _text(self.detail),
+            "errors": [{"field": _text(field), "reason": _text(reason)} for field, reason in self.errors],
         }
+
+
+def _text(given: str) -> str:
+    """What a message quotes may be no text: JSON can spell half of a character."""
+    return given.encode("utf-8", "replace").decode()
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -117,12 +120,31 @@ def unexpected(error: BaseException) -> Problem:
     return Problem(500, f"something went wrong here, and not with the request; the server's log has it as {reference}.")
 
 
-def add_handlers(app: FastAPI) -> None:
-    """Have every error of the application answered as problem details."""
+class Telling:
+    """Answers with the problems that are raised behind it, and with a reference for what nobody foresaw."""
 
-    async def of_problem(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, Problem)
-        return error.response()
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def send_seen(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_seen)
+        except Exception as error:
+            problem = error if isinstance(error, Problem) else unexpected(error)
+            if begun or scope["type"] != "http":
+                raise  # too late for another answer: the connection is cut, and the client sees that it is
+            await problem.response()(scope, receive, send)
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Have every error of the application's routes answered as problem details."""
 
     async def of_validation(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
@@ -130,13 +152,18 @@ def add_handlers(app: FastAPI) -> None:
         return Problem(422, "the request is not as it must be; errors says where.", errors).response()
 
     async def of_status(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
-        detail = {404: f"there is nothing at {request.url.path}.", 405: f"{request.method} is not for this path."}
-        return Problem(error.status_code, detail.get(error.status_code, error.detail), (), error.headers).response()
+        assert isinstance(error, StarletteHTTPException)
+        if isinstance(error, Problem):
+            return error.response()
+        detail = {
+            400: "the body cannot be read as JSON in UTF-8.",
+            404: f"there is nothing at {request.url.path}.",
+            405: f"{request.method} is not for {request.url.path}.",
+        }.get(error.status_code, error.detail)
+        return Problem(error.status_code, detail, (), error.headers).response()
 
-    app.add_exception_handler(Problem, of_problem)
     app.add_exception_handler(RequestValidationError, of_validation)
-    app.add_exception_handler(HTTPException, of_status)
+    app.add_exception_handler(StarletteHTTPException, of_status)
 
 
 def _field_problem(error: Mapping[str, Any]) -> tuple[str, str]:

@@ -59,12 +59,7 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            headers = Headers(scope=scope)
-            try:
-                self._check(scope["method"], scope["path"], headers)
-            except Problem as problem:
-                await problem.response()(scope, receive, send)
-                return
+            self._check(scope["method"], scope["path"], Headers(scope=scope))
         await self._app(scope, receive, send)
 
     def _check(self, method: str, path: str, headers: Headers) -> None:

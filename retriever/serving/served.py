@@ -158,15 +158,15 @@ class ServedCollections:
 
     def load(self) -> None:
         """Load all of them at once."""
-        failures: list[BaseException] = []
+        failures: list[Exception] = []
 
         def load(one: Served) -> None:
             try:
                 one.load()
-            except BaseException as error:
+            except Exception as error:
                 failures.append(error)
 
-        threads = [threading.Thread(target=load, args=[one], name=f"loading-{one.name}") for one in self]
+        threads = [threading.Thread(target=load, args=[one], name=f"loading-{one.name}", daemon=True) for one in self]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
@@ -17,10 +18,15 @@ from retriever.serving.served import ServedCollections
 from retriever.serving.settings import Settings
 
 SECONDS_TO_FINISH = 30
+SECONDS_IDLE = 30
 
 
 class Server(uvicorn.Server):
     """A server that a signal asks to end, and that then ends as one that was asked to."""
+
+    def __init__(self, config: uvicorn.Config, draining: Callable[[], None]) -> None:
+        super().__init__(config)
+        self.draining = draining
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -31,9 +37,9 @@ class Server(uvicorn.Server):
                 loop.add_signal_handler(number, self.handle_exit, number, None)
         yield
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.config.app.state.readiness.drain()  # type: ignore[union-attr]
-        await super().shutdown(sockets)
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.draining()
+        super().handle_exit(sig, frame)
 
 
 def serve(
@@ -55,9 +61,9 @@ def serve(
     except BaseException:
         collections.close()
         raise
-    failure: BaseException | None = None
+    failure: Exception | None = None
 
-    def loaded(error: BaseException | None) -> None:
+    def loaded(error: Exception | None) -> None:
         nonlocal failure
         failure = error
         if error:
@@ -65,15 +71,18 @@ def serve(
         else:
             ready(url_of(listening), collections)
 
+    app = create_app(collections, settings, loaded)
     config = uvicorn.Config(
-        create_app(collections, settings, loaded),
+        app,
         log_level="warning",
         access_log=False,
         server_header=False,
+        ws="none",
+        timeout_keep_alive=SECONDS_IDLE,
         lifespan="on",
         timeout_graceful_shutdown=SECONDS_TO_FINISH,
     )
-    server = Server(config)
+    server = Server(config, app.state.readiness.drain)
     with listening:
         server.run(sockets=[listening])
     if failure:

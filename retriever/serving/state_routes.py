@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from retriever.serving import models
 from retriever.serving.limits import Readiness
@@ -24,5 +25,20 @@ def router() -> APIRouter:
         if readiness.waiting_for:
             raise Problem(503, f"{readiness.waiting_for}.")
         return json_response({"state": "ok"})
+
+    @routes.get(
+        "/metrics",
+        response_class=Response,
+        responses={
+            **documented(400, 401),
+            200: {"description": "Figures for Prometheus.", "content": {"text/plain": {"schema": {"type": "string"}}}},
+        },
+    )
+    async def metrics(request: Request) -> Response:
+        """What the server has done and what it holds."""
+        served = list(request.app.state.collections)
+        for one in served:
+            await one.current_facts()
+        return Response(request.app.state.metrics.text(served), media_type=CONTENT_TYPE_LATEST)
 
     return routes

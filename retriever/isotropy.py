@@ -6,13 +6,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.correlation import Floats, unit_rows
+Floats = NDArray[np.float64]
+Rows = NDArray[np.float32]
 
 SAMPLE = 2000
 """Rows that the measures over all pairs, and the tests of normality, look at."""
 SIGNIFICANCE = 0.01
 
-Rows = NDArray[np.float32]
+
+def unit_rows(rows: Rows) -> Floats:
+    """Every row at length one, in float64; a zero row stays zero."""
+    wide = rows.astype(np.float64)
+    return np.asarray(wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-12))
 
 
 def mean_cosine(rows: Rows) -> float:
@@ -60,13 +65,15 @@ def singular_values(rows: Rows) -> Floats:
 
 def participation_ratio(rows: Rows) -> float:
     """(sum of eigenvalues)^2 / sum of their squares, of the covariance: how many dimensions are in use."""
-    covariance = np.cov(rows.astype(np.float64), rowvar=False)
+    covariance = np.atleast_2d(np.cov(rows.astype(np.float64), rowvar=False))
     total, square = float(np.trace(covariance)), float((covariance**2).sum())
     return total * total / square if square else 1.0
 
 
 def isoscore(rows: Rows) -> float:
     """(PR - 1) / (d - 1) with PR the participation ratio (Rudman et al. 2022): 1 after any whitening."""
+    if rows.shape[1] == 1:
+        return 1.0
     return (participation_ratio(rows) - 1) / float(rows.shape[1] - 1)
 
 

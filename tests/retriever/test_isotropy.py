@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks import geometry
+from retriever import isotropy
 from retriever.transforms import fit
 
 
@@ -25,42 +25,42 @@ def unit(rows: NDArray[np.float32]) -> list[NDArray[np.float64]]:
 
 def test_mean_cosine_over_all_pairs(cone: NDArray[np.float32]) -> None:
     expected = np.mean([a @ b for a, b in itertools.combinations(unit(cone), 2)])
-    assert geometry.mean_cosine(cone) == pytest.approx(expected, abs=1e-12)
+    assert isotropy.mean_cosine(cone) == pytest.approx(expected, abs=1e-12)
     assert expected > 0.5
-    assert abs(geometry.mean_cosine(fit("whiten", cone).apply(cone))) < 0.05
+    assert abs(isotropy.mean_cosine(fit("whiten", cone).apply(cone))) < 0.05
 
 
 def test_uniformity_over_all_pairs(cone: NDArray[np.float32]) -> None:
     terms = [math.exp(-2 * ((a - b) ** 2).sum()) for a, b in itertools.combinations(unit(cone), 2)]
-    assert geometry.uniformity(cone) == pytest.approx(math.log(np.mean(terms)), abs=1e-9)
-    assert geometry.uniformity(np.ones((5, 3), np.float32)) == pytest.approx(0, abs=1e-9)
+    assert isotropy.uniformity(cone) == pytest.approx(math.log(np.mean(terms)), abs=1e-9)
+    assert isotropy.uniformity(np.ones((5, 3), np.float32)) == pytest.approx(0, abs=1e-9)
 
 
 def test_alignment_over_pairs(cone: NDArray[np.float32]) -> None:
     expected = np.mean([((a - b) ** 2).sum() for a, b in zip(unit(cone[:30]), unit(cone[30:60]), strict=True)])
-    assert geometry.alignment(cone[:30], cone[30:60]) == pytest.approx(expected, abs=1e-12)
-    assert geometry.alignment(cone, 3 * cone) == pytest.approx(0, abs=1e-9)
+    assert isotropy.alignment(cone[:30], cone[30:60]) == pytest.approx(expected, abs=1e-12)
+    assert isotropy.alignment(cone, 3 * cone) == pytest.approx(0, abs=1e-9)
 
 
 def test_partition_isotropy_over_eigenvectors(cone: NDArray[np.float32]) -> None:
     vectors = unit(cone)
     _, _, directions = np.linalg.svd(np.stack(vectors), full_matrices=False)
     sums = [sum(math.exp(sign * (c @ x)) for x in vectors) for c in directions for sign in (1, -1)]
-    assert geometry.partition_isotropy(cone) == pytest.approx(min(sums) / max(sums), rel=1e-9)
+    assert isotropy.partition_isotropy(cone) == pytest.approx(min(sums) / max(sums), rel=1e-9)
     even = np.concatenate([np.eye(6), -np.eye(6)]).astype(np.float32)
-    assert geometry.partition_isotropy(even) == pytest.approx(1)
+    assert isotropy.partition_isotropy(even) == pytest.approx(1)
 
 
 def test_spectrum_and_participation(cone: NDArray[np.float32]) -> None:
     expected = np.linalg.svd(cone.astype(np.float64), compute_uv=False)
-    np.testing.assert_allclose(geometry.singular_values(cone), expected, rtol=1e-8)
+    np.testing.assert_allclose(isotropy.singular_values(cone), expected, rtol=1e-8)
     values = np.linalg.svd(cone.astype(np.float64) - cone.mean(axis=0, dtype=np.float64), compute_uv=False) ** 2
     ratio = values.sum() ** 2 / (values**2).sum()
-    assert geometry.participation_ratio(cone) == pytest.approx(ratio, rel=1e-9)
-    assert geometry.isoscore(cone) == pytest.approx((ratio - 1) / 5, rel=1e-9)
+    assert isotropy.participation_ratio(cone) == pytest.approx(ratio, rel=1e-9)
+    assert isotropy.isoscore(cone) == pytest.approx((ratio - 1) / 5, rel=1e-9)
     line = np.outer(np.arange(1, 9), np.ones(6)).astype(np.float32)
-    assert geometry.isoscore(line) == pytest.approx(0, abs=1e-9)
-    assert geometry.isoscore(fit("whiten:shrinkage=0", cone).apply(cone)) == pytest.approx(1, abs=1e-5)
+    assert isotropy.isoscore(line) == pytest.approx(0, abs=1e-9)
+    assert isotropy.isoscore(fit("whiten:shrinkage=0", cone).apply(cone)) == pytest.approx(1, abs=1e-5)
 
 
 def test_bits_per_dimension_of_a_known_density() -> None:
@@ -72,7 +72,7 @@ def test_bits_per_dimension_of_a_known_density() -> None:
     mean = rows[:300].mean(axis=0, dtype=np.float64)
     covariance = np.cov(rows[:300].astype(np.float64), rowvar=False, bias=True)
     nats = multivariate_normal(mean, covariance).logpdf(rows[300:].astype(np.float64)).mean()
-    found = geometry.bits_per_dimension(whiten.log_likelihood(rows[300:]), 3)
+    found = isotropy.bits_per_dimension(whiten.log_likelihood(rows[300:]), 3)
     assert found == pytest.approx(-nats / 3 / math.log(2), abs=1e-4)
 
 
@@ -80,15 +80,15 @@ def test_gaussianity_tells_a_bell_curve() -> None:
     rng = np.random.default_rng(0)
     bell = rng.normal(size=(1500, 40)).astype(np.float32)
     skewed = rng.exponential(size=(1500, 40)).astype(np.float32)
-    assert geometry.gaussianity(bell).rejected < 0.1 and geometry.gaussianity(bell).skewness < 0.1
-    found = geometry.gaussianity(skewed)
+    assert isotropy.gaussianity(bell).rejected < 0.1 and isotropy.gaussianity(bell).skewness < 0.1
+    found = isotropy.gaussianity(skewed)
     assert found.rejected == 1 and found.skewness == pytest.approx(2, abs=0.4) and found.kurtosis > 3
-    assert math.isnan(geometry.gaussianity(np.ones((30, 3), np.float32)).rejected)
+    assert math.isnan(isotropy.gaussianity(np.ones((30, 3), np.float32)).rejected)
 
 
 def test_a_sample_is_seeded_and_in_order() -> None:
     rows = np.arange(100, dtype=np.float32)[:, None]
-    some = geometry.sample_rows(rows, 10)
+    some = isotropy.sample_rows(rows, 10)
     assert len(some) == 10 and (np.diff(some[:, 0]) > 0).all()
-    np.testing.assert_array_equal(some, geometry.sample_rows(rows, 10))
-    assert geometry.sample_rows(rows, 100) is rows
+    np.testing.assert_array_equal(some, isotropy.sample_rows(rows, 10))
+    assert isotropy.sample_rows(rows, 100) is rows

@@ -1,0 +1,215 @@
+"""The plots of the card as places on paper; the template draws them as SVG.
+
+Lengths are in units of an SVG view box, which the page shows at about one pixel each.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from retriever.card.space import BINS, Shapes
+from retriever.terminal import cut
+
+WIDTH = 380.0
+TICKS = 5
+RIDGE, RIDGE_GAP = 84.0, 24.0
+SPECTRUM_HEIGHT = 190.0
+SPECTRUM_LEFT = 46.0
+LOWEST_POWER = -4
+MOST_OF_A_SPECTRUM = 0.97
+ROW, LETTER, LONGEST_LABEL = 18.0, 6.6, 24
+# Bins are drawn from the first to the last that holds this share of the highest, and some beside them.
+WORTH_DRAWING = 0.002
+BINS_AROUND = 5
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line or area, with what it is called and where its name stands."""
+
+    kind: str
+    """before or after: how it is coloured."""
+    name: str
+    path: str
+    y: float = 0.0
+    told: str = ""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A frame with curves; ticks are places and labels."""
+
+    kind: str
+    title: str
+    told: str
+    """What it shows, for those who do not see it."""
+    width: float
+    height: float
+    left: float
+    bottom: float
+    x_ticks: Sequence[tuple[float, str]]
+    x_name: str
+    curves: Sequence[Curve] = ()
+    y_ticks: Sequence[tuple[float, str]] = ()
+    rows: Sequence["Row"] = ()
+    marks: Sequence[tuple[float, str]] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One candidate: a dot with its interval."""
+
+    y: float
+    label: str
+    whole: str
+    x: float
+    low: float
+    high: float
+    chosen: bool
+    told: str
+
+
+def steps(least: float, most: float, count: int = TICKS) -> list[float]:
+    """Round places of an axis between two ends, about so many."""
+    span = most - least
+    power = 10.0 ** math.floor(math.log10(span / count))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power * count >= span * (1 - 1e-9))
+    first, last = math.ceil(least / step - 1e-9), math.floor(most / step + 1e-9)
+    return [round(step * number, 10) for number in range(first, last + 1)]
+
+
+def cosine_plot(space: Shapes) -> Plot:
+    """How similar two passages are that were taken at random: before above, after below, on one axis."""
+    shown = _series(space)
+    drawn = [place for _, _, shape in shown for place in _worth_drawing(shape.cosines)]
+    first, last = max(0, min(drawn) - BINS_AROUND), min(BINS, max(drawn) + 1 + BINS_AROUND)
+    width = 2 / BINS
+
+    def across(place: float) -> float:
+        return 10 + (WIDTH - 20) * (place - first) / (last - first)
+
+    curves = []
+    for number, (kind, name, shape) in enumerate(shown):
+        base = (number + 1) * (RIDGE + RIDGE_GAP)
+        highest = max(shape.cosines)
+        outline = "".join(
+            f"V{base - RIDGE * shape.cosines[n] / highest:.1f}H{across(n + 1):.1f}" for n in range(first, last)
+        )
+        mean = "" if shape.mean_cosine is None else f", mean {shape.mean_cosine:.3f}"
+        path = f"M{across(first):.1f} {base:.1f}{outline}V{base:.1f}Z"
+        curves.append(Curve(kind, f"{name}{mean}", path, base - RIDGE - 8, f"{name}{mean}"))
+    bottom = len(shown) * (RIDGE + RIDGE_GAP)
+    return Plot(
+        kind="ridges",
+        title="Cosines of pairs",
+        told="Histogram of the cosines of pairs of passages; " + "; ".join(curve.told for curve in curves),
+        width=WIDTH,
+        height=bottom + 34,
+        left=10,
+        bottom=bottom,
+        x_ticks=[
+            (round(across((value + 1) / width), 1), f"{value:g}")
+            for value in steps(first * width - 1, last * width - 1)
+        ],
+        x_name="cosine of two passages taken at random",
+        curves=curves,
+    )
+
+
+def spectrum_plot(space: Shapes) -> Plot:
+    """The singular values by their rank, as shares of the largest, on a logarithmic axis."""
+    shown = _series(space)
+    longest = max(len(shape.spectrum) for _, _, shape in shown)
+    # Of most encoders a few directions are empty; an axis down to them would show nothing else.
+    tails = [shape.spectrum[int(MOST_OF_A_SPECTRUM * (len(shape.spectrum) - 1))] for _, _, shape in shown]
+    least = min((value for value in tails if value > 0), default=1.0)
+    lowest = min(-1, max(LOWEST_POWER, math.floor(math.log10(least))))
+    top = 22.0
+
+    def across(rank: float) -> float:
+        return SPECTRUM_LEFT + (WIDTH - SPECTRUM_LEFT - 12) * (rank - 1) / max(longest - 1, 1)
+
+    def up(value: float) -> float:
+        power = math.log10(value) if value > 0 else -math.inf
+        return top + SPECTRUM_HEIGHT * min(1.0, power / lowest)
+
+    curves = []
+    for kind, name, shape in shown:
+        path = "M" + "L".join(f"{across(n + 1):.1f} {up(value):.1f}" for n, value in enumerate(shape.spectrum))
+        half = sum(value >= 0.5 for value in shape.spectrum)
+        curves.append(
+            Curve(kind, name, path, told=f"{name}: {half} of {len(shape.spectrum)} reach half of the largest")
+        )
+    return Plot(
+        kind="lines",
+        title="Singular values",
+        told="Singular values by rank, as shares of the largest; " + "; ".join(curve.told for curve in curves),
+        width=WIDTH,
+        height=top + SPECTRUM_HEIGHT + 34,
+        left=SPECTRUM_LEFT,
+        bottom=top + SPECTRUM_HEIGHT,
+        x_ticks=[(round(across(max(1, rank)), 1), f"{max(1, rank):g}") for rank in steps(0, longest)],
+        x_name="rank",
+        y_ticks=[(round(up(10.0**power), 1), f"{10.0**power:g}") for power in range(0, lowest - 1, -1)],
+        curves=curves,
+    )
+
+
+def candidates_plot(choice: Mapping[str, Any], name: str) -> Plot | None:
+    """What each candidate gains over its rival, with 95 % intervals; None where there is nothing to compare."""
+    rival = choice["rival"]
+    others = [one for one in choice["candidates"] if one[name] != rival]
+    base = next((one["agreement"] for one in choice["candidates"] if one[name] == rival), None)
+    if not others or base is None:
+        return None
+    margin = choice["margin"] * base
+    least = min(0.0, *(one["low"] for one in others))
+    most = max(margin, 1e-3, *(one["high"] for one in others))
+    labels = {one[name]: cut(str(one[name]), LONGEST_LABEL) for one in others}
+    left = LETTER * max(map(len, labels.values())) + 14
+
+    def across(value: float) -> float:
+        return round(left + (WIDTH - left - 14) * (value - least) / (most - least), 1)
+
+    rows = [
+        Row(
+            y=24 + ROW * number,
+            label=labels[one[name]],
+            whole=str(one[name]),
+            x=across(one["gain"]),
+            low=across(one["low"]),
+            high=across(one["high"]),
+            chosen=one[name] == choice["chosen"],
+            told=f"{one[name]}: {one['gain']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]",
+        )
+        for number, one in enumerate(others)
+    ]
+    bottom = 24 + ROW * len(rows) - 4
+    marks = [(across(0), str(rival))]
+    if choice["margin"]:
+        marks.append((across(margin), f"+{choice['margin']:.0%}"))
+    return Plot(
+        kind="dots",
+        title=f"Gain over {rival}",
+        told=f"Gain in agreement over {rival} with 95 % intervals, best first; the figures are in the table",
+        width=WIDTH,
+        height=bottom + 34,
+        left=round(left, 1),
+        bottom=bottom,
+        x_ticks=[(across(value), f"{value:+g}" if value else "0") for value in steps(least, most)],
+        x_name=f"agreement with the words of the text, less that of {rival}",
+        rows=rows,
+        marks=marks,
+    )
+
+
+def _series(space: Shapes) -> list[tuple[str, str, Any]]:
+    if space.before is space.after:
+        return [("after", "as the encoder gives them", space.after)]
+    return [("before", "before", space.before), ("after", "after", space.after)]
+
+
+def _worth_drawing(shares: Sequence[float]) -> list[int]:
+    highest = max(shares)
+    return [place for place, share in enumerate(shares) if share > WORTH_DRAWING * highest]

@@ -1,0 +1,246 @@
+"""The card in words: sections of facts, tables and plots, which HTML and Markdown both show."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from retriever.card.charts import Plot, candidates_plot, cosine_plot, spectrum_plot
+from retriever.card.contents import Card
+from retriever.card.space import FEWEST, Shape
+from retriever.terminal import cut
+from retriever.wording import describe_drift, duration, plural, size
+
+UNKNOWN = "–"
+VALUE_SHOWN = 60
+NAME_SHOWN = 80
+AS_GIVEN = "none: vectors as the encoder gives them"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows whose first cell names them; `strong` is the number of the row that was chosen."""
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    strong: int | None = None
+    texts: int = 1
+    """How many of the first columns are words and not figures."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, what is to be said first, then facts, tables and plots."""
+
+    name: str
+    title: str
+    lead: Sequence[str] = ()
+    facts: Sequence[tuple[str, str]] = ()
+    tables: Sequence[Table] = ()
+    plots: Sequence[Plot] = ()
+
+
+def headline(card: Card) -> str:
+    """The collection in a sentence."""
+    counts = card.counts
+    held = f"{plural(counts['documents'], 'document')} in {plural(counts['passages'], 'passage')}"
+    if card.index["generation"] is None:
+        return f"{held}; no index yet."
+    through = "the encoder’s own vectors" if card.transform["family"] == "none" else card.transform["spec"]
+    recall = card.index["recall_at_10"]
+    finds = "exactly" if card.index["exact"] else "" if recall is None else f"with a recall of {recall:.3f}"
+    return f"{held}, searched through {through} {finds}".rstrip() + "."
+
+
+def sections(card: Card) -> list[Section]:
+    """All that the card says, in order."""
+    found = [_holds(card), _encoder(card), _transform(card)]
+    if card.choice:
+        found.append(_choice(card.choice))
+    if card.pooling_choice:
+        found.append(_pooling(card.pooling_choice))
+    return [*found, _space(card), _index(card), _fields(card)]
+
+
+def _holds(card: Card) -> Section:
+    counts = card.counts
+    facts = [
+        ("documents", f"{counts['documents']:,}"),
+        ("passages", f"{counts['passages']:,}"),
+        ("vectors", f"{counts['vectors']:,}"),
+    ]
+    if counts["sharing_a_vector"]:
+        facts.append(("passages that share a vector", f"{counts['sharing_a_vector']:,}"))
+    if counts["quarantined"]:
+        facts.append(("rows in quarantine", f"{counts['quarantined']:,}"))
+    on_disk = f"{size(card.bytes['all'])}: database {size(card.bytes['database'])}, index {size(card.bytes['index'])}"
+    facts += [("on disk", on_disk), ("created", card.created), ("made by", card.made_by)]
+    return Section("holds", "What it holds", facts=facts)
+
+
+def _encoder(card: Card) -> Section:
+    encoder = card.encoder
+    precision = str(encoder["precision"])
+    if card.precision_choice:
+        precision += f": {card.precision_choice['reason']}"
+    facts = [
+        ("encoder", str(encoder["name"])),
+        ("pooling", str(encoder["pooling"])),
+        ("dimensions", f"{encoder['dimension']:,}"),
+        ("longest text", f"{encoder['max_length']:,} tokens"),
+        ("precision", precision),
+        ("weights", str(encoder["weights"])),
+        ("tokenizer", str(encoder["tokenizer"])),
+        ("config", str(encoder["config"])),
+    ]
+    return Section("encoder", "Encoder", facts=facts)
+
+
+def _transform(card: Card) -> Section:
+    transform = card.transform
+    if transform["family"] is None:
+        return Section("transform", "Transform", facts=[("transform", f"{transform['spec']} (not fitted yet)")])
+    fitted = plural(transform["fitted_on"]["passages"], "passage")
+    if transform["fitted_on"].get("short_texts"):
+        fitted += f" and {plural(transform['fitted_on']['short_texts'], 'short text')} cut from them"
+    facts = [
+        ("transform", AS_GIVEN if transform["family"] == "none" else str(transform["spec"])),
+        ("fitted on", fitted),
+        ("dimensions", f"{transform['dimension_in']:,} → {transform['dimension_out']:,}"),
+        ("fingerprint", str(transform["fingerprint"])),
+    ]
+    if "held_out_bits_at_best" in transform:
+        bits = f"{transform['held_out_bits_at_start']:.3f} → {transform['held_out_bits_at_best']:.3f}"
+        facts.append(("held-out bits per dimension", bits))
+    facts += [("note", note) for note in transform["notes"]]
+    facts.append(("drift", describe_drift(card.drift)))
+    return Section("transform", "Transform", facts=facts)
+
+
+def _choice(choice: Mapping[str, Any]) -> Section:
+    margin = f" Doing nothing has a margin of {choice['margin']:.0%}." if choice["margin"] else ""
+    return _compared("choice", "What the automatic choice saw", choice, {"candidate": "spec"}, "candidates", margin)
+
+
+def _pooling(choice: Mapping[str, Any]) -> Section:
+    names = {"pooling": "pooling", "best with": "transform"}
+    margin = f" {choice['rival']}, the model’s own, has a margin of {choice['margin']:.0%}."
+    return _compared("pooling", "What the choice of the pooling saw", choice, names, "poolings", margin)
+
+
+def _compared(
+    name: str, title: str, choice: Mapping[str, Any], names: Mapping[str, str], what: str, margin: str
+) -> Section:
+    lead = [f"Chosen: {choice['chosen']}. Reason: {choice['reason']}."]
+    candidates = choice["candidates"]
+    if not candidates:
+        return Section(name, title, lead=lead)
+    lead.append(
+        f"{len(candidates)} {what} ranked {plural(choice['passages'], 'passage')} for {choice['queries']:,} sentences "
+        f"cut from the text; the better a ranking agrees with that of the words (BM25), the better the candidate. "
+        f"{duration(choice['seconds'])}.{margin}"
+    )
+    first, *_ = names.values()
+    rows = [
+        [
+            *(str(one[key]) for key in names.values()),
+            f"{one['agreement']:.3f}",
+            UNKNOWN if one[first] == choice["rival"] else "{gain:+.3f} [{low:+.3f}, {high:+.3f}]".format(**one),
+        ]
+        for one in candidates
+    ]
+    chosen = next((place for place, one in enumerate(candidates) if one[first] == choice["chosen"]), None)
+    columns = [*names, "agreement", f"gain over {choice['rival']}, 95 %"]
+    table = Table("Candidates, best first; in bold the one chosen", columns, rows, chosen, texts=len(names))
+    plot = candidates_plot(choice, first)
+    return Section(name, title, lead=lead, tables=[table], plots=[plot] if plot else [])
+
+
+def _space(card: Card) -> Section:
+    title = "Isotropy"
+    space = card.space
+    if space is None:
+        reason = f"Not measured: fewer than {FEWEST} vectors." if card.index["generation"] else "No index yet."
+        return Section("space", title, lead=[reason])
+    changed = space.before is not space.after
+    before, after = space.before, space.after
+    lead = []
+    if before.mean_cosine is not None and after.mean_cosine is not None:
+        if changed:
+            lead.append(
+                f"Two passages taken at random have a cosine of {before.mean_cosine:.3f} as the encoder gives them, "
+                f"and of {after.mean_cosine:.3f} through the transform."
+            )
+        else:
+            lead.append(f"Two passages taken at random have a cosine of {before.mean_cosine:.3f}; nothing is changed.")
+    rows = [
+        ["mean cosine", *_two(before, after, "mean_cosine", changed), "0"],
+        ["IsoScore", *_two(before, after, "isoscore", changed), "1"],
+        ["dimensions in use (participation ratio)", *_two(before, after, "participation_ratio", changed), "all"],
+        ["uniformity", *_two(before, after, "uniformity", changed), "low"],
+        ["partition isotropy", *_two(before, after, "partition_isotropy", changed), "1"],
+    ]
+    columns = ["measure", "before", "after", "even space"] if changed else ["measure", "value", "even space"]
+    table = Table(f"Measured on {plural(space.sample, 'stored vector')}", columns, rows)
+    return Section("space", title, lead=lead, tables=[table], plots=[cosine_plot(space), spectrum_plot(space)])
+
+
+def _two(before: Shape, after: Shape, name: str, changed: bool) -> list[str]:
+    return [_figure(getattr(one, name)) for one in ((before, after) if changed else (after,))]
+
+
+def _index(card: Card) -> Section:
+    index = card.index
+    if index["generation"] is None:
+        return Section("index", "Index", lead=["None yet: run the same `retriever index` command again to finish it."])
+    facts = [("type", f"{index['type']} ({index['factory']})"), ("recall", _recall(index))]
+    if index["ms"] is not None:
+        facts.append(("time of a query", f"{index['ms']:.2g} ms of one processor"))
+    facts.append(("bytes a vector", f"{index['bytes_per_vector']:,.0f}"))
+    if index["settings"]:
+        facts.append(("settings", ", ".join(f"{name} {value:,}" for name, value in index["settings"].items())))
+    if index["note"]:
+        facts.append(("note", str(index["note"])))
+    behind = f"{card.counts['not_yet_in_the_index']:,} newer, {card.counts['no_longer_used']:,} no longer used"
+    facts += [
+        ("vectors in it", f"{index['vectors']:,}; {behind}"),
+        ("generation", f"{index['generation']}, {index['created']}"),
+    ]
+    return Section("index", "Index", facts=facts)
+
+
+def _fields(card: Card) -> Section:
+    if not card.fields:
+        return Section("fields", "Metadata", lead=["The documents have none."])
+    rows = [
+        [
+            cut(field["name"], NAME_SHOWN),
+            ", ".join(f"{_value(one['value'])} ({one['count']:,})" for one in field["values"])
+            + (", …" if field["more"] else ""),
+            f"{field['documents']:,}",
+        ]
+        for field in card.fields
+    ]
+    return Section(
+        "fields", "Metadata", tables=[Table("Fields", ["field", "commonest values", "documents"], rows, texts=2)]
+    )
+
+
+def _value(value: object) -> str:
+    shown = str(value).lower() if isinstance(value, bool) else f"{value}"
+    return cut(shown, VALUE_SHOWN)
+
+
+def _recall(index: Mapping[str, Any]) -> str:
+    if index["exact"]:
+        return "exact"
+    if index["recall_at_10"] is None:
+        return "recall not measured"
+    found = "{recall_at_10:.3f} [{low:.3f}, {high:.3f}]".format(**index)
+    return f"recall@10 {found} against exact search, {index['queries']:,} queries ({index['queries_were']})"
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}"

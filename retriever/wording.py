@@ -1,0 +1,77 @@
+"""What `info` knows of a collection, in words: for the terminal and for the card."""
+
+from typing import Any
+
+from retriever.terminal import one_line
+
+
+def duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def size(count: float) -> str:
+    for unit in ("bytes", "KB", "MB"):
+        if count < 1000:
+            return f"{count:,.0f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} GB"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def describe_drift(drift: dict[str, Any]) -> str:
+    """How far what was added lies from what the transform was fitted on."""
+    if not drift.get("added"):
+        return str(drift["verdict"])
+    of = "" if drift["scored"] == drift["added"] else f" of {drift['scored']:,} looked at"
+    return (
+        f"{drift['verdict']}; {plural(drift['added'], 'passage')} added since, {drift['share']:.1%}{of} beyond what "
+        f"1 % was, mean shift {drift['shift']:+.3f} bits per dimension"
+    )
+
+
+def notes(info: dict[str, Any]) -> list[str]:
+    """What was done otherwise than asked: by the fit of the transform, by the build of the index."""
+    return [*info["transform"].get("notes", []), *filter(None, [info["index"]["note"]])]
+
+
+def describe_index(index: dict[str, Any]) -> str:
+    """An index in a line: what it is, how much it finds, what it takes."""
+    measured = index["measured"] or {}
+    if measured.get("exact") or index["factory"] == "Flat":
+        parts = ["exact"]
+    elif measured.get("recall") is None:
+        parts = ["recall not measured"]
+    else:
+        parts = [
+            "recall@{at} {recall:.3f} [{low:.3f}, {high:.3f}] against exact search".format(**measured)
+            + f", {measured['queries']:,} queries ({measured['queries_were']})"
+        ]
+    parts.append(f"{measured['bytes_per_vector']:,.0f} bytes a vector")
+    if "cpu_ms" in measured:
+        parts.append(f"{measured['cpu_ms']:.2g} ms a query")
+    if measured.get("settings"):
+        parts.append(", ".join(f"{name} {value:,}" for name, value in measured["settings"].items()))
+    return f"{one_line(str(index['factory']))}: {'; '.join(parts)}"
+
+
+def describe_transform(transform: dict[str, Any], counts: dict[str, int]) -> str:
+    """A transform in a line: what it is, what it was fitted on (`counts`), and the flow's training if it is one."""
+    if "family" not in transform:
+        return f"{transform['spec']} (not fitted yet)"
+    name = transform["spec"] if transform["spec"].startswith(transform["family"]) else transform["family"]
+    line = f"{name}, fitted on {plural(counts['passages'], 'passage')}"
+    if counts.get("short_texts"):
+        line += f" and {plural(counts['short_texts'], 'short text')} cut from them"
+    if "held_out_bits_at_best" in transform:
+        line += (
+            f", {transform['parameters']:,} parameters, best at step {transform['best_step']} of "
+            f"{transform['steps']}, held-out bits per dimension {transform['held_out_bits_at_start']:.3f} → "
+            f"{transform['held_out_bits_at_best']:.3f}"
+        )
+    if transform["dimension_out"] != transform["dimension_in"]:
+        line += f", {transform['dimension_in']} → {transform['dimension_out']} dimensions"
+    return f"{line}, fingerprint {transform['fingerprint'][:12]}"
