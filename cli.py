@@ -684,15 +684,41 @@ def demo(index: Path, device: str) -> None:
     display.out.print(f"\nGo on with: {_command('search', index)}", style="bold", soft_wrap=True)
 
 
+def _token(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.strip():
+        raise click.BadParameter("is empty; give --token a secret that cannot be guessed.")
+    return value
+
+
+def _origins(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    for origin in value:
+        scheme, _, host = origin.partition("://")
+        if scheme not in ("http", "https") or not host or set(host) & set("/*?# "):
+            raise click.BadParameter(f"{origin!r} is no origin; one is written https://example.org or with a port.")
+    return value
+
+
 @main.command()
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR...")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; another needs --token.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port; 0 takes one that is free."
 )
-@click.option("--token", envvar="RETRIEVER_TOKEN", help="What clients must show. [or: RETRIEVER_TOKEN]")
+@click.option(
+    "--token",
+    envvar="RETRIEVER_TOKEN",
+    callback=_token,
+    help="What clients must show; in the variable others on this machine cannot see it. [or: RETRIEVER_TOKEN]",
+)
 @click.option("--writable", is_flag=True, help="Let clients add and delete documents.")
-@click.option("--cors", "origins", multiple=True, metavar="ORIGIN", help="Let pages of this site ask; may be repeated.")
+@click.option(
+    "--cors",
+    "origins",
+    multiple=True,
+    metavar="ORIGIN",
+    callback=_origins,
+    help="Let pages of this site ask, such as https://example.org; may be repeated.",
+)
 @encoder_option
 @device_option
 def serve(folders: tuple[Path, ...], **options: Any) -> None:

@@ -14,10 +14,10 @@ from benchmarks import (
 
 @click.group()
 def bench() -> None:
-    """Measure what a transform is worth: retrieval, answers, similarity, lexical bias, isotropy, bytes; speed and serving.
+    """Measure what a transform is worth: retrieval, answers, similarity, lexical bias, isotropy, bytes; and speed.
 
-    Every benchmark keeps raw vectors in a cache, and with --out goes on where it was stopped. All but speed take
-    several encoders, poolings and transforms at once.
+    Every benchmark but serve keeps raw vectors in a cache, and with --out goes on where it was stopped. All but speed
+    and serve take several encoders, poolings and transforms at once.
     """
 
 

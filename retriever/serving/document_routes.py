@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
+from starlette.convertors import PathConvertor, register_url_convertor
 
 from retriever.serving import models
 from retriever.serving.problems import Problem, documented
@@ -19,7 +20,14 @@ READING = documented(400, 401, 404, 422, 429, 500, 503)
 WRITING = documented(400, 401, 403, 404, 413, 415, 422, 429, 500, 503)
 
 
+class Anything(PathConvertor):
+    """The rest of a path, line breaks included, which an id may hold too."""
+
+    regex = "(?s:.*)"
+
+
 def router() -> APIRouter:
+    register_url_convertor("anything", Anything())
     routes = APIRouter(prefix="/v1", tags=["documents"])
 
     @routes.get("/collections", response_model=models.Collections, responses=READING)
@@ -46,7 +54,7 @@ def router() -> APIRouter:
             }
         )
 
-    @routes.get("/documents/{id:path}", response_model=models.Document, responses=READING)
+    @routes.get("/documents/{id:anything}", response_model=models.Document, responses=READING)
     async def document(request: Request, id_: DocumentId, name: NamedCollection = None) -> Response:
         """A stored document, whole."""
         served = chosen(request, name)
@@ -81,7 +89,7 @@ def router() -> APIRouter:
 
         return json_response(await served.write(change))
 
-    @routes.delete("/documents/{id:path}", response_model=models.Deleted, responses=WRITING)
+    @routes.delete("/documents/{id:anything}", response_model=models.Deleted, responses=WRITING)
     async def delete(request: Request, id_: DocumentId, name: NamedCollection = None) -> Response:
         """Delete a document."""
         served = _writable(request, name)

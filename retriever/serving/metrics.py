@@ -49,7 +49,7 @@ class Metrics:
     def answered(self, scope: Scope, status: int, seconds: float) -> None:
         """A request has ended; it goes by its route's template, for paths are as many as documents."""
         self._under_way.dec()
-        route = getattr(scope.get("route"), "path", NO_ROUTE)
+        route = getattr(scope.get("route"), "path_format", NO_ROUTE)
         method = scope["method"] if route != NO_ROUTE else "any"
         self._requests.labels(method, route, status).inc()
         self._seconds.labels(route).observe(seconds)

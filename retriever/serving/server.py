@@ -57,7 +57,7 @@ def serve(
         )
     collections = ServedCollections.open(folders, encoder=settings.encoder, device=settings.device, progress=progress)
     try:
-        listening = _listening(settings.host, settings.port)
+        listening = listening_socket(settings.host, settings.port)
     except BaseException:
         collections.close()
         raise
@@ -89,7 +89,8 @@ def serve(
         raise failure
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens there; port 0 takes one that is free."""
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
