@@ -67,8 +67,8 @@ def open_page(browser: "Browser", server: Server) -> Iterator[Open]:
     wrong: list[str] = []
 
     def note(kind: str, text: str) -> None:
-        # A status that is a problem is told to the console by the browser itself.
-        if "Failed to load resource" not in text:
+        # The browser itself tells of statuses that are problems, and of pictures that tests look at.
+        if "Failed to load resource" not in text and "willReadFrequently" not in text:
             wrong.append(f"{kind}: {text}")
 
     def open_(address: str = "", at: str | None = None, **options: Any) -> "Page":

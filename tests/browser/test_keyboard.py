@@ -4,6 +4,17 @@ import re
 
 from playwright.sync_api import Page, expect
 
+WHERE_THE_FOCUS_IS = """() => {
+    const at = document.activeElement;
+    const accent = getComputedStyle(document.querySelector('nav [aria-current]')).color;
+    const ringed = (node) => node && getComputedStyle(node).outlineStyle !== 'none'
+        && parseFloat(getComputedStyle(node).outlineWidth) > 0;
+    const around = at.closest('.hit');
+    const seen = ringed(at) || ringed(at.nextElementSibling)
+        || (around && getComputedStyle(around).borderTopColor === accent);
+    return [at.tagName, at.id || at.getAttribute('aria-label') || at.innerText || at.value, Boolean(seen)];
+}"""
+
 
 def focused(page: Page) -> str:
     return str(page.evaluate("document.activeElement.innerText || document.activeElement.id"))
@@ -70,14 +81,7 @@ def test_tab_reaches_everything_and_shows_where_it_is(open_page):
     page.locator(".skip").focus()
     reached = []
     for _ in range(120):
-        what = page.evaluate("""() => {
-            const at = document.activeElement;
-            const seen = (node) => node && (getComputedStyle(node).outlineStyle !== 'none' && parseFloat(getComputedStyle(node).outlineWidth) > 0);
-            const marked = at.closest('.hit, .compared');
-            const ringed = seen(at) || seen(at.nextElementSibling)
-                || (marked && getComputedStyle(marked).borderTopColor === getComputedStyle(document.querySelector('nav [aria-current]')).color);
-            return [at.tagName, at.id || at.getAttribute('aria-label') || at.innerText || at.value, Boolean(ringed)];
-        }""")
+        what = page.evaluate(WHERE_THE_FOCUS_IS)
         if what[0] == "BODY":
             break
         reached.append(what)

@@ -2,7 +2,7 @@
 
 import re
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from site_served import LONG
 
 
@@ -35,13 +35,13 @@ def test_marks_count_code_points(open_page):
 def test_answers_that_come_late_are_dropped(open_page):
     """The answer to what was typed first comes last, and is not shown."""
     page = open_page()
-    page.route(
-        "**/v1/search",
-        lambda route: (
-            page.wait_for_timeout(1500) if "bread" in (route.request.post_data or "") else None,
-            route.continue_(),
-        ),
-    )
+
+    def answer(route: Route) -> None:
+        if "bread" in (route.request.post_data or ""):
+            page.wait_for_timeout(1500)
+        route.continue_()
+
+    page.route("**/v1/search", answer)
     page.locator("#query").fill("baking bread")
     page.wait_for_timeout(300)
     page.locator("#query").fill("red planet")
@@ -135,7 +135,7 @@ def test_a_document_opens_whole(open_page):
 
 def test_a_strange_query_is_noted(open_page):
     page = open_page("?q=lighthouse")
-    page.route("**/v1/search", lambda route: _with_strange(route))
+    page.route("**/v1/search", _with_strange)
     page.locator("#query").fill("xqzw vvkpt")
     expect(page.get_by_role("note")).to_contain_text("Unlike anything here")
     expect(page.locator("#live")).to_contain_text("unlike anything")

@@ -1,4 +1,4 @@
-"""The map: made while one waits, lit up by a query, moved about by mouse, finger and keys, and fit for 100,000 points."""
+"""The map: made while one waits, lit up by a query, moved about by mouse, finger and keys; 100,000 points, too."""
 
 import json
 import re
@@ -6,25 +6,41 @@ from typing import Any
 
 import numpy as np
 from playwright.sync_api import Page, Route, expect
+from site_served import LONG
 
 PATIENCE = 120_000
 """Milliseconds: the map is made when it is first asked for."""
 
 
+HOW_MUCH_IS_DRAWN = """(which) => {
+    const canvas = document.querySelector(which);
+    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    const pixels = new Uint32Array(data.buffer);
+    let [drawn, sum] = [0, 0];
+    for (let i = 0; i < pixels.length; i++) {
+        if (pixels[i] === pixels[0]) continue;
+        drawn++;
+        sum = (sum + i * (pixels[i] & 0xffff)) % 1000003;
+    }
+    return [drawn, sum];
+}"""
+WHERE_THE_HIT_IS = """() => {
+    const canvas = document.querySelector('.marks');
+    const { data, width } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    let [x, y, n] = [0, 0, 0];
+    for (let i = 0; i < data.length; i += 4) {
+        if (data[i] !== 0xb0 || data[i + 1] !== 0x2a || data[i + 2] !== 0x0f) continue;
+        x += (i / 4) % width;
+        y += Math.floor(i / 4 / width);
+        n++;
+    }
+    return [x / n, y / n].map((one) => one * canvas.clientWidth / width);
+}"""
+
+
 def pixels(page: Page, canvas: str = ".points") -> list[int]:
-    """The colours of the canvas, as one sees it, coarsely: how many pixels are not the paper's."""
-    return page.evaluate(
-        """(which) => {
-        const canvas = document.querySelector(which);
-        const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
-        const all = new Uint32Array(data.buffer);
-        const paper = all[0];
-        let drawn = 0, sum = 0;
-        for (let i = 0; i < all.length; i++) if (all[i] !== paper) { drawn++; sum = (sum + i * (all[i] & 0xffff)) % 1000003; }
-        return [drawn, sum];
-    }""",
-        canvas,
-    )
+    """How many pixels are not the paper's, and a sum that tells two pictures apart."""
+    return page.evaluate(HOW_MUCH_IS_DRAWN, canvas)
 
 
 def settled(page: Page) -> None:
@@ -54,8 +70,8 @@ def test_colours_by_a_field(open_page):
     page.locator(".legend button", has_text="kitchen").click()
     settled(page)
     assert pixels(page)[0] < before[0]
-    page.get_by_label("Colour by").select_option("year")
-    expect(page.locator(".scale")).to_contain_text("2015")
+    page.get_by_label("Colour by").select_option("length")
+    expect(page.locator(".scale")).to_contain_text(str(len(LONG)))
 
 
 def test_zoom_and_pan(open_page):
@@ -100,14 +116,7 @@ def place_of_hit(page: Page) -> tuple[float, float]:
     page.locator(".map-hits a").first.hover()
     card = page.locator(".point-card")
     expect(card).to_be_visible()
-    x, y = page.evaluate("""() => {
-        const canvas = document.querySelector('.marks');
-        const { data, width } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
-        let x = 0, y = 0, n = 0;
-        for (let i = 0; i < data.length; i += 4)
-            if (data[i] === 0xb0 && data[i + 1] === 0x2a && data[i + 2] === 0x0f) { x += (i / 4) % width; y += Math.floor(i / 4 / width); n++; }
-        return [x / n * canvas.clientWidth / width, y / n * canvas.clientWidth / width];
-    }""")
+    x, y = page.evaluate(WHERE_THE_HIT_IS)
     return box["x"] + x, box["y"] + y
 
 
@@ -207,9 +216,7 @@ def test_a_hundred_thousand_points(open_page):
     page = open_page()
     page.route("**/v1/map?*", about)
     page.route("**/v1/map", about)
-    page.route(
-        "**/v1/map/points?*", lambda route: route.fulfill(body=made["points"], content_type="application/octet-stream")
-    )
+    page.route("**/v1/map/points?*", lambda route: route.fulfill(body=made["points"]))
     page.route("**/v1/map/points/*", point)
     page.route("**/v1/map/locate", lambda route: route.fulfill(json={"numbers": list(range(0, 50_000, 5_000))}))
     page.locator("#query").fill("stars")

@@ -73,11 +73,11 @@ def documents() -> list[Document]:
     made: list[Document] = []
     for topic, texts in TOPICS.items():
         for number, (title, text) in enumerate(texts):
-            metadata: dict[str, Any] = {"topic": topic, "year": 2015 + number, "tags": ["short", f"no {number % 2}"]}
+            metadata: dict[str, Any] = {"topic": topic, "year": 2015 + number, "length": len(text)}
             made.append(Document(f"{topic}/{number}", text, title, metadata, ""))
     emoji = "🦊🦊🦊 Foxes are clever. 🐇🐇🐇 They chase rabbits through the snow. 🌲🌲 Their dens are in the woods."
-    made.append(Document("foxes", emoji, "Foxes 🦊", {"topic": "animals", "year": 2024}, ""))
-    made.append(Document("lighthouse", LONG, "The lighthouse", {"topic": "books"}, ""))
+    made.append(Document("foxes", emoji, "Foxes 🦊", {"topic": "animals", "year": 2024, "tags": ["red", "sly"]}, ""))
+    made.append(Document("lighthouse", LONG, "The lighthouse", {"topic": "books", "length": len(LONG)}, ""))
     evil = {"topic": "<b>bold</b>", "<script>window.stolen = 'field'</script>": "<i onclick=alert(1)>"}
     made.append(Document(HOSTILE_ID, HOSTILE_TEXT, HOSTILE_TITLE, evil, ""))
     return made

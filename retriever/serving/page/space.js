@@ -207,13 +207,19 @@ async function locate(ids, signal, times = TWICE) {
   }
 }
 
+/** How far nearness on the map can be believed, where the server has measured it. */
+function kept() {
+  const share = loaded?.kept?.within_50;
+  return typeof share === "number" ? `: of a document's ten nearest, ${Math.round(100 * share)} % are among the fifty nearest here` : "";
+}
+
 function light(hits, query) {
   marks.hits = hits;
   map.dimmed = hits.length > 0;
   const missing = hits.filter((hit) => hit.point < 0).length;
   said.textContent = query
     ? `The diamond stands for the query and is drawn amid its hits${missing ? `; ${count(missing, "hit is", "hits are")} not on this map` : ""}.`
-    : "Near is alike. Distances between far groups mean little.";
+    : `Near is alike${kept()}. Distances between far groups mean little.`;
   showHits(hitsBox, hits, { over: (hit) => hover(hit.point, true), out: () => hover(-1) });
   if (query) announce(`${count(hits.length, "hit")} for ${query} on the map.`);
   map.redraw();
@@ -236,7 +242,8 @@ const atCross = debounced(() => marks.cross && hover(map.nearest(map.width / 2, 
 
 const keep = debounced(() => {
   if (state().view !== "space" || !loaded) return;
-  const at = map.zoom === 1 ? "" : [map.centre.x, map.centre.y, map.zoom.toFixed(3)].map((one) => Math.round(one * 1000) / 1000).map((one, i) => (i < 2 ? Math.round(one) : one)).join(",");
+  const { x, y } = map.centre;
+  const at = map.zoom === 1 ? "" : `${Math.round(x)},${Math.round(y)},${Number(map.zoom.toFixed(3))}`;
   go({ at }, { replace: true });
 }, 300);
 
