@@ -50,6 +50,14 @@ def test_answers_that_come_late_are_dropped(open_page):
     expect(page.locator(".hit h3").first).to_have_text("Mars")
 
 
+def test_what_is_being_typed_survives_a_click_elsewhere(open_page):
+    page = open_page()
+    page.keyboard.type("planet with ri")
+    page.get_by_role("link", name="Compare").click()
+    expect(page.locator("#query")).to_have_value("planet with ri")
+    expect(page.locator(".board")).to_contain_text("Saturn")
+
+
 def test_modes(open_page):
     page = open_page("?q=planet")
     page.get_by_role("radio", name="Words").check()

@@ -146,7 +146,7 @@ def test_a_finger_shows_the_document_and_its_links(open_page):
     page.touchscreen.tap(x, y)
     card = page.locator(".point-card")
     expect(card).to_contain_text("Saturn")
-    card.get_by_role("link", name="Open").click()
+    card.get_by_role("link", name="Open").tap()
     expect(page.locator("#document")).to_contain_text("ice and rock")
 
 

@@ -48,14 +48,21 @@ export function announce(text) {
 
 export const count = (number, one, many = `${one}s`) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
 
-/** A function that runs once its last call is so many milliseconds ago. */
+/** A function that runs once its last call is so many milliseconds ago; `waits()` says whether it is still to run. */
 export function debounced(run, milliseconds) {
   let timer = 0;
   const later = (...args) => {
     clearTimeout(timer);
-    timer = setTimeout(() => run(...args), milliseconds);
+    timer = setTimeout(() => {
+      timer = 0;
+      run(...args);
+    }, milliseconds);
   };
-  later.cancel = () => clearTimeout(timer);
+  later.cancel = () => {
+    clearTimeout(timer);
+    timer = 0;
+  };
+  later.waits = () => timer !== 0;
   return later;
 }
 

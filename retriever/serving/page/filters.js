@@ -81,6 +81,7 @@ function edit(filter) {
 }
 
 let shown = ""; // what the panel was last made for
+let known = ""; // the generation of the collection, as far as it was heard of
 let asking = null;
 
 /** Open or close the panel. */
@@ -91,7 +92,8 @@ export function open(wanted = byId("filter-panel").hidden) {
 }
 
 /** The panel as the state has it; `generation` changes with the collection's contents. */
-export async function showPanel(generation = "") {
+export async function showPanel(generation = known) {
+  known = generation;
   const panel = byId("filter-panel");
   if (panel.hidden) return;
   const { collection } = state();

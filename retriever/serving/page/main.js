@@ -23,13 +23,13 @@ const query = byId("query");
 let shownView = null;
 let editing = false; // the keys of one edit are one entry of the history
 
-async function show(now, before) {
+async function show(now, before, backOrForward) {
   for (const link_ of byId("views").children) {
     link_.href = link({ view: link_.dataset.view, doc: "" });
     if (link_.dataset.view === now.view) link_.setAttribute("aria-current", "page");
     else link_.removeAttribute("aria-current");
   }
-  if (query.value.trim() !== now.q && (now.q || before)) query.value = now.q;
+  if (query.value.trim() !== now.q && !typed.waits()) query.value = now.q;
   for (const radio of byId("mode").querySelectorAll("input")) radio.checked = radio.value === now.mode;
   showK(now.k);
   showCollection();
@@ -45,7 +45,7 @@ async function show(now, before) {
     if (shownView !== view) shownView?.hide();
     shownView = view;
     for (const section of byId("main").children) section.hidden = section.dataset?.view !== now.view;
-    if (before && before.view !== now.view) scrollTo(0, 0);
+    if (before && before.view !== now.view && !backOrForward) scrollTo(0, 0);
     view.show(now);
   } catch (error) {
     showProblem(error);

@@ -88,9 +88,9 @@ export function listen(canvas, map, on) {
     if (event.key in ARROWS) map.pan(...ARROWS[event.key].map((way) => way * STEP));
     else if (event.key in ZOOMS) map.zoomAt(ZOOMS[event.key]);
     else if (event.key === "0") map.look(32768, 32768, 1);
-    else if (event.key === "Enter") return on.open();
-    else return;
+    else if (event.key !== "Enter") return;
     event.preventDefault();
+    if (event.key === "Enter") return on.open();
     on.moved();
     on.key();
   });

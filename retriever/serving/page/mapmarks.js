@@ -15,8 +15,8 @@ export function drawMarks(context, map, marks) {
   context.textBaseline = "middle";
   if (!marks.hits.length) drawLabels(context, map, marks);
   const lit = marks.hits.filter((hit) => hit.point >= 0);
-  for (const hit of [...lit].reverse()) drawHit(context, map, marks, hit);
   if (lit.length) drawQuery(context, map, marks, lit);
+  for (const hit of [...lit].reverse()) drawHit(context, map, marks, hit);
   if (marks.hovered >= 0) ring(context, ...map.place(marks.hovered), 9, ink(marks), paper(marks));
   if (marks.cross) drawCross(context, map, marks);
 }
@@ -95,10 +95,10 @@ function drawQuery(context, map, marks, hits) {
   context.stroke();
   context.globalAlpha = 1;
   context.beginPath();
-  context.moveTo(x, y - 10);
-  context.lineTo(x + 10, y);
-  context.lineTo(x, y + 10);
-  context.lineTo(x - 10, y);
+  context.moveTo(x, y - 13);
+  context.lineTo(x + 13, y);
+  context.lineTo(x, y + 13);
+  context.lineTo(x - 13, y);
   context.closePath();
   context.lineWidth = 3;
   context.strokeStyle = paper(marks);

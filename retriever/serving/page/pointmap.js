@@ -179,7 +179,8 @@ export class PointMap {
   radius() {
     const crowd = Math.min(Math.max(this.x.length, 500), 100_000);
     const alone = 3.6 - 2.7 * (Math.log10(crowd / 500) / Math.log10(200));
-    return Math.min(alone * this.zoom ** 0.35, 6);
+    const room = Math.min(1, 0.4 + Math.min(this.width, this.height) / 1000);
+    return Math.min(Math.max(alone * room, 0.9) * this.zoom ** 0.35, 6);
   }
 
   /** The middle of the points of each code, for labels. */

@@ -52,7 +52,10 @@ export async function show(state) {
     results.classList.add("stale");
     showProblem(error);
   } finally {
-    if (!signal.aborted) busy(false);
+    if (!signal.aborted) {
+      asking = null;
+      busy(false);
+    }
   }
 }
 

@@ -67,12 +67,14 @@ let searching = null;
 let shownColour = null;
 let shownSearch = "";
 
-export async function show(now) {
-  if (loaded?.collection !== now.collection && loading?.collection !== now.collection) {
+export async function show({ collection }) {
+  if (loading?.collection === collection) return;
+  if (loaded?.collection !== collection) {
     hide();
-    await load(now.collection);
+    await load(collection);
   }
-  if (!loaded || state() !== now) return;
+  const now = state(); // which may have changed meanwhile
+  if (now.view !== "space" || loaded?.collection !== now.collection) return;
   if (shownColour !== now.colour) showColours(now.colour);
   showSearch(now);
 }
@@ -81,6 +83,7 @@ export function hide() {
   loading?.abort();
   searching?.abort();
   loading = searching = null;
+  byId("busy").classList.remove("on");
   shownSearch = "";
   making.hidden = true;
 }

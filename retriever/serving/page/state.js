@@ -21,7 +21,7 @@ let current = read();
 
 export const state = () => current;
 
-/** Call when the state changes, with the new one and the one before. */
+/** Call when the state changes, with the new one, the one before, and whether that was by going back or forward. */
 export const onChange = (listener) => listeners.push(listener);
 
 function read() {
@@ -61,10 +61,10 @@ export function go(patch, { replace = false } = {}) {
   changed();
 }
 
-function changed() {
+function changed(backOrForward = false) {
   const before = current;
   current = read();
-  for (const listener of listeners) listener(current, before);
+  for (const listener of listeners) listener(current, before, backOrForward);
 }
 
-addEventListener("popstate", changed);
+addEventListener("popstate", () => changed(true));
