@@ -183,16 +183,27 @@ export class PointMap {
     return Math.min(Math.max(alone * room, 0.9) * this.zoom ** 0.35, 6);
   }
 
-  /** The middle of the points of each code, for labels. */
+  /** Where the points of each code are densest, for labels: the mean of a cluster in parts may lie in another's. */
   middles() {
-    const sums = Array.from({ length: NONE }, () => [0, 0, 0]);
-    for (let i = 0; i < this.x.length; i++) {
-      const sum = sums[this.codes[i]];
-      if (!sum) continue;
-      sum[0] += this.x[i];
-      sum[1] += this.y[i];
-      sum[2]++;
-    }
-    return sums.map(([x, y, n]) => (n ? { x: x / n, y: y / n } : null));
+    const side = 32;
+    const cellOf = (i) => (this.y[i] >> 11) * side + (this.x[i] >> 11);
+    const counts = new Uint32Array(NONE * side * side);
+    for (let i = 0; i < this.x.length; i++) if (this.codes[i] !== NONE) counts[this.codes[i] * side * side + cellOf(i)]++;
+    const around = (code, cell) => {
+      let sum = 0;
+      for (let row = (cell >> 5) - 1; row <= (cell >> 5) + 1; row++)
+        for (let column = (cell & 31) - 1; column <= (cell & 31) + 1; column++)
+          if (row >= 0 && row < side && column >= 0 && column < side) sum += counts[code * side * side + row * side + column];
+      return sum;
+    };
+    return Array.from({ length: NONE }, (_, code) => {
+      let best = -1;
+      let most = 0;
+      for (let cell = 0; cell < side * side; cell++) {
+        const many = counts[code * side * side + cell] ? around(code, cell) : 0;
+        if (many > most) [best, most] = [cell, many];
+      }
+      return best < 0 ? null : { x: ((best & 31) + 0.5) * 2048, y: ((best >> 5) + 0.5) * 2048 };
+    });
   }
 }
