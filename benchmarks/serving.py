@@ -88,7 +88,7 @@ class Figures:
 
     def table(self) -> Table:
         """What is asked of serving, a row each."""
-        table = Table("", "figure", "of it", title=f"Serving {self.documents:,} documents")
+        table = Table("", "figure", "", title=f"Serving {self.documents:,} documents")
         loads = {1: self.one, MANY_CLIENTS: self.many}
         table.add_row("Python API, p50", f"{np.median(self.api_p50_ms):.1f} ms", "")
         for clients, own in loads.items():

@@ -91,6 +91,7 @@ def create_app(
     # The last one added is the first that a request comes to.
     app.add_middleware(Limits, readiness=readiness)
     app.add_middleware(Gate, settings=settings)
+    app.add_middleware(Telling)
     if settings.origins:
         app.add_middleware(
             CORSMiddleware,
@@ -98,7 +99,6 @@ def create_app(
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["Authorization", "Content-Type"],
         )
-    app.add_middleware(Telling)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(Counting, metrics=metrics)
     return app

@@ -6,17 +6,18 @@ same collection in the same way through the index together too.
 """
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retriever.backends.onnx_runtime import cores
-from retriever.search import Answer, Options
+from retriever.search import Answer, Mode, Options, Space
 from retriever.serving.problems import problem_of
 from retriever.serving.served import Served
 
@@ -30,12 +31,12 @@ Result = TypeVar("Result")
 class Way:
     """How to search: queries of the same way can be searched together."""
 
-    k: int = 10
-    mode: Any = "dense"
-    where: tuple[str, ...] = ()
-    space: Any = "index"
-    highlight: bool = False
-    min_score: float | None = None
+    k: int
+    mode: Mode
+    where: tuple[str, ...]
+    space: Space
+    highlight: bool
+    min_score: float | None
 
     def options(self) -> Options:
         return Options(
@@ -62,27 +63,25 @@ class Job(Generic[Result]):
 
 @dataclass(slots=True, eq=False)
 class SearchJob(Job[Found]):
-    queries: Sequence[str] = ()
-    way: Way = field(default_factory=Way)
+    queries: Sequence[str]
+    way: Way
 
 
 @dataclass(slots=True, eq=False)
 class CallJob(Job[Any]):
-    call: Callable[[], Any] = lambda: None
+    call: Callable[[], Any]
 
 
 class Searchers:
     """The threads, and the jobs that wait for them. `batch_seen` is told the size of every batch."""
 
-    def __init__(self, batch_seen: Callable[[int], None] = lambda size: None, threads: int | None = None) -> None:
+    def __init__(self, batch_seen: Callable[[int], None]) -> None:
         self._waiting: deque[SearchJob | CallJob] = deque()
         self._changed = threading.Condition()
         self._busy = 0
         self._closed = False
         self._batch_seen = batch_seen
-        self._threads = [
-            threading.Thread(target=self._work, name=f"search-{number}") for number in range(threads or cores())
-        ]
+        self._threads = [threading.Thread(target=self._work, name=f"search-{number}") for number in range(cores())]
 
     def start(self) -> None:
         for thread in self._threads:
@@ -128,7 +127,8 @@ class Searchers:
             finally:
                 with self._changed:
                     self._busy -= len(jobs)
-            jobs[0].loop.call_soon_threadsafe(_give, jobs, results)
+            with contextlib.suppress(RuntimeError):  # the server has ended without waiting
+                jobs[0].loop.call_soon_threadsafe(_give, jobs, results)
 
     def _take(self) -> list[SearchJob | CallJob]:
         """The first job that waits, and of the searches behind it in the same collection this thread's share."""

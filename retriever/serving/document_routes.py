@@ -10,13 +10,16 @@ from retriever.serving import models
 from retriever.serving.problems import Problem, documented
 from retriever.serving.search_routes import json_response
 from retriever.serving.served import Served, ServedCollections
-from retriever.serving.settings import LONGEST_ID
+from retriever.serving.settings import LONGEST_ID, LONGEST_NAME
 
-NamedCollection = Annotated[str | None, Query(alias="collection", description="The default one where none is named.")]
+NamedCollection = Annotated[
+    str | None,
+    Query(alias="collection", max_length=LONGEST_NAME, description="The default one where none is named."),
+]
 DocumentId = Annotated[
     str, Path(alias="id", min_length=1, max_length=LONGEST_ID, description="May hold slashes and anything else.")
 ]
-READING = documented(400, 401, 404, 422, 429, 500, 503)
+READING = documented(400, 401, 403, 404, 422, 429, 500, 503)
 WRITING = documented(400, 401, 403, 404, 413, 415, 422, 429, 500, 503)
 
 

@@ -9,7 +9,8 @@ from retriever.serving.served import Served
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 QUERIES = (1, 2, 4, 8, 16, 32)
-NO_ROUTE = "none"
+NONE = "none"
+"""Route and method of what is served nowhere, whatever a client calls it."""
 GONE = 499
 """The status of a request whose client left before the answer."""
 
@@ -49,8 +50,9 @@ class Metrics:
     def answered(self, scope: Scope, status: int, seconds: float) -> None:
         """A request has ended; it goes by its route's template, for paths are as many as documents."""
         self._under_way.dec()
-        route = getattr(scope.get("route"), "path_format", NO_ROUTE)
-        method = scope["method"] if route != NO_ROUTE else "any"
+        found = scope.get("route")
+        route = getattr(found, "path_format", NONE)
+        method = scope["method"] if scope["method"] in (getattr(found, "methods", None) or ()) else NONE
         self._requests.labels(method, route, status).inc()
         self._seconds.labels(route).observe(seconds)
 

@@ -23,7 +23,10 @@ Query = Annotated[
     Field(min_length=1, max_length=settings.LONGEST_QUERY, description="What to look for, in a few words."),
     AfterValidator(_said),
 ]
-Name = Annotated[str | None, Field(description="The collection; the default one where none is named.")]
+Name = Annotated[
+    str | None,
+    Field(max_length=settings.LONGEST_NAME, description="The collection; the default one where none is named."),
+]
 Hits = Annotated[int, Field(ge=1, le=settings.MOST_HITS, description="How many hits.")]
 Filters = Annotated[
     list[Annotated[str, Field(max_length=settings.LONGEST_FILTER)]],

@@ -160,7 +160,11 @@ def add_handlers(app: FastAPI) -> None:
             404: f"there is nothing at {request.url.path}.",
             405: f"{request.method} is not for {request.url.path}.",
         }.get(error.status_code, error.detail)
-        return Problem(error.status_code, detail, (), error.headers).response()
+        headers = dict(error.headers or {})
+        if error.status_code == 405:  # the router knows only the first route of a path
+            methods = app.openapi()["paths"].get(getattr(request.scope.get("route"), "path_format", None), ())
+            headers |= {"Allow": ", ".join(method.upper() for method in methods)} if methods else {}
+        return Problem(error.status_code, detail, (), headers).response()
 
     app.add_exception_handler(RequestValidationError, of_validation)
     app.add_exception_handler(StarletteHTTPException, of_status)

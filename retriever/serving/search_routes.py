@@ -1,5 +1,6 @@
 """The routes that search: one query, many, and the like of a stored document."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,11 +11,14 @@ from pydantic_core import to_json
 
 from retriever.search import Answer, Hit
 from retriever.serving import models
-from retriever.serving.batching import MOST_TOGETHER, Searchers, Way
+from retriever.serving.batching import MOST_TOGETHER, Found, Searchers, Way
 from retriever.serving.problems import documented
 from retriever.serving.served import Served, ServedCollections
 
 NDJSON = "application/x-ndjson"
+# So many parts of a batch are searched at once: another thread goes on while one part is sent, and there is room for
+# the queries of others.
+AHEAD = 2
 PROBLEMS = documented(400, 401, 403, 404, 413, 415, 422, 429, 500, 503)
 
 
@@ -46,12 +50,19 @@ def router() -> APIRouter:
         await searchers.call(served, lambda: served.retriever.check_filters(body.where))  # while it can be refused
 
         async def lines() -> AsyncIterator[bytes]:
-            for start in range(0, len(body.queries), MOST_TOGETHER):
-                began = time.perf_counter()
-                queries = body.queries[start : start + MOST_TOGETHER]
-                found = await searchers.search(served, queries, _way(body))
-                for query, answer in zip(queries, found.answers, strict=True):
-                    yield to_json(_answer(served, body, query, answer, found.generation, began)) + b"\n"
+            parts = [body.queries[at : at + MOST_TOGETHER] for at in range(0, len(body.queries), MOST_TOGETHER)]
+            under_way: list[asyncio.Task[Found]] = []
+            try:
+                for number, queries in enumerate(parts):
+                    began = time.perf_counter()
+                    for part in parts[number + len(under_way) : number + AHEAD]:
+                        under_way.append(asyncio.create_task(searchers.search(served, part, _way(body))))
+                    found = await under_way.pop(0)
+                    for query, answer in zip(queries, found.answers, strict=True):
+                        yield to_json(_answer(served, body, query, answer, found.generation, began)) + b"\n"
+            finally:
+                for task in under_way:
+                    task.cancel()
 
         return StreamingResponse(lines(), media_type=NDJSON)
 

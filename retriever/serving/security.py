@@ -3,7 +3,8 @@
 A private collection on loopback is within reach of every web page that is open in a browser of the same machine. Pages
 of others cannot read answers, for there is no CORS; but a name that is made to point here (DNS rebinding) would make
 a page one of our own, so names other than this machine's are refused; and a page can send what it cannot read the
-answer of, so requests that change something or carry a body must be JSON and must not come from another site.
+answer of, so a request to the API must not come from another site's page (a link that is followed may), and a body must
+be JSON.
 """
 
 import hmac
@@ -28,7 +29,6 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-READING = ("GET", "HEAD", "OPTIONS")
 JSON = "application/json"
 
 
@@ -69,21 +69,22 @@ class Gate:
         if self._token is not None and needs_token(path) and method != "OPTIONS":
             given = headers.get("authorization", "")
             scheme, _, token = given.partition(" ")
-            if scheme.casefold() != "bearer" or not hmac.compare_digest(token.strip().encode(), self._token):
+            sent = token.strip().encode("latin-1")  # the bytes as they came
+            if scheme.casefold() != "bearer" or not hmac.compare_digest(sent, self._token):
                 what = "the token is wrong." if given else "a token is needed: Authorization: Bearer TOKEN."
                 raise Problem(401, what, headers={"WWW-Authenticate": "Bearer"})
-        if method in READING:
-            return
-        if not self._from_own_page(headers, host):
+        followed = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
+        if path.startswith("/v1/") and method != "OPTIONS" and not followed and not self._from_own_page(headers, host):
             raise Problem(403, "pages of other sites may not ask; whoever runs the server can allow one with --cors.")
-        if method == "POST" and headers.get("content-type", "").partition(";")[0].strip().casefold() != JSON:
+        has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        if has_body and headers.get("content-type", "").partition(";")[0].strip().casefold() != JSON:
             raise Problem(415, f"the body must be {JSON}.")
 
     def _from_own_page(self, headers: Headers, host: str) -> bool:
         """Whether no page of another site has sent this: browsers say where a request comes from."""
         origin = headers.get("origin")
         if origin is not None:
-            return origin in self._settings.origins or urlsplit(origin).netloc.casefold() == host.casefold()
+            return origin in self._settings.origins or origin.partition("://")[2].casefold() == host.casefold()
         return headers.get("sec-fetch-site", "none") in ("same-origin", "none")
 
 

@@ -55,6 +55,7 @@ class Served:
             self.retriever.answer_many(["ready"], 1)
         else:
             self.retriever.encoder().encode(["ready"])
+        self.retriever.progress = silent  # what clients have done is not to be told here
 
     async def current_facts(self) -> Facts:
         """What the collection holds now."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 import uvicorn
+from fastapi import FastAPI
 
 from retriever.errors import Misuse, RetrieverError
 from retriever.progress import Progress, silent
@@ -22,11 +23,22 @@ SECONDS_IDLE = 30
 
 
 class Server(uvicorn.Server):
-    """A server that a signal asks to end, and that then ends as one that was asked to."""
+    """Runs the application until a signal asks it to end, and then ends as one that was asked to."""
 
-    def __init__(self, config: uvicorn.Config, draining: Callable[[], None]) -> None:
-        super().__init__(config)
-        self.draining = draining
+    def __init__(self, app: FastAPI) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_level="error",
+                access_log=False,
+                server_header=False,
+                ws="none",
+                lifespan="on",
+                timeout_keep_alive=SECONDS_IDLE,
+                timeout_graceful_shutdown=SECONDS_TO_FINISH,
+            )
+        )
+        self._drain = app.state.readiness.drain
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -38,7 +50,7 @@ class Server(uvicorn.Server):
         yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.draining()
+        self._drain()
         super().handle_exit(sig, frame)
 
 
@@ -71,18 +83,7 @@ def serve(
         else:
             ready(url_of(listening), collections)
 
-    app = create_app(collections, settings, loaded)
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        ws="none",
-        timeout_keep_alive=SECONDS_IDLE,
-        lifespan="on",
-        timeout_graceful_shutdown=SECONDS_TO_FINISH,
-    )
-    server = Server(config, app.state.readiness.drain)
+    server = Server(create_app(collections, settings, loaded))
     with listening:
         server.run(sockets=[listening])
     if failure:

@@ -7,8 +7,10 @@ LONGEST_QUERY = 10_000
 MOST_QUERIES = 1_000
 MOST_HITS = 1_000
 MOST_FILTERS = 32
-LONGEST_FILTER = 10_000
-LONGEST_ID = 10_000
+# What may stand in a URL: escaped, each character may take twelve bytes, and 64 KiB are read of it.
+LONGEST_FILTER = 4_000
+LONGEST_ID = 4_000
+LONGEST_NAME = 255
 MOST_DOCUMENTS = 10_000
 
 LARGEST_BODY = 1 << 20

@@ -93,6 +93,7 @@ def test_method_not_allowed(server: Running) -> None:
     response = server.get("/v1/search")
     problem(response, 405)
     assert response.headers["allow"] == "POST"
+    assert server.client.put("/v1/documents/cat").headers["allow"] == "GET, DELETE"
 
 
 def test_not_writable(server: Running) -> None:

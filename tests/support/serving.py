@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import uvicorn
 from fastapi import FastAPI
 
 from retriever.serving.app import create_app
@@ -59,7 +58,7 @@ def running(folders: Sequence[Path], **options: Any) -> Iterator[Running]:
     collections = ServedCollections.open(folders, encoder=settings.encoder)
     listening = listening_socket(settings.host, 0)
     app = create_app(collections, settings)
-    server = Server(uvicorn.Config(app, log_level="warning", access_log=False), app.state.readiness.drain)
+    server = Server(app)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     url = url_of(listening)
