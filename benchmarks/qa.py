@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.correlation import Floats, pair_cosines
+from benchmarks.correlation import pair_cosines
 from benchmarks.intervals import area_figures, mean_figures
 from benchmarks.overlap import BASELINES
 from benchmarks.published import qa_rows
@@ -31,6 +31,7 @@ from benchmarks.results import RAW, Configuration, Row, Run, rows_of
 from benchmarks.runs import Findings, Measured, Plan, Subject, Vectors, measure_all
 from benchmarks.sts import NLI_SAMPLE
 from benchmarks.sts_data import read_nli, with_phrases
+from retriever.isotropy import Floats
 from retriever.transforms import Transform
 
 BENCH = "qa"

@@ -22,7 +22,11 @@ PERPLEXITY = 20.0
 FEWEST = 10
 """Fewer than these are laid out by their principal components."""
 EARLY, LATE = 200, 450
-EARLY_EXAGGERATION = 12
+EARLY_EXAGGERATION = 12.0
+# Attraction that strong would hold few points in one place for ever.
+EXAGGERATED_FROM = 120
+# Threads cost more than they save on fewer points.
+THREADS_FROM = 1000
 # Repulsion by interpolation on a grid pays from here on; below, a tree is quicker.
 GRID_FROM = 4000
 REPORTED_EVERY = 10
@@ -46,9 +50,11 @@ def lay_out(vectors: Matrix, progress: Callable[[int, int], None], seed: int = 0
         return np.asarray(first / max(float(np.abs(first).max(initial=0.0)), 1e-9) + 0.1 * circle)
     affinity, embedding_of, precomputed = _open_tsne()
     perplexity = min(PERPLEXITY, (count - 1) / 3)
+    jobs = -1 if count >= THREADS_FROM else 1
+    exaggeration = EARLY_EXAGGERATION * min(1.0, count / EXAGGERATED_FROM)
     neighbours, cosines = nearest(vectors, vectors, int(3 * perplexity), own=np.arange(count))
     distances = np.sqrt(np.maximum(2 - 2 * cosines.astype(np.float64), 0))
-    affinities = affinity(perplexity=perplexity, knn_index=precomputed(neighbours, distances), n_jobs=-1)
+    affinities = affinity(perplexity=perplexity, knn_index=precomputed(neighbours, distances), n_jobs=jobs)
     rng = np.random.default_rng(seed)
     spread = max(float(first.std(axis=0)[0]), 1e-12)
     start = 1e-4 * first / spread + rng.normal(scale=1e-6, size=first.shape)
@@ -61,12 +67,12 @@ def lay_out(vectors: Matrix, progress: Callable[[int, int], None], seed: int = 0
         start,
         affinities,
         negative_gradient_method="fft" if count >= GRID_FROM else "bh",
-        n_jobs=-1,
+        n_jobs=jobs,
         random_state=seed,
         callbacks=report,
         callbacks_every_iters=REPORTED_EVERY,
     )
-    embedding.optimize(EARLY, inplace=True, exaggeration=EARLY_EXAGGERATION, momentum=0.5, propagate_exception=True)
+    embedding.optimize(EARLY, inplace=True, exaggeration=exaggeration, momentum=0.5, propagate_exception=True)
     done = EARLY
     embedding.optimize(LATE, inplace=True, exaggeration=1, momentum=0.8, propagate_exception=True)
     return np.nan_to_num(np.asarray(embedding, np.float64))

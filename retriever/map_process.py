@@ -19,7 +19,8 @@ GENTLY = 10
 
 def main(folder: str, target: str) -> int:
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.nice(GENTLY)
+    if hasattr(os, "nice"):
+        os.nice(GENTLY)
 
     def progress(stage: str, done: int, total: int | None, detail: str = "") -> None:
         _say({"what": stage, "done": done / total if total else 0.0})

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.vectors import import_faiss
+from indexes.words import words
 from retriever.terminal import cut, one_line
 
 MOST = 20
@@ -24,10 +25,10 @@ LONGEST_WORD = 24
 SHORTEST_WORD = 3
 SHARED_BY = 2
 """So many documents of a group must have a word."""
-# Runs of letters with the marks that belong to them. Scripts that put no spaces between words are cut into pairs.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff"
-_WORD = re.compile(rf"[{_UNSPACED}]+|[^\W\d_{_UNSPACED}](?:[^\W_{_UNSPACED}]|['’\-](?=[^\W\d_]))*")
-_IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+TELLING = 1.2
+"""A word that is not so many times as common in a group as everywhere says nothing of it."""
+# Scripts that put no spaces between words are cut into pairs of characters.
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff]")
 
 
 def groups(vectors: NDArray[np.float32], seed: int = 0) -> NDArray[np.int64]:
@@ -68,20 +69,20 @@ def labels(texts: Sequence[Sequence[str]]) -> list[str]:
     holding = [Counter[str]() for _ in texts]
     for own, group in zip(holding, texts, strict=True):
         for text in group:
-            words = {word.casefold(): word for word in _words(text)}
-            own.update(words.keys())
-            for folded, word in words.items():
+            forms = {word.casefold(): word for word in _words(text)}
+            own.update(forms.keys())
+            for folded, word in forms.items():
                 spelled.setdefault(folded, Counter())[word] += 1
     documents = sum(map(len, texts))
     everywhere = sum(holding, Counter[str]())
     named = []
     for own, group in zip(holding, texts, strict=True):
         least = min(SHARED_BY, len(group))
-        score = {
-            word: _weight(many / len(group), everywhere[word] / documents)
-            for word, many in own.items()
-            if many >= least
-        }
+        shared = {word: many / len(group) for word, many in own.items() if many >= least}
+        usual = {word: everywhere[word] / documents for word in shared}
+        telling = [word for word in shared if shared[word] > TELLING * usual[word]]
+        # Where there is one group alone, its commonest words are all there is to say.
+        score = {word: _weight(shared[word], usual[word]) for word in telling} or shared
         ranked = sorted(score, key=lambda word: (-score[word], word))
         named.append(", ".join(_spelling(spelled[word]) for word in _different(ranked)))
     return named
@@ -89,17 +90,16 @@ def labels(texts: Sequence[Sequence[str]]) -> list[str]:
 
 def _words(text: str) -> list[str]:
     found = []
-    for run in _WORD.findall(text):
-        if _IS_UNSPACED.match(run):
+    for run in words(text):
+        if _UNSPACED.match(run):
             found += [run[place : place + 2] for place in range(max(1, len(run) - 1))]
-        elif len(run) >= SHORTEST_WORD:
+        elif len(run) >= SHORTEST_WORD and not run[0].isdigit():
             found.append(run)
     return found
 
 
 def _weight(own: float, everywhere: float) -> float:
-    # Where there is one group alone, its commonest words are all there is to say.
-    return own * (math.log(own / everywhere) * -math.log(everywhere) + 1e-6)
+    return own * math.log(own / everywhere) * -math.log(everywhere)
 
 
 def _different(ranked: Sequence[str]) -> list[str]:

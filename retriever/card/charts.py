@@ -33,6 +33,7 @@ class Curve:
     name: str
     path: str
     y: float = 0.0
+    base: float = 0.0
     told: str = ""
 
 
@@ -98,7 +99,7 @@ def cosine_plot(space: Shapes) -> Plot:
         )
         mean = "" if shape.mean_cosine is None else f", mean {shape.mean_cosine:.3f}"
         path = f"M{across(first):.1f} {base:.1f}{outline}V{base:.1f}Z"
-        curves.append(Curve(kind, f"{name}{mean}", path, base - RIDGE - 8, f"{name}{mean}"))
+        curves.append(Curve(kind, f"{name}{mean}", path, base - RIDGE - 8, base, f"{name}{mean}"))
     bottom = len(shown) * (RIDGE + RIDGE_GAP)
     return Plot(
         kind="ridges",
@@ -170,7 +171,7 @@ def candidates_plot(choice: Mapping[str, Any], name: str) -> Plot | None:
     left = LETTER * max(map(len, labels.values())) + 14
 
     def across(value: float) -> float:
-        return round(left + (WIDTH - left - 14) * (value - least) / (most - least), 1)
+        return round(float(left + (WIDTH - left - 14) * (value - least) / (most - least)), 1)
 
     rows = [
         Row(
@@ -198,7 +199,7 @@ def candidates_plot(choice: Mapping[str, Any], name: str) -> Plot | None:
         left=round(left, 1),
         bottom=bottom,
         x_ticks=[(across(value), f"{value:+g}" if value else "0") for value in steps(least, most)],
-        x_name=f"agreement with the words of the text, less that of {rival}",
+        x_name="gain in agreement with words",
         rows=rows,
         marks=marks,
     )

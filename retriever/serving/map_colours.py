@@ -31,9 +31,8 @@ def usable(facets: list[Facet]) -> list[str]:
 def _tells(facet: Facet) -> bool:
     if not facet.values:
         return False
-    if all(_number(value) is not None for value, _ in facet.values):
-        return len(facet.values) > 1
-    return facet.values[0][1] > 1
+    numbers = sum(_number(value) is not None for value, _ in facet.values)
+    return facet.values[0][1] > 1 or (numbers > 1 and numbers >= MOSTLY * len(facet.values))
 
 
 def colours(store: DocumentStore, shown: Map, field: str) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ The map that is there is shown until a newer one is done, and the one before it 
 """
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from retriever.map_files import cached, load
 from retriever.serving.problems import Problem, log
 from retriever.serving.served import Served
 
+PACKAGES = Path(__file__).parents[2]
 KEPT_MAPS = 2
 RETRY_AFTER = 30.0
 STAGES = {"reading": (0.0, 0.05), "laying out": (0.05, 0.75), "placing": (0.8, 0.15), "naming": (0.95, 0.05)}
@@ -143,8 +145,11 @@ class Maps:
     def _run(self, target: Path) -> str:
         """Run the process to its end; returns what it says went wrong."""
         folder = self.served.retriever.collection.folder.resolve()
+        # The very package that runs here, and never one that lies where the server was started (-P).
+        paths = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")]))
         process = subprocess.Popen(
-            [sys.executable, "-m", "retriever.map_process", str(folder), str(target)],
+            [sys.executable, "-P", "-m", "retriever.map_process", str(folder), str(target)],
+            env=os.environ | {"PYTHONPATH": paths},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
