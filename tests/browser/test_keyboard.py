@@ -2,7 +2,7 @@
 
 import re
 
-from playwright.sync_api import Page, expect
+from browsing import Page, expect
 
 WHERE_THE_FOCUS_IS = """() => {
     const at = document.activeElement;

@@ -1,7 +1,7 @@
 """How it looks: on a phone, in the dark, to a screen reader; and what it weighs."""
 
 import pytest
-from playwright.sync_api import Browser, expect
+from browsing import Browser, expect
 from site_served import Server
 
 VIEWS = {

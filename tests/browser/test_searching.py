@@ -2,7 +2,7 @@
 
 import re
 
-from playwright.sync_api import Page, Route, expect
+from browsing import Page, Route, expect
 from site_served import LONG
 
 

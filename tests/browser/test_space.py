@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import numpy as np
-from playwright.sync_api import Page, Route, expect
+from browsing import Page, Route, expect
 from site_served import LONG
 
 PATIENCE = 120_000

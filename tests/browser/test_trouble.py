@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from browsing import expect
 from site_served import HOSTILE_ID, HOSTILE_TEXT, HOSTILE_TITLE, Server
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from playwright.sync_api import expect
+from browsing import expect
 
 
 def test_compare_shows_who_moved(open_page):
