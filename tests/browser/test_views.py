@@ -2,7 +2,7 @@
 
 import re
 
-from browsing import expect
+from browsing import Route, expect
 
 
 def test_compare_shows_who_moved(open_page):
@@ -47,6 +47,14 @@ def test_lines_end_at_their_documents(open_page):
 
 def test_compare_of_a_collection_without_transform(open_page):
     page = open_page("?view=compare&q=purring&collection=pets")
+    expect(page.locator("#view-compare .summary")).to_contain_text("transform is none")
+
+    def late(route: Route) -> None:
+        page.wait_for_timeout(1000)
+        route.continue_()
+
+    page.route("**/v1/collections", late)
+    page.reload()
     expect(page.locator("#view-compare .summary")).to_contain_text("transform is none")
 
 

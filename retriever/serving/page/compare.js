@@ -3,7 +3,7 @@
 import { ask, isAbort } from "./api.js";
 import { announce, byId, count, el, fill, svg } from "./dom.js";
 import { documentLink } from "./hits.js";
-import { clearProblem, collectionNamed, noteGeneration, showProblem } from "./notices.js";
+import { clearProblem, collectionNamed, collectionsKnown, noteGeneration, showProblem } from "./notices.js";
 import { request } from "./search.js";
 
 const LOOKED_AT = 100; // hits of each ranking that are asked for, to tell where who left went
@@ -40,7 +40,8 @@ export async function show(state) {
   try {
     const far = Math.max(body.k, LOOKED_AT);
     const both = ["raw", "index"].map((space) => ask("v1/search", { body: { ...body, k: far, space }, signal }));
-    const [raw, index] = await Promise.all(both);
+    const [raw, index] = await Promise.all([...both, collectionsKnown()]);
+    signal.throwIfAborted();
     clearProblem();
     showRankings(raw.hits, index.hits, state);
     noteGeneration(index.generation);

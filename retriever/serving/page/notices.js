@@ -48,8 +48,15 @@ export function noteGeneration(number) {
   showPanel(number);
 }
 
+let loading = null;
+
 /** The collections that are served, for the selector. */
-export async function loadCollections() {
+export const loadCollections = () => (loading = load());
+
+/** Until it is known which collections there are. */
+export const collectionsKnown = () => loading;
+
+async function load() {
   try {
     ({ collections } = await ask("v1/collections"));
   } catch (error) {
