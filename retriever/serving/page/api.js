@@ -1,0 +1,128 @@
+/** The server: problems as exceptions; waits where it is busy, comes back where it was gone, asks where it wants a token. */
+
+const LONGEST_WAIT = 30;
+const TOKEN = "retriever-token";
+
+/** Tells of `gone` and `busy` (detail: seconds until the next try, and why), `back`, and `token` (detail: whether one was wrong). */
+export const server = new EventTarget();
+
+/** What the server found wrong, as it said it. */
+export class Problem extends Error {
+  constructor(status, body) {
+    super(body.detail || body.title || `The server answered with status ${status}.`);
+    this.status = status;
+    this.title = body.title || "";
+    this.errors = Array.isArray(body.errors) ? body.errors : [];
+  }
+}
+
+export const isAbort = (error) => error?.name === "AbortError";
+
+/** GET, or POST where there is a body; the answer's JSON. */
+export async function ask(path, { body, query, signal } = {}) {
+  return (await fetched(path, { body, query, signal })).json();
+}
+
+/** The answer itself, once there is a good one. */
+export async function fetched(path, { body, query, signal } = {}) {
+  const given = Object.entries(query ?? {}).filter(([, value]) => value !== "" && value !== undefined);
+  const address = given.length ? `${path}?${new URLSearchParams(given)}` : path;
+  for (;;) {
+    const token = sessionStorage.getItem(TOKEN);
+    const headers = { Accept: "application/json", ...(token && { Authorization: `Bearer ${token}` }) };
+    const request = { headers, signal, cache: "no-cache" };
+    if (body !== undefined) {
+      Object.assign(request, { method: "POST", body: JSON.stringify(body) });
+      headers["Content-Type"] = "application/json";
+    }
+    let answer;
+    try {
+      answer = await fetch(address, request);
+    } catch (error) {
+      if (isAbort(error)) throw error;
+      await orAborted(back(), signal);
+      continue;
+    }
+    if (answer.ok) return answer;
+    const problem = new Problem(answer.status, await answer.json().catch(() => ({})));
+    if (answer.status === 401) await orAborted(newToken(token), signal);
+    else if (answer.status === 429 || answer.status === 503) await whileBusy(answer, problem, signal);
+    else throw problem;
+  }
+}
+
+/** Ends when the promise does, or with an AbortError when the request is no longer wanted. */
+function orAborted(promise, signal) {
+  signal?.throwIfAborted();
+  return new Promise((resolve, reject) => {
+    signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
+    promise.then(resolve, reject);
+  });
+}
+
+const tell = (type, detail) => server.dispatchEvent(new CustomEvent(type, { detail }));
+
+const sleepers = new Set();
+
+/** Do not wait any longer for the next try. */
+export const tryNow = () => sleepers.forEach((wake) => wake());
+addEventListener("online", tryNow);
+
+function sleep(seconds) {
+  return new Promise((resolve) => {
+    const wake = () => {
+      clearTimeout(timer);
+      sleepers.delete(wake);
+      resolve();
+    };
+    const timer = setTimeout(wake, seconds * 1000);
+    sleepers.add(wake);
+  });
+}
+
+let reconnecting = null;
+
+/** One loop for all that wait: ask for the server's health, ever more rarely, until it has one. */
+function back() {
+  reconnecting ??= (async () => {
+    for (let seconds = 1; ; seconds = Math.min(2 * seconds, LONGEST_WAIT)) {
+      tell("gone", { seconds });
+      await sleep(seconds);
+      if (await fetch("health", { cache: "no-store" }).then((answer) => answer.ok, () => false)) break;
+    }
+    reconnecting = null;
+    tell("back");
+  })();
+  return reconnecting;
+}
+
+let waiting = 0;
+
+async function whileBusy(answer, problem, signal) {
+  const asked = Number(answer.headers.get("Retry-After"));
+  const seconds = Math.min(Math.max(Number.isFinite(asked) ? asked : 1, 1), LONGEST_WAIT);
+  waiting++;
+  tell("busy", { seconds, why: problem.message });
+  try {
+    await orAborted(sleep(seconds), signal);
+  } finally {
+    if (--waiting === 0 && !reconnecting) tell("back");
+  }
+}
+
+let given = null;
+
+/** One question for all that wait. */
+function newToken(wrong) {
+  if (sessionStorage.getItem(TOKEN) !== wrong) return Promise.resolve();
+  given ??= new Promise((resolve) => {
+    server.addEventListener("token-given", resolve, { once: true });
+    tell("token", { wrong: wrong !== null });
+  }).then(() => (given = null));
+  return given;
+}
+
+export function giveToken(token) {
+  sessionStorage.setItem(TOKEN, token);
+  tell("token-given");
+}

@@ -1,0 +1,100 @@
+/** A document whole, in a dialog; the passage that was found is marked in it. */
+
+import { ask, isAbort } from "./api.js";
+import { byId, el, fill, marked, unitsOf } from "./dom.js";
+import { similarLink } from "./hits.js";
+import { go, link, state } from "./state.js";
+
+const dialog = byId("document");
+let shown = null;
+let asking = null;
+let found = null; // the hit that was opened, which knows its passage
+let opener = null;
+
+document.addEventListener("opened", ({ detail }) => {
+  found = detail;
+  mark();
+});
+dialog.addEventListener("cancel", (event) => {
+  event.preventDefault();
+  close();
+});
+dialog.addEventListener("click", (event) => {
+  if (event.target === dialog) close();
+});
+
+/** Back to where it was opened from; where it was opened by its address, on to what lies behind it. */
+function close() {
+  if (history.state?.opened) history.back();
+  else go({ doc: "" }, { replace: true });
+}
+
+export async function show({ doc, collection }) {
+  if (!doc) {
+    asking?.abort();
+    if (dialog.open) dialog.close();
+    if (shown && opener?.isConnected) opener.focus();
+    shown = found = opener = null;
+    return;
+  }
+  if (shown?.id === doc && shown.asked === collection) return;
+  shown = { id: doc, asked: collection };
+  asking?.abort();
+  const { signal } = (asking = new AbortController());
+  if (!dialog.open) opener = document.activeElement;
+  const body = el("div", { class: "text", tabindex: "0", role: "region", "aria-label": "Text of the document" }, el("p", { class: "soft" }, "…"));
+  put(doc, "", [], body);
+  if (!dialog.open) dialog.showModal();
+  try {
+    const address = `v1/documents/${encodeURIComponent(doc)}`;
+    const { title, text, metadata } = await ask(address, { query: { collection }, signal });
+    shown.text = text;
+    put(doc, title, Object.entries(metadata ?? {}), body);
+    mark();
+  } catch (error) {
+    if (isAbort(error)) return;
+    body.replaceChildren(el("p", { class: "problem-text", role: "alert" }, error.message));
+  }
+}
+
+function put(id, title, metadata, body) {
+  const copy = async (event) => {
+    const button = event.currentTarget;
+    await navigator.clipboard?.writeText(new URL(link({}), location.href).href);
+    button.textContent = "Copied";
+  };
+  fill(
+    dialog,
+    el(
+      "div",
+      { class: "head" },
+      el("div", {}, el("h2", { id: "document-title", dir: "auto" }, title || id), title && el("bdi", { class: "id" }, id)),
+      el("button", { type: "button", class: "icon", "aria-label": "Close the document", onclick: close }, "✕"),
+    ),
+    metadata.length > 0 &&
+      el("dl", { class: "metadata" }, ...metadata.map(([name, value]) => el("div", {}, el("dt", {}, el("bdi", {}, name)), el("dd", { dir: "auto" }, written(value))))),
+    body,
+    el(
+      "div",
+      { class: "actions" },
+      similarLink({ id, title }, "Similar documents"),
+      navigator.clipboard && el("button", { type: "button", class: "quiet", onclick: copy }, "Copy link"),
+    ),
+  );
+  dialog.querySelector(".similar").classList.add("button");
+}
+
+const written = (value) => (typeof value === "string" ? value : Array.isArray(value) ? value.map(written).join(", ") : JSON.stringify(value));
+
+/** The text, with the passage of the hit marked where it is known, and brought into view. */
+function mark() {
+  const body = dialog.querySelector(".text");
+  if (!body || shown?.text === undefined) return;
+  const { text } = shown;
+  const known = found && found.id === shown.id && state().doc === found.id && found.end !== undefined;
+  const start = known ? unitsOf(text, found.start) : null;
+  const end = known ? unitsOf(text, found.end - found.start, start) : 0;
+  const whole = known && end - start >= text.trim().length;
+  body.replaceChildren(el("p", { dir: "auto" }, ...(whole ? [text] : marked(text, start, end))));
+  body.querySelector("mark")?.scrollIntoView({ block: "center" });
+}

@@ -1,0 +1,166 @@
+/** Filters: the texts that the server reads, the chips that show them, and the panel that offers what there is. */
+
+import { ask, isAbort } from "./api.js";
+import { byId, count, el } from "./dom.js";
+import { go, state } from "./state.js";
+
+const BARE_FIELD = /^[\p{L}\p{N}_.-]+$/u;
+const BARE_TEXT = /^\p{L}[\p{L}\p{N}_ -]*$/u;
+const A_WORD_OF_ITS_OWN = /^(true|false|null)$/i;
+const LITERAL = /^\s*(?:'((?:[^']|'')*)'|([^,()'"=<>]+))\s*/u;
+
+const quoted = (text) => `'${text.replaceAll("\\", "\\\\").replaceAll("'", "''")}'`;
+const field = (name) => (BARE_FIELD.test(name) ? name : quoted(name));
+
+function literal(value) {
+  if (typeof value !== "string") return String(value);
+  return BARE_TEXT.test(value) && value.trim() === value && !A_WORD_OF_ITS_OWN.test(value) ? value : quoted(value);
+}
+
+/** The filter that a field has one of some values. */
+export function filterOf(name, values) {
+  const written = values.map(literal);
+  return written.length === 1 ? `${field(name)} = ${written[0]}` : `${field(name)} in (${written.join(", ")})`;
+}
+
+/** The values that a filter of this page's own making asks of the field, as written; null of any other filter. */
+function valuesIn(filter, name) {
+  const rest = filter.startsWith(field(name)) ? filter.slice(field(name).length).trimStart() : "";
+  const list = rest.startsWith("= ") ? rest.slice(2) : /^in \(.*\)$/s.test(rest) ? rest.slice(4, -1) : null;
+  if (list === null) return null;
+  const values = [];
+  for (let left = list; ; left = left.slice(1)) {
+    const next = LITERAL.exec(left);
+    if (!next) return null;
+    values.push(next[2]?.trim() ?? `'${next[1]}'`);
+    left = left.slice(next[0].length);
+    if (!left) return rest.startsWith("= ") && values.length > 1 ? null : values;
+    if (left[0] !== ",") return null;
+  }
+}
+
+export const hasValue = (name, value) =>
+  state().where.some((filter) => valuesIn(filter, name)?.includes(literal(value)));
+
+/** Add the value to what the field may have, or take it away. */
+export function toggle(name, value) {
+  const { where } = state();
+  const own = where.findIndex((filter) => valuesIn(filter, name) !== null);
+  if (own < 0) return go({ where: [...where, filterOf(name, [value])] });
+  const written = valuesIn(where[own], name);
+  const wanted = literal(value);
+  const left = written.includes(wanted) ? written.filter((one) => one !== wanted) : [...written, wanted];
+  const changed = left.length > 1 ? [`${field(name)} in (${left.join(", ")})`] : left.map((one) => `${field(name)} = ${one}`);
+  go({ where: [...where.slice(0, own), ...changed, ...where.slice(own + 1)] });
+}
+
+const remove = (filter) => go({ where: state().where.filter((one) => one !== filter) });
+
+/** The active filters; `bad` says which of them the server refused. */
+export function showActive(bad = () => false) {
+  const { where } = state();
+  const chips = where.map((filter, number) =>
+    el(
+      "span",
+      { class: bad(filter, number) ? "chip on bad" : "chip on" },
+      el("button", { type: "button", title: "Change this filter", onclick: () => edit(filter) }, el("bdi", {}, filter)),
+      el("button", { type: "button", class: "close", "aria-label": `Remove the filter ${filter}`, onclick: () => remove(filter) }, "✕"),
+    ),
+  );
+  byId("active").replaceChildren(...chips);
+  byId("active").hidden = !chips.length;
+}
+
+function edit(filter) {
+  open(true);
+  const input = byId("filter-text");
+  if (!input) return;
+  input.value = filter;
+  input.dataset.replaces = filter;
+  input.focus();
+}
+
+let shown = ""; // what the panel was last made for
+let known = ""; // the generation of the collection, as far as it was heard of
+let asking = null;
+
+/** Open or close the panel. */
+export function open(wanted = byId("filter-panel").hidden) {
+  byId("filter-panel").hidden = !wanted;
+  byId("filter-button").setAttribute("aria-expanded", String(wanted));
+  if (wanted) showPanel();
+}
+
+/** The panel as the state has it; `generation` changes with the collection's contents. */
+export async function showPanel(generation = known) {
+  known = generation;
+  const panel = byId("filter-panel");
+  if (panel.hidden) return;
+  const { collection } = state();
+  if (shown !== `${collection} ${generation}` || !panel.childElementCount) {
+    asking?.abort();
+    asking = new AbortController();
+    if (!panel.childElementCount) panel.append(own([]));
+    try {
+      const { fields } = await ask("v1/fields", { query: { collection }, signal: asking.signal });
+      const typed = byId("filter-text")?.value ?? "";
+      const focused = document.activeElement?.id === "filter-text";
+      panel.replaceChildren(own(fields), ...fields.map(group));
+      byId("filter-text").value = typed;
+      if (focused) byId("filter-text").focus();
+      shown = `${collection} ${generation}`;
+    } catch (error) {
+      if (!isAbort(error)) panel.append(el("p", { class: "soft" }, error.message));
+      return;
+    }
+  }
+  for (const button of panel.querySelectorAll("button.chip")) button.setAttribute("aria-pressed", String(button.isOn()));
+}
+
+/** A filter in one's own words. */
+function own(fields) {
+  const numeric = fields.find(({ values }) => values.length && values.every(({ value }) => typeof value === "number"));
+  const example = numeric
+    ? `${field(numeric.name)} >= ${numeric.values[0].value}`
+    : fields.length && fields[0].values.length
+      ? `${field(fields[0].name)} != ${literal(fields[0].values[0].value)}`
+      : "year >= 2020";
+  const input = el("input", { id: "filter-text", type: "text", placeholder: example, spellcheck: "false", autocapitalize: "off" });
+  const submit = (event) => {
+    event.preventDefault();
+    const wanted = input.value.trim();
+    if (!wanted) return;
+    const where = state().where.filter((filter) => filter !== input.dataset.replaces && filter !== wanted);
+    input.value = "";
+    delete input.dataset.replaces;
+    go({ where: [...where, wanted] });
+  };
+  return el(
+    "form",
+    { class: "own", onsubmit: submit },
+    el("label", { for: "filter-text" }, "Filter"),
+    input,
+    el("button", { type: "submit" }, "Add"),
+    !fields.length && el("span", { class: "soft" }, "The documents have no metadata."),
+  );
+}
+
+function group({ name, documents, values, more }) {
+  const chips = values.map(({ value, count: many }) => {
+    const text = value === "" ? "(empty)" : String(value);
+    const chip = el(
+      "button",
+      { type: "button", class: "chip", title: text.length > 40 && text, onclick: () => toggle(name, value) },
+      el("bdi", {}, text.length > 40 ? `${text.slice(0, 39)}…` : text),
+      el("span", { class: "many" }, many.toLocaleString("en")),
+    );
+    chip.isOn = () => hasValue(name, value);
+    return chip;
+  });
+  return el(
+    "fieldset",
+    {},
+    el("legend", {}, el("bdi", {}, name), el("span", { class: "soft" }, ` ${count(documents, "document")}`)),
+    el("div", { class: "chips" }, ...chips, more && el("span", { class: "soft" }, "… and others")),
+  );
+}

@@ -1,0 +1,127 @@
+/** What the page has to tell beside hits: problems, a server that is gone or busy, the token, which collections there are. */
+
+import { ask, giveToken, isAbort, server, tryNow } from "./api.js";
+import { byId, el } from "./dom.js";
+import { showActive, showPanel } from "./filters.js";
+import { go, state } from "./state.js";
+
+let collections = [];
+
+export const collectionNamed = (name) => collections.find((one) => (name ? one.name === name : one.default)) ?? (name ? null : collections[0]);
+
+/** Near the box: which field, and what is wrong with it. */
+export function showProblem(problem) {
+  const errors = problem.errors?.length ? problem.errors : [{ field: "", reason: problem.message }];
+  const told = errors.map(({ field, reason }) =>
+    el("p", {}, field && el("strong", {}, `${plain(field)}: `), el("span", { class: "problem-text" }, String(reason))),
+  );
+  byId("problem").replaceChildren(...told);
+  const fields = errors.map(({ field }) => String(field));
+  byId("query").setAttribute("aria-invalid", String(fields.some((field) => /query/.test(field))));
+  showActive(fields.some((field) => field.startsWith("where")) ? (filter) => isNamed(filter, errors) : undefined);
+}
+
+/** Whether a refusal speaks of this filter: by its text, by its field, or because there is no other. */
+function isNamed(filter, errors) {
+  if (state().where.length === 1) return true;
+  const field = /^\s*(?:'([^']*)'|"([^"]*)"|([^\s=!<>]+))/.exec(filter)?.slice(1).find(Boolean);
+  return errors.some(({ reason }) => reason.includes(filter) || (field && reason.includes(`'${field}'`) && !reason.split("There are")[1]?.includes(`'${field}'`)));
+}
+
+const plain = (field) => String(field).replace(/^body\.?/, "").replace(/^where.*/, "Filter").replace(/^query$/, "Query").replace(/^k$/, "Hits");
+
+export function clearProblem() {
+  if (!byId("problem").childElementCount) return;
+  byId("problem").replaceChildren();
+  byId("query").removeAttribute("aria-invalid");
+  showActive();
+}
+
+let generation = null;
+
+/** Counts and filters are asked for again when the collection has changed under the page. */
+export function noteGeneration(number) {
+  if (number === undefined || number === generation) return;
+  const changed = generation !== null;
+  generation = number;
+  if (changed) loadCollections();
+  showPanel(number);
+}
+
+let loading = null;
+
+/** The collections that are served, for the selector. */
+export const loadCollections = () => (loading = load());
+
+/** Until it is known which collections there are. */
+export const collectionsKnown = () => loading;
+
+async function load() {
+  try {
+    ({ collections } = await ask("v1/collections"));
+  } catch (error) {
+    if (!isAbort(error)) showProblem(error);
+    return;
+  }
+  const several = collections.length > 1;
+  const select = byId("collection");
+  select.replaceChildren(...collections.map(({ name, default: first }) => el("option", { value: first ? "" : name }, name)));
+  select.hidden = byId("collection-label").hidden = !several;
+  byId("only-collection").textContent = several ? "" : (collections[0]?.name ?? "");
+  showCollection();
+}
+
+export function showCollection() {
+  const name = collectionNamed(state().collection);
+  const select = byId("collection");
+  if (name) select.value = name.default ? "" : name.name;
+  else select.selectedIndex = -1;
+}
+
+byId("collection").addEventListener("change", (event) => {
+  generation = null;
+  const { view } = state();
+  go({ collection: event.target.value, where: [], doc: "", id: "", colour: "", at: "", view: view === "similar" ? "search" : view });
+});
+
+let ticking = 0;
+
+function waitNotice(text, seconds) {
+  const left = el("span", { "aria-hidden": "true" });
+  const until = Date.now() + 1000 * seconds;
+  const tick = () => {
+    const rest = Math.ceil((until - Date.now()) / 1000);
+    left.textContent = rest > 0 ? ` Next try in ${rest} s.` : " Trying …";
+  };
+  clearInterval(ticking);
+  ticking = setInterval(tick, 500);
+  tick();
+  const now = el("button", { type: "button", class: "quiet", onclick: tryNow }, "Try now");
+  const box = byId("connection");
+  const focused = box.contains(document.activeElement);
+  const said = box.firstElementChild;
+  if (!box.hidden && said?.textContent === text) box.replaceChildren(said, left, now);
+  else box.replaceChildren(el("span", {}, text), left, now);
+  box.hidden = false;
+  if (focused) now.focus();
+}
+
+server.addEventListener("gone", ({ detail }) =>
+  waitNotice("The server cannot be reached. What you typed is kept, and the page goes on when it is back.", detail.seconds),
+);
+server.addEventListener("busy", ({ detail }) => waitNotice(`The server is busy: ${detail.why}`, detail.seconds));
+server.addEventListener("back", () => {
+  clearInterval(ticking);
+  const box = byId("connection");
+  if (box.contains(document.activeElement)) byId("query").focus();
+  box.hidden = true;
+  box.replaceChildren();
+});
+
+server.addEventListener("token", ({ detail }) => {
+  if (detail.wrong) byId("token-why").textContent = "That token is not the server's. Try again.";
+  byId("token-value").value = "";
+  byId("token").showModal();
+});
+byId("token").addEventListener("cancel", (event) => event.preventDefault());
+byId("token-form").addEventListener("submit", () => giveToken(byId("token-value").value.trim()));

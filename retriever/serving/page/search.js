@@ -1,0 +1,127 @@
+/** The search view: hits as one types. They come unmarked at once; the sentences are marked a moment later. */
+
+import { ask, isAbort } from "./api.js";
+import { announce, byId, count, el, fill } from "./dom.js";
+import { hitList, markSentences, scaleOf } from "./hits.js";
+import { clearProblem, collectionNamed, noteGeneration, showProblem } from "./notices.js";
+
+const MARKED_AFTER = 150; // milliseconds without another key
+
+const view = byId("view-search");
+const note = el("div", { class: "note", role: "note", hidden: true });
+const summary = el("p", { class: "summary" });
+const results = el("div", { class: "results" });
+const empty = el("div", { class: "empty" });
+view.append(summary, note, results, empty);
+
+let shown = ""; // what the results answer
+let asking = null;
+
+export const request = ({ q, collection, k, mode, where }) => ({
+  query: q,
+  ...(collection && { collection }),
+  k,
+  mode,
+  where,
+});
+
+export async function show(state) {
+  const wanted = JSON.stringify(request(state));
+  if (wanted === shown) return;
+  asking?.abort();
+  const { signal } = (asking = new AbortController());
+  shown = wanted;
+  if (!state.q.trim()) return showNothing(state);
+  busy(true);
+  try {
+    const atOnce = state.mode === "lexical";
+    const answer = await ask("v1/search", { body: { ...request(state), highlight: atOnce }, signal });
+    clearProblem();
+    showAnswer(answer);
+    busy(false);
+    noteGeneration(answer.generation);
+    if (atOnce || !answer.hits.length) return;
+    await new Promise((resolve) => setTimeout(resolve, MARKED_AFTER));
+    signal.throwIfAborted();
+    const sure = await ask("v1/search", { body: { ...request(state), highlight: true }, signal });
+    if (!markSentences(results.firstElementChild, sure.hits)) showAnswer(sure);
+    view.dataset.marked = state.q;
+  } catch (error) {
+    if (isAbort(error)) return;
+    shown = "";
+    results.classList.add("stale");
+    showProblem(error);
+  } finally {
+    if (!signal.aborted) {
+      asking = null;
+      busy(false);
+    }
+  }
+}
+
+/** Show the start page again, for the collections are known now. */
+export function forget() {
+  if (empty.childElementCount && !results.childElementCount) shown = "";
+}
+
+export function hide() {
+  asking?.abort();
+  if (asking) shown = "";
+  asking = null;
+  busy(false);
+}
+
+function busy(on) {
+  byId("busy").classList.toggle("on", on);
+  results.setAttribute("aria-busy", String(on));
+}
+
+function showAnswer({ query, mode, hits, novelty, limit, strange, took_ms: took }) {
+  const by = { dense: "meaning", lexical: "words", hybrid: "meaning and words" }[mode];
+  empty.replaceChildren();
+  delete view.dataset.marked;
+  results.classList.remove("stale");
+  results.replaceChildren(...(hits.length ? [hitList(hits, scaleOf(hits, mode), `Hits for ${query}`)] : []));
+  fill(
+    summary,
+    hits.length ? `${count(hits.length, "hit")} by ${by}` : `Nothing found by ${by}.`,
+    el("span", { class: "soft" }, ` in ${took < 10 ? took.toFixed(1) : Math.round(took)} ms`),
+  );
+  note.hidden = !strange;
+  fill(
+    note,
+    el("strong", {}, "Unlike anything here. "),
+    "This query is far from the text of the collection, so the hits may mean little",
+    strange && el("span", { class: "soft" }, ` (${novelty.toFixed(2)} bits per dimension; ordinary text stays below ${limit.toFixed(2)})`),
+    ".",
+  );
+  if (!hits.length) empty.append(el("p", {}, mode === "lexical" ? "No document has these words; try by meaning." : "No document fits the filters."));
+  announce(`${hits.length ? count(hits.length, "hit") : "No hits"} for ${query}.${strange ? " The query is unlike anything in the collection." : ""}`);
+}
+
+function showNothing(state) {
+  clearProblem();
+  busy(false);
+  summary.replaceChildren();
+  note.hidden = true;
+  results.replaceChildren();
+  results.classList.remove("stale");
+  const collection = collectionNamed(state.collection);
+  fill(
+    empty,
+    el("p", { class: "lead" }, "Ask in your own words; hits come as you type."),
+    collection?.problem && el("p", { class: "note" }, collection.problem),
+    collection &&
+      el(
+        "dl",
+        { class: "facts" },
+        ...Object.entries({
+          documents: collection.documents.toLocaleString("en"),
+          passages: collection.passages.toLocaleString("en"),
+          encoder: collection.encoder,
+          transform: collection.transform,
+        }).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(value)))),
+      ),
+    el("p", { class: "soft keys-hint" }, el("kbd", {}, "/"), " box ", el("kbd", {}, "↓"), " hits ", el("kbd", {}, "?"), " all keys"),
+  );
+}

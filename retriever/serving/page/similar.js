@@ -1,0 +1,60 @@
+/** The documents most like a stored one. */
+
+import { ask, isAbort } from "./api.js";
+import { announce, byId, count, el, fill, leavesPage } from "./dom.js";
+import { documentLink, hitList, scaleOf } from "./hits.js";
+import { clearProblem, showProblem } from "./notices.js";
+import { go, link } from "./state.js";
+
+const view = byId("view-similar");
+const title = el("p", { class: "summary" });
+const results = el("div", { class: "results" });
+view.append(title, results);
+
+let shown = "";
+let asking = null;
+
+export async function show({ id, q, collection, k, where }) {
+  const body = { id, ...(collection && { collection }), k, where };
+  if (JSON.stringify(body) === shown) return;
+  hide();
+  shown = JSON.stringify(body);
+  const { signal } = (asking = new AbortController());
+  const address = `v1/documents/${encodeURIComponent(id)}`;
+  try {
+    const [{ hits }, { title: call }] = await Promise.all([
+      ask("v1/similar", { body, signal }),
+      ask(address, { query: { collection }, signal }),
+    ]);
+    clearProblem();
+    results.classList.remove("stale");
+    fill(
+      title,
+      q && backLink(),
+      `${count(hits.length, "document")} most like `,
+      documentLink({ id, title: call }, { class: "" }),
+    );
+    results.replaceChildren(hitList(hits, scaleOf(hits, "dense"), `Documents similar to ${call || id}`));
+    announce(`${count(hits.length, "document")} similar to ${call || id}.`);
+  } catch (error) {
+    if (isAbort(error)) return;
+    shown = "";
+    title.replaceChildren();
+    results.classList.add("stale");
+    showProblem(error);
+  }
+}
+
+function backLink() {
+  const back = (event) => {
+    if (leavesPage(event)) return;
+    event.preventDefault();
+    go({ view: "search" });
+  };
+  return el("a", { class: "back", href: link({ view: "search" }), onclick: back }, "← Hits");
+}
+
+export function hide() {
+  asking?.abort();
+  asking = null;
+}

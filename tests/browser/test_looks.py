@@ -1,0 +1,85 @@
+"""How it looks: on a phone, in the dark, to a screen reader; and what it weighs."""
+
+import pytest
+from browsing import Browser, expect
+from site_served import Server
+
+VIEWS = {
+    "start": ("", ".facts"),
+    "search": ("?q=stars&where=topic+%3D+sky", ".hit mark"),
+    "document": ("?q=stars&doc=sky%2F0", "#document .text mark, #document .metadata"),
+    "similar": ("?q=stars&view=similar&id=sky%2F0", "#view-similar .hit"),
+    "compare": ("?q=stars&view=compare", ".moves path"),
+    "space": ("?q=stars&view=space", ".map-hits li"),
+    "card": ("?view=card", "article.card"),
+}
+PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
+LOOKS = {"light": {}, "dark": {"color_scheme": "dark"}, "phone": PHONE}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("view", VIEWS)
+def test_axe_finds_nothing_serious(browser: Browser, server: Server, view: str, look: str):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="accessibility is checked with axe")
+    address, sign = VIEWS[view]
+    context = browser.new_context(bypass_csp=True, reduced_motion="reduce", **LOOKS[look])
+    page = context.new_page()
+    page.goto(f"{server.address}/{address}")
+    expect(page.locator(sign).first).to_be_attached(timeout=90_000)
+    if view == "search":
+        page.locator("#filter-button").click()
+        expect(page.locator("#filter-panel fieldset").first).to_be_visible()
+    found = axe.Axe().run(page)
+    serious = [one for one in found.response["violations"] if one["impact"] in ("serious", "critical")]
+    told = [f"{one['id']}: {one['nodes'][0]['html'][:200]} {one['nodes'][0]['failureSummary']}" for one in serious]
+    context.close()
+    assert not told, "\n".join(told)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_phone_needs_no_sideways_scrolling(open_page, view):
+    address, sign = VIEWS[view]
+    page = open_page(address, **PHONE)
+    expect(page.locator(sign).first).to_be_attached(timeout=90_000)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_dark_where_the_system_is(open_page):
+    light = open_page("?q=stars")
+    dark = open_page("?q=stars", color_scheme="dark")
+    brightness = "parseInt(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])"
+    assert light.evaluate(brightness) > 200
+    assert dark.evaluate(brightness) < 60
+
+
+def test_no_motion_where_none_is_wanted(open_page):
+    page = open_page("?q=stars", reduced_motion="reduce")
+    page.keyboard.type("?")
+    assert page.evaluate("getComputedStyle(document.querySelector('#busy'), '::after').animationName") == "none"
+
+
+def test_landmarks_and_labels(open_page):
+    page = open_page("?q=stars")
+    for role in ("banner", "navigation", "search", "main"):
+        expect(page.get_by_role(role)).to_have_count(1)
+    expect(page.get_by_role("searchbox", name="What do you look for?")).to_be_visible()
+    expect(page.get_by_role("list", name="Hits for stars")).to_be_visible()
+
+
+def test_it_is_light(browser: Browser, server: Server):
+    """Everything that is sent for the first paint, headers included: under 200 KB, and from this server alone."""
+    context = browser.new_context()
+    page = context.new_page()
+    session = context.new_cdp_session(page)
+    session.send("Network.enable")
+    sizes: list[float] = []
+    asked: list[str] = []
+    session.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(server.address)
+    expect(page.locator(".facts")).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    context.close()
+    assert 0 < sum(sizes) < 200_000
+    assert all(url.startswith((server.address, "data:")) for url in asked)
+    assert not [url for url in asked if "space" in url or "compare" in url]  # what nobody has asked for yet

@@ -1,0 +1,152 @@
+"""What the page does when something is wrong: it says so near the box, keeps what was typed, and recovers."""
+
+from pathlib import Path
+
+import pytest
+from browsing import expect
+from site_served import HOSTILE_ID, HOSTILE_TEXT, HOSTILE_TITLE, Server
+
+
+def test_a_bad_filter(open_page):
+    page = open_page("?q=stars")
+    expect(page.locator(".hit")).to_have_count(10)
+    page.locator("#filter-button").click()
+    page.locator("#filter-text").fill("yeer >= 2020")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("Filter: no document has a metadata field 'yeer'")
+    expect(page.get_by_role("alert")).to_contain_text("did you mean 'year'")
+    expect(page.locator("#query")).to_have_value("stars")
+    expect(page.locator("#active .chip.bad")).to_contain_text("yeer >= 2020")
+    expect(page.locator(".results.stale .hit")).to_have_count(10)
+    page.locator("#active button", has_text="yeer >= 2020").click()
+    page.locator("#filter-text").fill("year >= 2020")
+    page.keyboard.press("Enter")
+    expect(page.locator("#problem")).to_be_empty()
+    expect(page.locator(".results:not(.stale) .hit").first).to_be_visible()
+
+
+def test_a_filter_that_cannot_be_read(open_page):
+    page = open_page("?q=stars&where=year+%3E%3E+1&where=topic+%3D+sky")
+    expect(page.get_by_role("alert")).to_contain_text("cannot be understood")
+    expect(page.locator("#active .chip.bad")).to_have_count(1)
+    page.get_by_label("Remove the filter year >> 1").click()
+    expect(page.locator(".hit")).to_have_count(8)
+
+
+def test_fields_beyond_their_limits(open_page):
+    page = open_page("?q=stars&k=5000")
+    expect(page.get_by_role("alert")).to_contain_text("Hits:")
+    page.locator("#k").select_option("5")
+    expect(page.locator(".hit")).to_have_count(5)
+    page.locator("#query").fill("long " * 2500)
+    expect(page.get_by_role("alert")).to_contain_text("Query:")
+    expect(page.locator("#query")).to_have_attribute("aria-invalid", "true")
+    page.locator("#query").fill("bread")
+    expect(page.locator(".hit h3").first).to_have_text("Bread")
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("?q=stars&collection=nowhere", "nowhere"),
+        ("?view=similar&id=nobody", "nobody"),
+        ("?q=stars&view=compare&where=nope+%3D+1", "nope"),
+    ],
+)
+def test_what_is_not_there(open_page, address, message):
+    page = open_page(address)
+    expect(page.get_by_role("alert").first).to_contain_text(message)
+
+
+def test_a_document_that_is_not_there(open_page):
+    page = open_page("?doc=nobody")
+    expect(page.locator("#document")).to_contain_text("there is no document 'nobody'")
+
+
+def test_the_server_goes_and_comes_back(open_page, folders: list[Path]):
+    server = Server(folders[1:])
+    server.start()
+    try:
+        page = open_page("?q=purring", at=server.address)
+        expect(page.locator(".hit h3").first).to_have_text("Cats")
+        server.stop()
+        page.locator("#query").fill("gallop over fields")
+        expect(page.locator("#connection")).to_contain_text("cannot be reached")
+        expect(page.locator("#query")).to_have_value("gallop over fields")
+        expect(page.locator(".hit h3").first).to_have_text("Cats")  # the last hits stay
+        page.wait_for_timeout(2000)
+        server.start()
+        expect(page.locator(".hit h3").first).to_have_text("horse", timeout=60_000)
+        expect(page.locator("#connection")).to_be_hidden()
+        expect(page.locator("#query")).to_have_value("gallop over fields")
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_server_is_asked_again(open_page, status):
+    page = open_page()
+    busy = [True, True]
+
+    def answer(route):
+        if busy:
+            busy.pop()
+            route.fulfill(
+                status=status,
+                headers={"Retry-After": "1", "Content-Type": "application/problem+json"},
+                body='{"title": "Busy", "status": 503, "detail": "too much to do.", "errors": []}',
+            )
+        else:
+            route.continue_()
+
+    page.route("**/v1/search", answer)
+    page.locator("#query").fill("bread")
+    expect(page.locator("#connection")).to_contain_text("The server is busy: too much to do.")
+    expect(page.locator(".hit h3").first).to_have_text("Bread")
+    expect(page.locator("#connection")).to_be_hidden()
+
+
+def test_a_token_is_asked_for_and_kept(open_page, folders: list[Path]):
+    server = Server(folders[1:], "--token", "a-good-secret")
+    server.start()
+    try:
+        page = open_page("?q=purring", at=server.address)
+        dialog = page.locator("#token")
+        expect(dialog).to_contain_text("asks for a token")
+        page.get_by_label("Token", exact=True).fill("guess")
+        page.keyboard.press("Enter")
+        expect(dialog).to_contain_text("not the server's")
+        page.get_by_label("Token", exact=True).fill("a-good-secret")
+        page.keyboard.press("Enter")
+        expect(page.locator(".hit h3").first).to_have_text("Cats")
+        page.reload()
+        expect(page.locator(".hit h3").first).to_have_text("Cats")
+        expect(dialog).to_be_hidden()
+        assert "secret" not in page.url
+        assert page.evaluate("localStorage.length") == 0
+    finally:
+        server.stop()
+
+
+def test_a_hostile_document_is_text(open_page):
+    """Titles, texts, ids, fields and values that are markup are shown and never run; the console hears no complaint."""
+    page = open_page("?q=virus+that+steals+passwords+from+browsers&k=5")
+    hit = page.locator(".hit", has_text="A virus that steals").first
+    expect(hit.locator("h3")).to_have_text(HOSTILE_TITLE)
+    expect(hit.locator(".passage")).to_have_text(HOSTILE_TEXT)
+    expect(hit.locator(".id")).to_have_text(HOSTILE_ID)
+    page.wait_for_selector("#view-search[data-marked]")
+    page.locator("#filter-button").click()
+    expect(page.locator("#filter-panel")).to_contain_text("<script>window.stolen")
+    hit.locator(".chip", has_text="<b>bold</b>").click()
+    expect(page.locator(".hit")).to_have_count(1)
+    hit.locator("h3 a").click()
+    expect(page.locator("#document .text")).to_have_text(HOSTILE_TEXT)
+    expect(page.locator("#document-title")).to_have_text(HOSTILE_TITLE)
+    page.keyboard.press("Escape")
+    page.locator(".hit .similar").first.click()
+    expect(page.locator("#view-similar .summary")).to_contain_text(HOSTILE_TITLE)
+    page.get_by_role("link", name="Compare").click()
+    expect(page.locator(".board")).to_contain_text(HOSTILE_TITLE)
+    assert page.evaluate("window.stolen") is None
+    assert page.locator("main img, main script, dialog img, dialog script").count() == 0
