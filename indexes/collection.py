@@ -25,7 +25,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from indexes import checked, gpu, holding
+from indexes import checked, gpu, holding, kept_logs
 from indexes import generation as generations
 from indexes.automatic import chosen
 from indexes.building import Stage, Vectors, exact_index, made, silent
@@ -81,7 +81,9 @@ class Collection:
             there = "is no collection" if folder.is_dir() else "does not exist"
             raise NotACollection(f"{folder} {there}; make one with: retriever index SOURCE --index {folder}")
         generations.refuse_links(folder, OWN_NAMES)
-        return cls(folder, DocumentStore(folder / DATABASE), device)
+        opened = cls(folder, DocumentStore(folder / DATABASE), device)
+        kept_logs.warn_of_kept(folder)
+        return opened
 
     @classmethod
     def create(cls, folder: Path, settings: dict[str, Any]) -> Self:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import wal
+from indexes import kept_logs, wal_index
 from indexes.conditions import Condition, check_fields
 from indexes.connections import Connections
 from indexes.content import content_hash, document_seal, is_unicode, metadata_text, setting_checksum, vector_checksum
@@ -75,7 +75,7 @@ class DocumentStore:
         self.path = path
         if not create and not path.is_file():
             raise NotACollection(f"{path.parent} holds no collection (no {path.name} in it).")
-        wal.refuse_broken(path)
+        kept_logs.look_before_opening(path)
         self.connections = Connections(self._connect)
         try:
             self._check_version(create)
@@ -98,14 +98,15 @@ class DocumentStore:
         return self.connections.mine
 
     def _connect(self) -> sqlite3.Connection:
-        connection = _connect(self.path)
-        try:
-            for pragma in PRAGMAS:
-                connection.execute(f"PRAGMA {pragma}")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        with wal_index.opening:
+            connection = _connect(self.path)
+            try:
+                for pragma in PRAGMAS:
+                    connection.execute(f"PRAGMA {pragma}")
+            except BaseException:
+                connection.close()
+                raise
+            return connection
 
     def _check_version(self, create: bool) -> None:
         known = {migration.name for migration in migrations._migrations}

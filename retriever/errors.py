@@ -3,6 +3,7 @@
 from indexes.errors import (
     BadFilter,
     Damaged,
+    DamageWarning,
     Locked,
     Mismatch,
     Misuse,
@@ -15,6 +16,7 @@ from indexes.errors import (
 __all__ = [
     "BadFilter",
     "BadSource",
+    "DamageWarning",
     "Damaged",
     "EncoderUnavailable",
     "FitFailed",

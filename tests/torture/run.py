@@ -197,9 +197,11 @@ def _damaged(place: Place, line: Line, what: str) -> Line:
     import damages
     from damaged_collection import make
 
-    for logged in [False, True] if what == "database" else [False]:
-        original = make(place.scratch / f"{what}-{logged}" / "c", place.encoder, with_log=logged)
-        cases = place.scratch / f"{what}-{logged}-cases"
+    variants = [(False, False), (True, False), (True, True)] if what == "database" else [(False, False)]
+    for logged, noted in variants:
+        name = f"{what}-{logged}-{noted}"
+        original = make(place.scratch / name / "c", place.encoder, with_log=logged, with_index=noted)
+        cases = place.scratch / f"{name}-cases"
         cases.mkdir()
         outcomes = damages.tortured(what, original, cases, place.points // 100, seed=7)
         line.tried += outcomes.tried
