@@ -22,6 +22,10 @@ class NotACollection(Misuse):
     """The folder holds no collection, or one this version cannot read."""
 
 
+class NotReadable(Misuse):
+    """The collection cannot be read in the place where it lies, by this user."""
+
+
 class BadFilter(Misuse):
     """A filter over metadata cannot be understood, or names a field that no document has."""
 

@@ -32,7 +32,7 @@ def test_damage_to_the_database_or_its_log(collection_with_log: Path, tmp_path: 
 @pytest.mark.timeout(0)
 def test_damage_to_the_log_beside_its_index(collection_with_log_and_index: Path, tmp_path: Path, times: int) -> None:
     """As a process leaves them that was killed: then a log that ends early is found, too."""
-    outcomes = damages.tortured("log", collection_with_log_and_index, tmp_path, CASES * times, seed=2000 + times)
+    outcomes = damages.tortured("log", collection_with_log_and_index, tmp_path, 4 * CASES * times, seed=2000 + times)
     assert outcomes.failures == []
     assert outcomes.salvaged > 10 and outcomes.tried == outcomes.found + outcomes.harmless
 
