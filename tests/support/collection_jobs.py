@@ -265,6 +265,8 @@ def small_write(folder: str) -> None:
 def stumble(kind: str, seed: int, encoder: str, folder: str) -> None:
     """The job, which something is done to; then a small write by the same process, which is killed after it."""
     with _kept_open(Path(folder)):
+        with contextlib.suppress(Exception):  # so that something acknowledged is in the log
+            small_write(folder)
         with contextlib.suppress(Exception):
             act(kind, seed, encoder, folder)
         with contextlib.suppress(Exception):

@@ -156,17 +156,17 @@ class Zygote:
 
 
 @contextmanager
-def _opened(folder: Path) -> Iterator[list[str]]:
+def _opened(folder: Path) -> Iterator[None]:
     """Another process that has the collection open meanwhile, if there is one, and is killed in the end."""
     if not (folder / DATABASE).exists():
-        yield []
+        yield
         return
     with subprocess.Popen(
         [sys.executable, "-c", HOLD_OPEN, folder / DATABASE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as holder:
         assert holder.stdout and holder.stdout.readline() == "open\n"
         try:
-            yield []
+            yield
         finally:
             holder.kill()
 
@@ -211,7 +211,7 @@ class Disturber:
         """
         with self._copy(kind, seed) as folder:
             arguments = {"kind": kind, "seed": seed, "encoder": self.zygote.encoder, "folder": str(folder)}
-            made = self.zygote.calls("act", **arguments)
+            made = self.zygote.calls(job, **arguments)
         places = [(call, number) for call, count in sorted(made) for number in range(1, count + 1)]
         for call, number in places[random.Random(seed).randrange(step) :: step]:
             yield self.point(kind, seed, call, f"{how}:when={number}", job=job, beside=beside)
@@ -223,11 +223,20 @@ class Disturber:
             return self.zygote.run_traced(call, inject, job, **arguments)
 
         def act_beside(arguments: dict[str, Any]) -> dict[str, Any]:
-            with _opened(Path(arguments["folder"])) as problems:
+            folder = Path(arguments["folder"])
+            problems: list[str] = []
+
+            def write() -> None:
+                # With nothing in the log before, the next writer begins it anew, and nothing is left over.
+                if (folder / DATABASE).exists():
+                    problems.extend(_found(self.zygote.run("small write", folder=str(folder)), "small write"))
+
+            with _opened(folder):
+                if kind != "older version":  # which any writing brings up to date
+                    write()
                 answer = act(arguments)
                 problems += _found(self.zygote.run("look", **arguments), "look, beside another process")
-                if Path(arguments["folder"], DATABASE).exists():
-                    problems += _found(self.zygote.run("small write", folder=arguments["folder"]), "small write")
+                write()
                 problems += _found(self.zygote.run("look", **arguments), "look again, beside another process")
             return answer | {"problems": problems}
 
