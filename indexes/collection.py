@@ -2,7 +2,7 @@
 
     DIR/documents.sqlite     the only truth
     DIR/generations/000007/  a disposable derivative: FAISS index, transform, manifest
-    DIR/quarantine/          what `verify --repair` put aside
+    DIR/quarantine/          what `verify --repair` put aside, and logs that broke off
     DIR/writer.lock          held by the one process that writes
     DIR/checked.json         which files were found sound, to be opened without reading them all
 

@@ -6,6 +6,7 @@ opening warns of it, `info` and `verify` list it, until `verify --repair` settle
 
 import os
 import shutil
+import stat
 import warnings
 import zlib
 from pathlib import Path
@@ -51,7 +52,8 @@ def _keep(path: Path, quarantine: Path) -> None:
 
 def kept(folder: Path) -> list[Path]:
     """The copies in the collection that were not settled yet."""
-    return sorted(path for path in (folder / QUARANTINE).glob(f"{BEGINNING}*") if path.suffix != ".part")
+    found = (folder / QUARANTINE).glob(f"{BEGINNING}*")
+    return sorted(path for path in found if path.suffix != ".part" and stat.S_ISREG(path.lstat().st_mode))
 
 
 def warn_of_kept(folder: Path) -> None:
@@ -61,7 +63,7 @@ def warn_of_kept(folder: Path) -> None:
 
 def problem(path: Path) -> str:
     """What is known of a copy."""
-    log = wal.read_file(path / "documents.sqlite-wal" if path.is_dir() else path, [])
+    log = wal.read_file(path, [])
     lost = "the last transaction is lost" if log.commits_lost == 1 else f"{log.commits_lost:,} transactions are lost"
     return (
         f"{path}, a copy of the log: the checksum of its frame {(log.broken_at or 0) + 1:,} is wrong, and {lost}, "

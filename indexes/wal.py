@@ -165,6 +165,8 @@ def read(database: Path) -> Log:
 def read_file(path: Path, noted: list[Noted]) -> Log:
     """The same of any copy of a log, with what is noted of it."""
     try:
+        if not path.is_file():
+            return Log()
         with path.open("rb") as file:
             return _read(file, noted)
     except OSError:
