@@ -224,11 +224,12 @@ class Disturber:
 
         def act_beside(arguments: dict[str, Any]) -> dict[str, Any]:
             folder = Path(arguments["folder"])
+            there = (folder / DATABASE).exists()
             problems: list[str] = []
 
             def write() -> None:
                 # With nothing in the log before, the next writer begins it anew, and nothing is left over.
-                if (folder / DATABASE).exists():
+                if there:
                     problems.extend(_found(self.zygote.run("small write", folder=str(folder)), "small write"))
 
             with _opened(folder):
