@@ -3,10 +3,12 @@
 from indexes.errors import (
     BadFilter,
     Damaged,
+    DamageWarning,
     Locked,
     Mismatch,
     Misuse,
     NotACollection,
+    NotReadable,
     RetrieverError,
     first_line,
     salvage_advice,
@@ -15,6 +17,7 @@ from indexes.errors import (
 __all__ = [
     "BadFilter",
     "BadSource",
+    "DamageWarning",
     "Damaged",
     "EncoderUnavailable",
     "FitFailed",
@@ -23,6 +26,7 @@ __all__ = [
     "Mismatch",
     "Misuse",
     "NotACollection",
+    "NotReadable",
     "RetrieverError",
     "first_line",
     "salvage_advice",
