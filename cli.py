@@ -22,7 +22,7 @@ from click.core import ParameterSource
 
 from benchmarks.command_parts import device_option
 from benchmarks.commands import bench
-from retriever.errors import FitWarning, RetrieverError
+from retriever.errors import DamageWarning, FitWarning, RetrieverError
 
 if TYPE_CHECKING:
     from retriever.retriever import Retriever
@@ -73,6 +73,18 @@ class Cli(click.Group):
             after = " What was stored stays; the same command goes on from there." if resumes else ""
             click.echo(f"\nInterrupted.{after}", err=True)
             raise SystemExit(getattr(error, "exit_code", INTERRUPTED)) from None
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    from retriever.terminal import lines
+
+    if issubclass(category, DamageWarning):
+        click.echo(lines(f"Warning: {message}"), err=True)
+    else:
+        _shown_by_python(message, category, *where, **more)
+
+
+_shown_by_python = warnings.showwarning
 
 
 def stops_cleanly(command: Callable[..., None]) -> Callable[..., None]:
@@ -229,6 +241,8 @@ def main() -> None:
     retriever index notes/ --index indexes/notes    makes a collection
     retriever search --index indexes/notes          answers questions about it
     """
+    warnings.showwarning = _show_warning
+    warnings.simplefilter("default", DamageWarning)
     warnings.simplefilter("ignore", FitWarning)  # the commands print the transform's own notes
 
 

@@ -2,7 +2,7 @@
 
     DIR/documents.sqlite     the only truth
     DIR/generations/000007/  a disposable derivative: FAISS index, transform, manifest
-    DIR/quarantine/          what `verify --repair` put aside
+    DIR/quarantine/          what `verify --repair` put aside, and logs that broke off
     DIR/writer.lock          held by the one process that writes
     DIR/checked.json         which files were found sound, to be opened without reading them all
 
@@ -11,7 +11,6 @@ that was superseded is removed when its last reader lets go of it.
 """
 
 import contextlib
-import os
 import shutil
 import sqlite3
 import threading
@@ -22,16 +21,16 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import numpy as np
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from indexes import checked, gpu, holding
+from indexes import checked, gpu, holding, kept_logs, locking
 from indexes import generation as generations
 from indexes.automatic import chosen
 from indexes.building import Stage, Vectors, exact_index, made, silent
 from indexes.documents import BOOKKEEPING_TABLES, DocumentStore, is_passing
-from indexes.errors import Damaged, Locked, Misuse, NotACollection, salvage_advice
+from indexes.errors import Damaged, Misuse, NotACollection, salvage_advice
 from indexes.generation import Generation
+from indexes.locking import WriteLock
 from indexes.recall import SHORT_TEXTS, WANTED, Queries, stored_queries
 from indexes.space import Apply, Space
 from indexes.types import AUTO, Asked
@@ -40,8 +39,7 @@ from indexes.vectors import VectorIndex, unit_rows
 FORMAT = 1
 DATABASE = "documents.sqlite"
 GENERATIONS = "generations"
-LOCK = "writer.lock"
-OWN_NAMES = {LOCK, GENERATIONS, checked.NAME, "quarantine", DATABASE}
+OWN_NAMES = {locking.NAME, GENERATIONS, checked.NAME, "quarantine", DATABASE}
 OWN_NAMES |= {f"{DATABASE}-{ending}" for ending in ("wal", "shm", "journal")}
 NOTHING = np.zeros(0, np.int64)
 
@@ -65,7 +63,7 @@ class Collection:
         self.device_note = ""
         """Once the index is loaded: whether a GPU searches it, if there is one."""
         self.store = store
-        self._lock = (os.getpid(), FileLock(folder / LOCK))
+        self._lock = WriteLock(folder)
         self._loaded: tuple[Generation, VectorIndex] | None = None
         self._loading = threading.Lock()
         self._spaces = _Spaces()
@@ -81,7 +79,9 @@ class Collection:
             there = "is no collection" if folder.is_dir() else "does not exist"
             raise NotACollection(f"{folder} {there}; make one with: retriever index SOURCE --index {folder}")
         generations.refuse_links(folder, OWN_NAMES)
-        return cls(folder, DocumentStore(folder / DATABASE), device)
+        opened = cls(folder, DocumentStore(folder / DATABASE), device)
+        kept_logs.warn_of_kept(folder)
+        return opened
 
     @classmethod
     def create(cls, folder: Path, settings: dict[str, Any]) -> Self:
@@ -91,7 +91,7 @@ class Collection:
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             raise Misuse(f"{folder} cannot be made a folder: a file is in the way.") from None
-        with _held(FileLock(folder / LOCK), folder):
+        with WriteLock(folder).held():
             collection = cls(folder, DocumentStore(folder / DATABASE, create=True))
             if collection.is_empty():  # else another process made it meanwhile, and its settings hold
                 collection.store.set_settings(settings)
@@ -136,10 +136,10 @@ class Collection:
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the collection's one write lock; it dies with the process. May be nested."""
-        if self._lock[0] != os.getpid():  # that one is the parent's
-            self._lock = (os.getpid(), FileLock(self.folder / LOCK))
-        with _held(self._lock[1], self.folder):
+        self.store.refuse_if_replaced()  # or the lock's file would make the folder again
+        with self._lock.held():
             yield
+            self.store.refuse_if_replaced()  # before anything is acknowledged that is nowhere
 
     def close(self) -> None:
         if self._loaded:
@@ -279,6 +279,8 @@ class Collection:
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)  # a full disk gets its space back
             raise
+        self.store.refuse_if_replaced()
+        self._lock.refuse_if_lost()
         if final.exists():  # left by a process that was killed between the rename and the switch
             shutil.rmtree(final)
         aside.rename(final)
@@ -424,20 +426,3 @@ def _unchanged(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 def is_encoder(value: Any) -> bool:
     """Whether a setting can be an encoder's identity at all."""
     return isinstance(value, dict) and type(value.get("dimension")) is int
-
-
-@contextlib.contextmanager
-def _held(lock: FileLock, folder: Path) -> Iterator[None]:
-    path = folder / LOCK
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        holder = path.read_text(encoding="utf-8", errors="replace").strip() or "another one"
-        raise Locked(
-            f"{folder} is being written to by process {holder}; wait for it or stop it, then try again."
-        ) from None
-    try:
-        path.write_text(f"{os.getpid()}\n", encoding="utf-8")
-        yield
-    finally:
-        lock.release()

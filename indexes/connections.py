@@ -63,6 +63,12 @@ class Connections:
             with database.atomic():
                 yield database
 
+    def close_mine(self) -> None:
+        """Close the calling thread's own; it gets another when it next asks."""
+        found = self._of_threads.pop(threading.get_ident(), None)
+        if found:
+            found[1].conn.close()
+
     def close(self) -> None:
         """Close those of all threads; none of them may be in use."""
         self._closed = True

@@ -6,18 +6,18 @@ transaction, and with WAL and full sync what it wrote is on disk when it returns
 
 import contextlib
 import json
-import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import wal
+from indexes import kept_logs, opening, wal_index
 from indexes.conditions import Condition, check_fields
 from indexes.connections import Connections
 from indexes.content import content_hash, document_seal, is_unicode, metadata_text, setting_checksum, vector_checksum
@@ -41,6 +41,8 @@ PRAGMAS = (
 )
 CHECKSUMS = "checksums"
 """The setting that holds the checksums of the others."""
+Result = TypeVar("Result")
+
 BOOKKEEPING_TABLES = {"_sqlite_migrations", "sqlite_sequence"}
 
 
@@ -75,11 +77,14 @@ class DocumentStore:
         self.path = path
         if not create and not path.is_file():
             raise NotACollection(f"{path.parent} holds no collection (no {path.name} in it).")
-        wal.refuse_broken(path)
+        self._identity: tuple[int, int] | None = None
+        self._taken_for_still: dict[int, opening.State] = {}
+        """By thread, what the database looked like that it reads as if nobody wrote to it."""
+        kept_logs.look_before_opening(path)
         self.connections = Connections(self._connect)
         try:
-            self._check_version(create)
-            if not _read_only(path) and self.db.conn.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            self.steadily(lambda: self._check_version(create))
+            if opening.may_write(path) and self.db.conn.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
                 self.db.conn.execute("PRAGMA journal_mode=WAL")
         except (sqlite3.DatabaseError, *DAMAGE) as error:
             self.connections.close()
@@ -98,14 +103,44 @@ class DocumentStore:
         return self.connections.mine
 
     def _connect(self) -> sqlite3.Connection:
-        connection = _connect(self.path)
-        try:
-            for pragma in PRAGMAS:
-                connection.execute(f"PRAGMA {pragma}")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        with wal_index.opening:
+            connection, still = opening.connect(self.path)
+            try:
+                for pragma in PRAGMAS:
+                    connection.execute(f"PRAGMA {pragma}")
+                self._identity = self._identity or _identity(self.path)
+                self.refuse_if_replaced()
+            except BaseException:
+                connection.close()
+                raise
+            self._taken_for_still.pop(threading.get_ident(), None)
+            if still:
+                self._taken_for_still[threading.get_ident()] = still
+            return connection
+
+    def refuse_if_replaced(self) -> None:
+        """Refuse to go on with a database that is no longer the one in the folder."""
+        if _identity(self.path) != self._identity:
+            raise NotACollection(f"{self.path} was removed or replaced while it was open; open the collection again.")
+
+    def steadily(self, work: Callable[[], Result]) -> Result:
+        """What `work` reads from one state of the database, also where this user can take no lock on it."""
+        for _ in range(opening.TRIES):
+            if self._changed():
+                self.connections.close_mine()
+            try:
+                result = work()
+            except Exception:
+                if self._changed():
+                    continue
+                raise
+            if not self._changed():
+                return result
+        raise Locked(f"{self.path.parent} is being written to all the time; try again when that is done.")
+
+    def _changed(self) -> bool:
+        still = self._taken_for_still.get(threading.get_ident())
+        return still is not None and opening.state_of(self.path) != still
 
     def _check_version(self, create: bool) -> None:
         known = {migration.name for migration in migrations._migrations}
@@ -124,7 +159,7 @@ class DocumentStore:
 
     def _migrate(self) -> None:
         """Make the tables, or bring those of an older version up to date; all or none, wherever it is killed."""
-        if _read_only(self.path):
+        if not opening.may_write(self.path):
             raise NotACollection(
                 f"{self.path.parent} was made by an older version of retriever and cannot be brought up to date, for "
                 "it cannot be written; open it once where it can be, or copy it."
@@ -468,19 +503,12 @@ def _matrix(blobs: Sequence[bytes], dimension: int) -> NDArray[np.float32]:
     return np.frombuffer(b"".join(blobs), VECTOR_TYPE).reshape(len(blobs), dimension).astype(np.float32)
 
 
-def _read_only(path: Path) -> bool:
-    return path.exists() and not os.access(path.parent, os.W_OK)
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    if _read_only(path):
-        # Nobody can write there, so nothing changes under a reader, and WAL's side files are not needed, unless a
-        # process that was killed has left in one of them what it stored.
-        wal = path.with_name(f"{path.name}-wal")
-        left = wal.exists() and wal.stat().st_size > 0
-        uri = f"{path.resolve().as_uri()}?mode=ro{'' if left else '&immutable=1'}"
-        return sqlite3.connect(uri, uri=True, check_same_thread=False)
-    return sqlite3.connect(path, timeout=60, check_same_thread=False)
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def is_passing(error: sqlite3.OperationalError) -> bool:

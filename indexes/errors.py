@@ -22,6 +22,10 @@ class NotACollection(Misuse):
     """The folder holds no collection, or one this version cannot read."""
 
 
+class NotReadable(Misuse):
+    """The collection cannot be read in the place where it lies, by this user."""
+
+
 class BadFilter(Misuse):
     """A filter over metadata cannot be understood, or names a field that no document has."""
 
@@ -40,6 +44,10 @@ class Locked(RetrieverError):
 
 class Damaged(RetrieverError):
     """A file or row of the collection is not what was stored."""
+
+
+class DamageWarning(UserWarning):
+    """Something of the collection may have been lost, and it can be used all the same."""
 
 
 class Mismatch(RetrieverError):

@@ -11,11 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from indexes import generation as generations
-from indexes import words
+from indexes import kept_logs, words
 from indexes.collection import GENERATIONS, Collection
+from indexes.kept_logs import QUARANTINE
 from indexes.verify import Report, any_text
-
-QUARANTINE = "quarantine"
 
 
 def folder_files(collection: Collection) -> dict[str, bytes]:
@@ -64,9 +63,8 @@ def put_aside(collection: Collection, report: Report) -> None:
             collection.store.set_settings(report.bad_settings)
         if report.bad_settings:
             report.repaired.append(f"restored the settings {', '.join(sorted(report.bad_settings))}")
-    if report.log_torn:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        report.repaired.append(f"kept the log that ends in a broken transaction in {collection.folder / QUARANTINE}")
+    if report.logs_kept:
+        report.repaired.append(f"kept the log that breaks off in {kept_logs.settle(collection.folder, stamp)}")
     if report.generation_broken:  # last, because the manifest may be what settings were restored from
         _put_files_aside(collection, report, stamp)
     if report.stray_passages:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from indexes import generation as generations
-from indexes import wal, words
+from indexes import kept_logs, wal, words
 from indexes.collection import Collection, is_encoder
 from indexes.content import content_hash, document_seal, vector_checksum
 from indexes.documents import CHECKSUMS, VECTOR_TYPE, is_passing
@@ -50,8 +50,8 @@ class Report:
     kept_files_broken: bool = False
     unused_wrong: bool = False
     words_wrong: bool = False
-    log_torn: bool = False
-    """Whether the last transaction in the log is broken, and the log kept in the quarantine."""
+    logs_kept: bool = False
+    """Whether copies of broken logs are in the quarantine, of which something may be lost."""
     checksums_wrong: bool = False
     """Whether the checksums of the settings are to be made again."""
     repaired: list[str] = field(default_factory=list)
@@ -111,13 +111,11 @@ def any_text(collection: Collection) -> Iterator[None]:
 def _check_log(collection: Collection, report: Report) -> None:
     log = wal.settled(collection.store.path)
     if log.broken_at is not None:
-        report.log_torn = log.torn
-        report.database_broken = not log.torn
-        lost = f"{log.commits_lost:,} transactions are lost"
-        if log.torn:
-            lost = "the last transaction is lost, perhaps because power failed as it was written"
-        where = f"{wal.path_of(collection.store.path)}: the checksum of frame {log.broken_at + 1:,} is wrong"
-        report.problems.append(f"{where}, and {lost}")
+        report.database_broken = log.damaged
+        report.problems.append(wal.problem(collection.store.path, log))
+    if found := kept_logs.kept(collection.folder):
+        report.logs_kept = True
+        report.problems += [kept_logs.problem(path) for path in found]
 
 
 def _check_database(collection: Collection, report: Report) -> None:

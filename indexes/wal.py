@@ -3,23 +3,32 @@
 SQLite takes a log up to the first frame whose checksum fails and never mentions the rest: one flipped bit, and every
 transaction from there on is gone without a word, and the log deleted when the last connection closes. Here the frames
 after it are looked at too. https://www.sqlite.org/fileformat2.html#the_write_ahead_log
+
+Not all that stands there is lost. Whoever is killed between writing a transaction and noting it in the index, while
+others have the database open, leaves frames that the next writer overwrites from the first on: what is left of them
+breaks the chain of checksums, and was never acknowledged. The index tells (`indexes.wal_index`):
+
+    frame 1 … acknowledged    broken: damage, and refused
+    those after               broken: left over, and nothing is said
+    no index (power failed,   within the last transaction, or right after one: left over, torn or damaged, nobody knows;
+    or it was not copied)     the log is kept, and that is told until it is settled (`indexes.kept_logs`).
+                              elsewhere: damage, and refused
 """
 
-import contextlib
 import os
 import time
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
+from indexes import wal_index
 from indexes.errors import Damaged, salvage_advice
+from indexes.wal_checksum import added, checksum, continued
+from indexes.wal_index import Noted
 
 HEADER = 32
 FRAME_HEADER = 24
@@ -32,8 +41,6 @@ PAGE_SIZES = (4096, 512, 1024, 2048, 8192, 16384, 32768, 65536)
 LOOKS = 4
 BETWEEN_LOOKS = 0.05
 
-Words = NDArray[np.uint32]
-
 
 @dataclass
 class Log:
@@ -43,18 +50,32 @@ class Log:
     images: dict[int, int] = field(default_factory=dict)
     """The last committed image of each page, of frames whose checksum is right."""
     doubtful: dict[int, int] = field(default_factory=dict)
-    """Images newer than those, whose frame or page number is damaged."""
+    """Images newer than those, whose frame or page number is damaged, or which may never have been acknowledged."""
     pages: int = 0
     """How many pages the database has after the last commit; 0 where nothing was committed."""
+    sound: int = 0
+    """How many frames SQLite takes: up to the last commit before anything is broken."""
+    acknowledged: int | None = None
+    """How many frames have been acknowledged, where the index tells."""
     broken_at: int | None = None
-    """The first frame that SQLite stops at although a commit stands after it."""
+    """The first frame that SQLite stops at although what was acknowledged, or might have been, stands after it."""
     commits_lost: int = 0
     """How many commits stand from there on; SQLite passes over them."""
 
     @property
-    def torn(self) -> bool:
-        """Whether only the last commit is broken, which a power failure may have done before it was acknowledged."""
-        return self.commits_lost == 1
+    def damaged(self) -> bool:
+        """Whether something that was acknowledged cannot be read."""
+        return self.broken_at is not None and (self.acknowledged is not None or not self._ambiguous)
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether it is broken where that may cost something acknowledged or nothing."""
+        return self.broken_at is not None and not self.damaged
+
+    @property
+    def _ambiguous(self) -> bool:
+        """A power failure tears the last transaction; what was left over begins right behind one."""
+        return self.commits_lost == 1 or (self.sound > 0 and self.broken_at == self.sound)
 
 
 @dataclass(frozen=True)
@@ -74,47 +95,47 @@ def path_of(database: Path) -> Path:
 
 def settled(database: Path) -> Log:
     """The log beside a database, looked at until another process's writing cannot be taken for damage."""
-    log = read(path_of(database))
+    log = read(database)
     for _ in range(LOOKS):
         if log.broken_at is None:
             break
         time.sleep(BETWEEN_LOOKS)
-        before, log = log, read(path_of(database))
+        before, log = log, read(database)
         if log == before:
             return log
     return replace(log, broken_at=None, commits_lost=0)
 
 
-def refuse_broken(database: Path) -> None:
-    """Refuse a database whose log SQLite would quietly drop, in part or whole, and then delete.
+def checked(database: Path) -> Log:
+    """The log of a database that is about to be opened, refused where SQLite would quietly drop what it holds.
 
-    If only the last commit is broken, power may have failed before it was acknowledged: that is no reason to refuse
-    the rest. The log is copied to the quarantine all the same, and `verify` tells.
+    Not looked at where another process has the database open, for that one has: then SQLite goes by its index.
     """
     path = path_of(database)
     try:
-        if not path.stat().st_size:
-            return
         empty = not database.stat().st_size
     except OSError:
-        return
+        return Log()
     if not empty and _is_open_elsewhere(database):
-        return
+        return Log()
     log = settled(database)
     if empty and log.pages:
         raise Damaged(f"{database} is empty, but its log {path.name} is not; {salvage_advice(database.parent)}")
-    if log.broken_at is None:
-        return
-    if not log.torn:
-        raise Damaged(
-            f"{path} is damaged: {log.commits_lost:,} transactions stand behind its frame {log.broken_at + 1:,}, "
-            f"whose checksum is wrong; {salvage_advice(database.parent)}"
-        )
-    with contextlib.suppress(OSError):
-        data = path.read_bytes()
-        kept = database.parent / "quarantine" / f"log-{zlib.crc32(data):08x}"
-        kept.mkdir(parents=True, exist_ok=True)
-        (kept / path.name).write_bytes(data)
+    if log.damaged:
+        raise Damaged(f"{problem(database, log)}; {salvage_advice(database.parent)}")
+    return log
+
+
+def problem(database: Path, log: Log) -> str:
+    """What is wrong with a broken log."""
+    assert log.broken_at is not None
+    if not log.page_size:
+        return f"{path_of(database)} is gone or empty, but some of its {log.acknowledged:,} frames were nowhere else"
+    lost = f"{log.commits_lost:,} transaction{'s stand' if log.commits_lost > 1 else ' stands'}"
+    wrong = f"{path_of(database)} is damaged: {lost} behind its frame {log.broken_at + 1:,}, whose checksum is wrong"
+    if log.acknowledged is None:
+        return wrong
+    return f"{wrong}; {log.acknowledged:,} frames were acknowledged, {log.sound:,} can be read"
 
 
 def _is_open_elsewhere(database: Path) -> bool:
@@ -123,7 +144,7 @@ def _is_open_elsewhere(database: Path) -> bool:
     Asked of the system's list: to open and close the file would undo the locks that this process has on it.
     """
     try:
-        status = database.with_name(f"{database.name}-shm").stat()
+        status = wal_index.path_of(database).stat()
         locks = LOCKS.read_text()
     except OSError:
         return False
@@ -132,28 +153,43 @@ def _is_open_elsewhere(database: Path) -> bool:
     return any("POSIX" in words and str(os.getpid()) not in words for words in held)
 
 
-def read(path: Path) -> Log:
-    """What the log holds; nothing where there is none."""
+def read(database: Path) -> Log:
+    """What the log of a database holds; nothing where there is none."""
+    noted = wal_index.noted(database)  # first: the log has what the index says, unless it begins anew meanwhile
+    log = read_file(path_of(database), noted)
+    if not log.page_size and noted and all(one.frames > one.copied for one in noted):
+        return replace(log, acknowledged=noted[0].frames, broken_at=0, commits_lost=1)
+    return log
+
+
+def read_file(path: Path, noted: list[Noted]) -> Log:
+    """The same of any copy of a log, with what is noted of it."""
     try:
+        if not path.is_file():
+            return Log()
         with path.open("rb") as file:
-            return _read(file)
+            return _read(file, noted)
     except OSError:
         return Log()
 
 
-def _read(file: BinaryIO) -> Log:
+def _read(file: BinaryIO, noted: list[Noted]) -> Log:
     header = file.read(HEADER)
     if len(header) < HEADER:
         return Log()
     words = [int.from_bytes(header[i : i + 4], "big") for i in range(0, HEADER, 4)]
     stored, salts = (words[6], words[7]), (words[4], words[5])
     big = bool(words[0] & 1)
-    sound = words[0] & ~1 == MAGIC and _checksum(header[:24], big) == stored
+    sound = words[0] & ~1 == MAGIC and checksum(header[:24], big) == stored
     page_size = words[2] if words[2] in PAGE_SIZES else PAGE_SIZES[0]
     if not sound:
         big = big if words[0] & ~1 == MAGIC else False
         salts = _commonest_salts(file, page_size)
     log = Log(page_size)
+    # Of two copies that differ, the process died before it could acknowledge the newer one.
+    log.acknowledged = min((one.frames for one in noted if one.salts == salts), default=None)
+    if not sound and noted and not any(one.frames for one in noted):
+        log.acknowledged = 0  # it was to begin anew: all that stands here is in the database
     _take(log, _frames(file, page_size, big), salts, stored, whole=sound)
     return log
 
@@ -163,19 +199,21 @@ def _take(log: Log, frames: Iterator[_Frame], salts: tuple[int, int], last: tupl
     uncommitted: dict[int, tuple[int, bool]] = {}
     computed = last
     broken_at = None if whole else 0
+    before_break, pages_before = dict[int, int](), 0
     belongs = True
     for number, frame in enumerate(frames):
         seeds = {last, computed}
-        results = {_continued(seed, frame.added, log.page_size) for seed in seeds}
+        results = {continued(seed, frame.added, log.page_size) for seed in seeds}
         chained = frame.stored in results
         belongs = frame.salts == salts or (chained and belongs)
+        if broken_at is None and (frame.salts != salts or not chained):
+            broken_at, before_break, pages_before = number, dict(log.images), log.pages
+        if broken_at is not None and log.acknowledged is not None and number >= log.acknowledged:
+            break  # from here on, all is left over
         if not belongs:
-            broken_at = number if broken_at is None else broken_at
             last = computed = frame.stored
             continue  # of an older log, unless a commit of this one is still to come
-        if broken_at is None and (frame.salts != salts or not chained):
-            broken_at = number
-        computed = _continued(last, frame.added, log.page_size)
+        computed = continued(last, frame.added, log.page_size)
         last = frame.stored
         if frame.page:
             uncommitted[frame.page] = (frame.offset, chained)
@@ -189,9 +227,18 @@ def _take(log: Log, frames: Iterator[_Frame], salts: tuple[int, int], last: tupl
             uncommitted.clear()
             if chained:
                 log.pages = frame.pages_after
-            if broken_at is not None:
+            if broken_at is None:
+                log.sound = number + 1
+            else:
                 log.broken_at = broken_at
                 log.commits_lost += 1
+    if log.acknowledged is not None and log.sound < log.acknowledged:
+        log.broken_at = log.sound if broken_at is None else broken_at
+        log.commits_lost = max(log.commits_lost, 1)
+    if log.uncertain:
+        newer = {page: offset for page, offset in log.images.items() if before_break.get(page) != offset}
+        log.doubtful |= {page: max(offset, log.doubtful.get(page, 0)) for page, offset in newer.items()}
+        log.images, log.pages = before_break, max(log.pages, pages_before)
 
 
 def _frames(file: BinaryIO, page_size: int, big: bool) -> Iterator[_Frame]:
@@ -205,8 +252,8 @@ def _frames(file: BinaryIO, page_size: int, big: bool) -> Iterator[_Frame]:
         rows = np.frombuffer(data, np.uint8, count * size).reshape(count, size)
         heads = np.ascontiguousarray(rows[:, :FRAME_HEADER]).view(">u4").astype(np.int64).tolist()
         summed = np.concatenate([rows[:, :8], rows[:, FRAME_HEADER:]], axis=1)
-        added = _added(summed.view(">u4" if big else "<u4").astype(np.uint32)).tolist()
-        for head, own in zip(heads, added, strict=True):
+        sums = added(summed.view(">u4" if big else "<u4").astype(np.uint32)).tolist()
+        for head, own in zip(heads, sums, strict=True):
             yield _Frame(
                 offset + FRAME_HEADER, head[0], head[1], (head[2], head[3]), (head[4], head[5]), (own[0], own[1])
             )
@@ -225,48 +272,3 @@ def _commonest_salts(file: BinaryIO, page_size: int) -> tuple[int, int]:
         counted[(int.from_bytes(head[8:12], "big"), int.from_bytes(head[12:16], "big"))] += 1
         offset += FRAME_HEADER + page_size
     return counted.most_common(1)[0][0] if counted else (0, 0)
-
-
-# ---- the checksum ----------------------------------------------------------------------------------------
-# For each pair of words x, y: a += x + b; b += y + a. That is linear, so that what a whole frame adds is one product
-# with weights that depend on its length alone, and a frame goes on from any seed without being read again.
-
-
-def _checksum(data: bytes, big: bool) -> tuple[int, int]:
-    words = np.frombuffer(data, ">u4" if big else "<u4").astype(np.uint32)
-    added = _added(words[None, :])[0]
-    return int(added[0]), int(added[1])
-
-
-def _continued(seed: tuple[int, int], added: tuple[int, int], page_size: int) -> tuple[int, int]:
-    (p, q), (r, s) = _power((8 + page_size) // 8)
-    a, b = seed
-    return (p * a + q * b + added[0]) & 0xFFFFFFFF, (r * a + s * b + added[1]) & 0xFFFFFFFF
-
-
-def _added(words: Words) -> Words:
-    """What each row of words adds to a checksum of zero."""
-    first, second = words[:, 0::2], words[:, 1::2]
-    weights = _weights(first.shape[1])
-    sums = [(first * weights[0, row] + second * weights[1, row]).sum(axis=1, dtype=np.uint32) for row in (0, 1)]
-    return np.stack(sums, axis=1)
-
-
-@cache
-def _power(pairs: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    p, q, r, s = 1, 0, 0, 1
-    for _ in range(pairs):
-        p, q, r, s = p + q, p + 2 * q, r + s, r + 2 * s
-    mask = 0xFFFFFFFF
-    return (p & mask, q & mask), (r & mask, s & mask)
-
-
-@cache
-def _weights(pairs: int) -> Words:
-    """[word of the pair, part of the checksum, pair] → weight."""
-    weights = np.zeros((2, 2, pairs), np.uint64)
-    a, b, c, d = 1, 0, 1, 1  # what x and y of the last pair add: (x, x + y)
-    for pair in range(pairs - 1, -1, -1):
-        weights[:, :, pair] = [[a, c], [b, d]]
-        a, b, c, d = (v & 0xFFFFFFFF for v in (a + c, b + d, a + 2 * c, b + 2 * d))
-    return weights.astype(np.uint32)

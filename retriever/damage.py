@@ -36,7 +36,7 @@ def telling_damage(method: Method[Owner, Given, Result]) -> Method[Owner, Given,
     @wraps(method)
     def told(self: Owner, /, *given: Given.args, **named: Given.kwargs) -> Result:
         try:
-            return method(self, *given, **named)
+            return self.collection.store.steadily(lambda: method(self, *given, **named))
         except (sqlite3.Error, *DAMAGE) as error:
             if problem := _explanation(self, error):
                 folder = self.collection.folder

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes import kept_logs
 from indexes import repair as repairing
 from indexes import verify as verification
 from indexes.collection import Collection
@@ -370,6 +371,7 @@ class Retriever:
                 "made_by": generation.manifest["made_by"] if generation else None,
             },
             "quarantined": store.count("quarantine"),
+            "kept_logs": [str(path) for path in kept_logs.kept(collection.folder)],
             "bytes": _sizes(collection.folder),
             "created": store.setting("created"),
             "made_by": store.setting("made_by"),

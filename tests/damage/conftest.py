@@ -25,3 +25,9 @@ def collection(tmp_path_factory: pytest.TempPathFactory, tiny_bert: str) -> Path
 def collection_with_log(tmp_path_factory: pytest.TempPathFactory, tiny_bert: str) -> Path:
     """With the last transactions in the write-ahead log."""
     return make(tmp_path_factory.mktemp("damage") / "c", tiny_bert, with_log=True)
+
+
+@pytest.fixture(scope="session")
+def collection_with_log_and_index(tmp_path_factory: pytest.TempPathFactory, tiny_bert: str) -> Path:
+    """The same with what tells how much of the log was acknowledged."""
+    return make(tmp_path_factory.mktemp("damage") / "c", tiny_bert, with_log=True, with_index=True)

@@ -13,6 +13,7 @@ from indexes import vectors as vector_indexes
 from indexes.building import Vectors, build
 from indexes.collection import Collection
 from indexes.conditions import Condition
+from indexes.content import content_hash, metadata_text
 from indexes.documents import DocumentRow
 from indexes.errors import BadFilter
 from indexes.filters import parse
@@ -183,7 +184,15 @@ class Library:
     def put(self, documents: dict[str, tuple[dict[str, Any], list[str]]]) -> None:
         self.documents.update(documents)
         self.collection.store.put_documents(
-            DocumentRow(id_, "", id_, metadata, text_hash(id_), "here", [(0, 1, text_hash(text)) for text in texts])
+            DocumentRow(
+                id_,
+                "",
+                id_,
+                metadata,
+                content_hash("", id_, metadata_text(metadata)),
+                "here",
+                [(0, 1, text_hash(text)) for text in texts],
+            )
             for id_, (metadata, texts) in documents.items()
         )
 

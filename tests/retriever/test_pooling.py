@@ -170,7 +170,7 @@ def test_damaged_evidence_is_found_and_forgotten(tmp_path: Path, tiny_bert: str)
     with Retriever.build(PETS, tmp_path / "c", encoder=tiny_bert, pooling="auto", transform="none") as made:
         with made.collection.store.db.conn as connection:
             connection.execute("UPDATE settings SET value = '{' WHERE key = 'pooling_choice'")
-        assert made.verify(repair=True).problems == ["the setting 'pooling_choice' is damaged"]
+        assert made.verify(repair=True).problems == ["the setting 'pooling_choice' does not match its checksum"]
     with Retriever.open(tmp_path / "c") as again:
         assert again.verify().clean and again.info()["pooling_choice"] is None
 

@@ -184,7 +184,7 @@ def test_an_older_collection_gets_its_words_when_it_is_opened(copy: Path) -> Non
 
 def test_an_older_collection_that_cannot_be_written_says_so(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forget_words(copy)
-    monkeypatch.setattr("indexes.documents._read_only", lambda path: True)  # tests may run as root
+    monkeypatch.setattr("indexes.opening.may_write", lambda path: False)  # tests may run as root
     with pytest.raises(NotACollection, match="older version.*cannot be brought up to date"):
         Retriever.open(copy)
 

@@ -4,16 +4,18 @@ A scenario (made from a seed) says which documents a collection holds before the
 between, every document must be one of the two, whole; and the same job, run again, must come to its end.
 """
 
+import contextlib
 import hashlib
 import json
 import mmap
 import os
 import random
 import shutil
+import signal
 import sqlite3
 import struct
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ Contents = dict[str, tuple[str, str, dict[str, Any]]]
 
 WORDS = "river mountain child plays eats paints red old young song book garden house road never always today".split()
 KINDS = ("first run", "next run", "add", "delete", "rebuild", "repair", "older version")
+MARK = "/acknowledged-and-not-there"
+"""What a job tries to remove when something was acknowledged, for a tracer to see."""
 TALLY = "RETRIEVER_TALLY"
 """Names a file, shared by processes, in which each text that ingestion embeds is noted, without a system call."""
 TALLY_BYTES = 1 << 16
@@ -250,6 +254,61 @@ def _act(scenario: Scenario, path: Path) -> None:
                 retriever.verify(repair=True)
 
 
+def small_write(folder: str) -> None:
+    """A transaction of a few frames, which changes no document."""
+    from indexes.collection import Collection
+
+    with Collection.open(Path(folder)) as collection, collection.writing():
+        collection.store.set_settings({"created": os.urandom(4).hex()})
+
+
+def stumble(kind: str, seed: int, encoder: str, folder: str) -> None:
+    """The job, which something is done to; then a small write by the same process, which is killed after it."""
+    with _kept_open(Path(folder)):
+        with contextlib.suppress(Exception):  # so that something acknowledged is in the log
+            small_write(folder)
+        with contextlib.suppress(Exception):
+            act(kind, seed, encoder, folder)
+        with contextlib.suppress(Exception):
+            small_write(folder)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def acknowledge(kind: str, seed: int, encoder: str, folder: str) -> None:
+    """The job, and once it is acknowledged a call that can be seen; what is open is never closed."""
+    with _kept_open(Path(folder)):
+        act(kind, seed, encoder, folder)
+        mark()
+        os._exit(0)
+
+
+def write_aside(target: str) -> None:
+    """A folder that takes its name when it is whole."""
+    from retriever.aside import written_aside
+
+    with written_aside(Path(target)) as aside:
+        (aside / "inner").mkdir(parents=True)
+        (aside / "one.txt").write_text("one")
+        (aside / "inner" / "two.txt").write_text("two")
+    mark()
+
+
+def mark() -> None:
+    with contextlib.suppress(FileNotFoundError):
+        Path(MARK).unlink()
+
+
+@contextlib.contextmanager
+def _kept_open(folder: Path) -> Iterator[None]:
+    """Another connection of this process: without it, to close the last one would empty and sync the log."""
+    if not (folder / "documents.sqlite").exists():
+        yield
+        return
+    with contextlib.closing(sqlite3.connect(folder / "documents.sqlite")) as connection:
+        connection.execute("SELECT count(*) FROM documents").fetchone()
+        yield
+
+
 def change(folder: str, documents: list[dict[str, Any]], deleted: list[str], rebuild: bool) -> None:
     """Some changes to a collection, one after the other."""
     from retriever import Document, Retriever
@@ -344,5 +403,9 @@ JOBS: dict[str, Callable[..., Any]] = {
     "change": change,
     "look": look,
     "go on": go_on,
+    "small write": small_write,
+    "stumble": stumble,
+    "acknowledge": acknowledge,
+    "write aside": write_aside,
     "remove": lambda folder: shutil.rmtree(folder, ignore_errors=True),
 }

@@ -30,6 +30,15 @@ CALLS = (
     "mkdir,mkdirat,rmdir"
 ).split(",")
 
+DATABASE = "documents.sqlite"
+HOLD_OPEN = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+print("open", flush=True)
+sys.stdin.read()
+"""
+
 ENDED_BY_SIGNAL = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGINT, 128 + signal.SIGTERM}
 
 
@@ -122,6 +131,14 @@ class Zygote:
         made = Counter(match.groups() for match in found if match)
         return [(call, max(made[who, what] for who, what in made if what == call)) for call in {c for _, c in made}]
 
+    def recorded(self, job: str, **arguments: Any) -> list[tuple[str, str]]:
+        """The calls of the job that change a file, in their order: each with what it was given, paths included."""
+        log = self.scratch / "recorded.log"
+        self._traced(["-y", "-e", f"trace={','.join(CALLS)}", "-o", str(log)], job, arguments)
+        # A call during which another thread calls is written in two parts; where it ends does not matter here.
+        found = [re.match(r"\d+ +(\w+)\((.*)", line) for line in log.read_text().splitlines()]
+        return [(match[1], match[2]) for match in found if match]
+
     def _traced(self, options: list[str], job: str, arguments: dict[str, Any]) -> dict[str, Any]:
         pid = self.begin(job, **arguments)
         # Without -f, what its threads do would be left alone.
@@ -136,6 +153,22 @@ class Zygote:
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[None]:
+    """Another process that has the collection open meanwhile, if there is one, and is killed in the end."""
+    if not (folder / DATABASE).exists():
+        yield
+        return
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD_OPEN, folder / DATABASE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout and holder.stdout.readline() == "open\n"
+        try:
+            yield
+        finally:
+            holder.kill()
 
 
 @dataclass
@@ -169,22 +202,46 @@ class Disturber:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def points(self, kind: str, seed: int, how: str, step: int = 1) -> Iterator[Outcome]:
-        """Have strace disturb the job at every call that changes a file, or at every `step`th."""
+    def points(
+        self, kind: str, seed: int, how: str, step: int = 1, *, job: str = "act", beside: bool = False
+    ) -> Iterator[Outcome]:
+        """Have strace disturb the job at every call that changes a file, or at every `step`th.
+
+        `beside` another process that has the collection open. A `job` of "stumble" goes on after a fault.
+        """
         with self._copy(kind, seed) as folder:
             arguments = {"kind": kind, "seed": seed, "encoder": self.zygote.encoder, "folder": str(folder)}
-            made = self.zygote.calls("act", **arguments)
+            made = self.zygote.calls(job, **arguments)
         places = [(call, number) for call, count in sorted(made) for number in range(1, count + 1)]
         for call, number in places[random.Random(seed).randrange(step) :: step]:
-            yield self.point(kind, seed, call, f"{how}:when={number}")
+            yield self.point(kind, seed, call, f"{how}:when={number}", job=job, beside=beside)
 
-    def point(self, kind: str, seed: int, call: str, inject: str) -> Outcome:
+    def point(self, kind: str, seed: int, call: str, inject: str, *, job: str = "act", beside: bool = False) -> Outcome:
         """Disturb the job once, look at what is left, and have it go on."""
 
         def act(arguments: dict[str, Any]) -> dict[str, Any]:
-            return self.zygote.run_traced(call, inject, "act", **arguments)
+            return self.zygote.run_traced(call, inject, job, **arguments)
 
-        return self._disturbed(kind, seed, f"{call} {inject}", act)
+        def act_beside(arguments: dict[str, Any]) -> dict[str, Any]:
+            folder = Path(arguments["folder"])
+            there = (folder / DATABASE).exists()
+            problems: list[str] = []
+
+            def write() -> None:
+                # With nothing in the log before, the next writer begins it anew, and nothing is left over.
+                if there:
+                    problems.extend(_found(self.zygote.run("small write", folder=str(folder)), "small write"))
+
+            with _opened(folder):
+                if kind != "older version":  # which any writing brings up to date
+                    write()
+                answer = act(arguments)
+                problems += _found(self.zygote.run("look", **arguments), "look, beside another process")
+                write()
+                problems += _found(self.zygote.run("look", **arguments), "look again, beside another process")
+            return answer | {"problems": problems}
+
+        return self._disturbed(kind, seed, f"{job} {call} {inject}", act_beside if beside else act)
 
     def at_a_moment(self, kind: str, seed: int, seconds: float, *signals: signal.Signals) -> Outcome:
         """Send signals to the job so long after it has begun, by default SIGKILL."""
@@ -220,6 +277,7 @@ class Disturber:
                 outcome.problems.append(f"the process ended with {answer['status']}")
             if raised and not result["told"]:
                 outcome.problems.append(f"raised {result['trace']}")
+            outcome.problems += answer.get("problems", [])
             outcome.problems += _found(self.zygote.run("look", **arguments), "look")
             went_on = self.zygote.run("go on", **arguments)
             outcome.problems += _found(went_on, "go on")

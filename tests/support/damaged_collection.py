@@ -29,9 +29,9 @@ def documents() -> list[Document]:
     return made
 
 
-def make(folder: Path, bert: str, *, with_log: bool) -> Path:
+def make(folder: Path, bert: str, *, with_log: bool, with_index: bool = False) -> Path:
     """With documents deleted, and others changed and added since the index was made; `with_log` leaves those in the
-    write-ahead log, as a process does that was killed."""
+    write-ahead log, as a process does that was killed; `with_index` the index of the log, too."""
     made = folder.with_name(f"{folder.name}-open")
     # Rounds of their own, so that the tables have pages that were freed and used again.
     Retriever.build(documents(), made, encoder=bert, transform="whiten", precision="fp32").close()
@@ -45,7 +45,7 @@ def make(folder: Path, bert: str, *, with_log: bool) -> Path:
         retriever.delete(["d5"])
         if not with_log:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        shutil.copytree(made, folder, ignore=shutil.ignore_patterns("*-shm"))
+        shutil.copytree(made, folder, ignore=None if with_index else shutil.ignore_patterns("*-shm"))
     return folder
 
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 SUPPORT = Path(__file__).parents[1] / "support"
 ROOT = SUPPORT.parents[1]
@@ -81,7 +82,19 @@ def faults(place: Place) -> Line:
     return _disturbed(place, line, place.points // 4, of)
 
 
-def _disturbed(place: Place, line: Line, wanted: int, of: Callable[[int, str], tuple[str, int, str, int]]) -> Line:
+def beside(place: Place) -> Line:
+    line = Line("beside", "SIGKILL at such a call, while another process has the collection open")
+    return _disturbed(place, line, place.points // 4, lambda seed, kind: (kind, seed, "signal=SIGKILL", 2), beside=True)
+
+
+def stumbles(place: Place) -> Line:
+    line = Line("stumbles", "EIO from such a call, then another write by the same process, then SIGKILL")
+    return _disturbed(place, line, place.points // 10, lambda seed, kind: (kind, seed, "error=EIO", 3), job="stumble")
+
+
+def _disturbed(
+    place: Place, line: Line, wanted: int, of: Callable[[int, str], tuple[str, int, str, int]], **how: Any
+) -> Line:
     """One worker a core, each with its own zygote, over the rounds of all jobs until so many points were reached."""
     rounds = ((seed, kind) for seed in itertools.count(100) for kind in KINDS)
     taking, counting = threading.Lock(), threading.Lock()
@@ -94,7 +107,7 @@ def _disturbed(place: Place, line: Line, wanted: int, of: Callable[[int, str], t
             while came_to["reached"] < wanted:
                 with taking:
                     seed, kind = next(rounds)
-                for outcome in disturber.points(*of(seed, kind)):
+                for outcome in disturber.points(*of(seed, kind), **how):
                     with counting:
                         _count(line, came_to, outcome)
                     if came_to["reached"] >= wanted:
@@ -197,9 +210,11 @@ def _damaged(place: Place, line: Line, what: str) -> Line:
     import damages
     from damaged_collection import make
 
-    for logged in [False, True] if what == "database" else [False]:
-        original = make(place.scratch / f"{what}-{logged}" / "c", place.encoder, with_log=logged)
-        cases = place.scratch / f"{what}-{logged}-cases"
+    variants = [(False, False), (True, False), (True, True)] if what == "database" else [(False, False)]
+    for logged, noted in variants:
+        name = f"{what}-{logged}-{noted}"
+        original = make(place.scratch / name / "c", place.encoder, with_log=logged, with_index=noted)
+        cases = place.scratch / f"{name}-cases"
         cases.mkdir()
         outcomes = damages.tortured(what, original, cases, place.points // 100, seed=7)
         line.tried += outcomes.tried
@@ -250,6 +265,8 @@ def crowd(place: Place) -> Line:
 SUITES: dict[str, Callable[[Place], Line]] = {
     "crashes": crashes,
     "faults": faults,
+    "beside": beside,
+    "stumbles": stumbles,
     "short-writes": short_writes,
     "moments": moments,
     "signals": signals,
@@ -259,7 +276,7 @@ SUITES: dict[str, Callable[[Place], Line]] = {
     "fuzz": fuzz,
     "crowd": crowd,
 }
-TRACED = ("crashes", "faults")
+TRACED = ("crashes", "faults", "beside", "stumbles")
 
 
 def main() -> None:
@@ -273,7 +290,7 @@ def main() -> None:
     if unknown := set(chosen) - set(SUITES):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(SUITES)}")
     if set(chosen) & set(TRACED) and not strace_works():
-        parser.error("strace is needed, and must be allowed to trace: install it, or leave out crashes and faults")
+        parser.error(f"strace is needed, and must be allowed to trace: install it, or leave out {', '.join(TRACED)}")
 
     from samples import make_bert
 

@@ -107,3 +107,34 @@ def test_a_folder_on_a_disk_that_is_too_small(disturber: Disturber, tmp_path: Pa
         assert disturber.zygote.run("go on", **arguments)["result"]["returned"]["problems"] == []
     finally:
         subprocess.run(["umount", small], check=True)
+
+
+@traced
+@pytest.mark.parametrize("step", [pytest.param(30, id="quick"), pytest.param(5, id="often", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "first run"])
+def test_killed_while_another_process_has_it_open(disturber: Disturber, kind: str, step: int) -> None:
+    """The log is then not read anew by the next one: what was left in it is overwritten, in part."""
+    outcomes = list(disturber.points(kind, step, "signal=SIGKILL", step, beside=True))
+    check(outcomes)
+    assert any(outcome.reached for outcome in outcomes)
+
+
+@traced
+@pytest.mark.parametrize("kind", ["add", "delete", "next run"])
+@pytest.mark.parametrize("how", ["signal=SIGKILL", "error=EIO"])
+def test_the_sync_of_the_log_beside_another_process(disturber: Disturber, kind: str, how: str) -> None:
+    outcomes = [disturber.point(kind, 7, "fdatasync", f"{how}:when={number}", beside=True) for number in (1, 2, 3)]
+    check(outcomes)
+    assert any(outcome.reached for outcome in outcomes)
+
+
+@traced
+@pytest.mark.parametrize("step", [pytest.param(30, id="quick"), pytest.param(5, id="often", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["next run", "add", "delete", "rebuild"])
+def test_a_process_that_goes_on_after_a_fault(disturber: Disturber, kind: str, step: int) -> None:
+    outcomes = list(disturber.points(kind, step, "error=EIO", step, job="stumble"))
+    outcomes += [  # the first two are the small write's before
+        disturber.point(kind, 8, "fdatasync", f"error=EIO:when={place}", job="stumble") for place in ("3", "4", "3..4")
+    ]
+    check(outcomes)
+    assert all(outcome.reached for outcome in outcomes)
