@@ -10,13 +10,16 @@ HUB ?=
 RESULTS ?= results
 SEEDS ?= 1
 
+# A file of tests at a time in each of two processes: what a file makes once is made once.
+PYTEST = $(BIN)/pytest -n 2 --dist loadfile
+
 .PHONY: demo test lint long torture bench bench-speed clean
 
 demo: $(INSTALLED)
 	$(BIN)/retriever demo
 
 test: $(INSTALLED) lint
-	$(BIN)/pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -25,7 +28,7 @@ lint: $(INSTALLED)
 
 # What takes too long for every day but must hold.
 long: $(INSTALLED)
-	$(BIN)/pytest -m slow
+	$(PYTEST) -m slow
 
 # Everything that tries to break a collection, about an hour and a half on 2 cores; strace must be installed.
 torture: $(INSTALLED)
