@@ -106,26 +106,70 @@ def test_a_busy_server_is_asked_again(open_page, status):
     expect(page.locator("#connection")).to_be_hidden()
 
 
-def test_a_token_is_asked_for_and_kept(open_page, folders: list[Path]):
+@pytest.fixture(scope="module")
+def guarded(browser, folders: list[Path]):
+    """A server that asks for a token."""
     server = Server(folders[1:], "--token", "a-good-secret")
     server.start()
-    try:
-        page = open_page("?q=purring", at=server.address)
-        dialog = page.locator("#token")
-        expect(dialog).to_contain_text("asks for a token")
-        page.get_by_label("Token", exact=True).fill("guess")
-        page.keyboard.press("Enter")
-        expect(dialog).to_contain_text("not the server's")
-        page.get_by_label("Token", exact=True).fill("a-good-secret")
-        page.keyboard.press("Enter")
-        expect(page.locator(".hit h3").first).to_have_text("Cats")
-        page.reload()
-        expect(page.locator(".hit h3").first).to_have_text("Cats")
+    yield server
+    server.stop()
+
+
+def test_a_token_is_asked_for_and_kept(open_page, guarded: Server):
+    page = open_page("?q=purring", at=guarded.address)
+    dialog = page.locator("#token")
+    expect(dialog).to_contain_text("asks for a token")
+    page.get_by_label("Token", exact=True).fill("guess")
+    page.keyboard.press("Enter")
+    expect(dialog).to_contain_text("not the server's")
+    page.get_by_label("Token", exact=True).fill("a-good-secret")
+    page.keyboard.press("Enter")
+    expect(page.locator(".hit h3").first).to_have_text("Cats")
+    page.reload()
+    expect(page.locator(".hit h3").first).to_have_text("Cats")
+    expect(dialog).to_be_hidden()
+    assert "secret" not in page.url
+    assert page.evaluate("localStorage.length") == 0
+
+
+def test_who_closes_the_token_dialog_is_asked_again(open_page, guarded: Server):
+    page = open_page("?q=purring", at=guarded.address)
+    dialog = page.locator("#token")
+    expect(dialog).to_be_visible()
+    for _ in range(2):  # as often as one likes
+        page.keyboard.press("Escape")
+        page.keyboard.press("Escape")
         expect(dialog).to_be_hidden()
-        assert "secret" not in page.url
-        assert page.evaluate("localStorage.length") == 0
-    finally:
-        server.stop()
+        expect(page.locator("#token-needed")).to_contain_text("A token is needed")
+        page.get_by_role("button", name="Enter the token").click()
+        expect(dialog).to_be_visible()
+    page.get_by_label("Token", exact=True).fill("a-good-secret")
+    page.keyboard.press("Enter")
+    expect(page.locator(".hit h3").first).to_have_text("Cats")
+    expect(page.locator("#token-needed")).to_be_hidden()
+
+
+@pytest.mark.parametrize("token", ["gehe\u0131m", "señor", "two words", "🔑", "   "])
+def test_a_token_that_no_request_can_carry(open_page, guarded: Server, token: str):
+    page = open_page("?q=purring", at=guarded.address)
+    dialog = page.locator("#token")
+    page.get_by_label("Token", exact=True).fill(token)
+    page.keyboard.press("Enter")
+    expect(dialog).to_contain_text("at least one character" if token.isspace() else "cannot be a token")
+    expect(dialog).to_be_visible()
+    page.get_by_label("Token", exact=True).fill("  a-good-secret ")
+    page.keyboard.press("Enter")
+    expect(page.locator(".hit h3").first).to_have_text("Cats")
+    expect(page.locator("#connection")).to_be_hidden()
+
+
+def test_a_kept_token_that_no_request_can_carry_is_asked_for_anew(open_page, guarded: Server):
+    page = open_page("?q=purring", at=guarded.address)
+    page.evaluate("sessionStorage.setItem('retriever-token', 'señor\\u2028')")
+    page.reload()
+    page.get_by_label("Token", exact=True).fill("a-good-secret")
+    page.keyboard.press("Enter")
+    expect(page.locator(".hit h3").first).to_have_text("Cats")
 
 
 def test_a_hostile_document_is_text(open_page):

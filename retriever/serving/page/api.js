@@ -3,6 +3,9 @@
 const LONGEST_WAIT = 30;
 const TOKEN = "retriever-token";
 
+/** Whether a request can carry it: a browser sends no header with other characters, and says only that it failed. */
+export const isToken = (text) => /^[\x21-\x7e]+$/.test(text);
+
 /** Tells of `gone` and `busy` (detail: seconds until the next try, and why), `back`, and `token` (detail: whether one was wrong). */
 export const server = new EventTarget();
 
@@ -28,7 +31,7 @@ export async function fetched(path, { body, query, signal } = {}) {
   const given = Object.entries(query ?? {}).filter(([, value]) => value !== "" && value !== undefined);
   const address = given.length ? `${path}?${new URLSearchParams(given)}` : path;
   for (;;) {
-    const token = sessionStorage.getItem(TOKEN);
+    const token = kept();
     const headers = { Accept: "application/json", ...(token && { Authorization: `Bearer ${token}` }) };
     const request = { headers, signal, cache: "no-cache" };
     if (body !== undefined) {
@@ -110,11 +113,17 @@ async function whileBusy(answer, problem, signal) {
   }
 }
 
+/** The token that was given in this tab, or null. */
+function kept() {
+  const token = sessionStorage.getItem(TOKEN);
+  return token && isToken(token) ? token : null;
+}
+
 let given = null;
 
 /** One question for all that wait. */
 function newToken(wrong) {
-  if (sessionStorage.getItem(TOKEN) !== wrong) return Promise.resolve();
+  if (kept() !== wrong) return Promise.resolve();
   given ??= new Promise((resolve) => {
     server.addEventListener("token-given", resolve, { once: true });
     tell("token", { wrong: wrong !== null });

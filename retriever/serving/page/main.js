@@ -8,6 +8,7 @@ import { loadCollections, clearProblem, showCollection, showProblem } from "./no
 import * as search from "./search.js";
 import * as similar from "./similar.js";
 import { go, link, onChange, state } from "./state.js";
+import "./token.js";
 
 const TYPED_AFTER = 120; // milliseconds without another key
 const CHOICES_OF_K = [5, 10, 20, 50, 100];

@@ -1,6 +1,6 @@
-/** What the page has to tell beside hits: problems, a server that is gone or busy, the token, which collections there are. */
+/** What the page has to tell beside hits: problems, a server that is gone or busy, which collections there are. */
 
-import { ask, giveToken, isAbort, server, tryNow } from "./api.js";
+import { ask, isAbort, server, tryNow } from "./api.js";
 import { byId, el } from "./dom.js";
 import { showActive, showPanel } from "./filters.js";
 import { go, state } from "./state.js";
@@ -117,11 +117,3 @@ server.addEventListener("back", () => {
   box.hidden = true;
   box.replaceChildren();
 });
-
-server.addEventListener("token", ({ detail }) => {
-  if (detail.wrong) byId("token-why").textContent = "That token is not the server's. Try again.";
-  byId("token-value").value = "";
-  byId("token").showModal();
-});
-byId("token").addEventListener("cancel", (event) => event.preventDefault());
-byId("token-form").addEventListener("submit", () => giveToken(byId("token-value").value.trim()));
