@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from browsing import expect
+from browsing import Route, expect
 from site_served import HOSTILE_ID, HOSTILE_TEXT, HOSTILE_TITLE, Server
 
 
@@ -31,6 +31,21 @@ def test_a_filter_that_cannot_be_read(open_page):
     expect(page.locator("#active .chip.bad")).to_have_count(1)
     page.get_by_label("Remove the filter year >> 1").click()
     expect(page.locator(".hit")).to_have_count(8)
+
+
+def test_a_filter_that_is_named_by_its_number(open_page):
+    page = open_page()
+
+    def refuse(route: Route) -> None:
+        reason = "the value cannot be compared."  # which names neither the filter nor its field
+        problem = {"title": "Unprocessable", "status": 422, "errors": [{"field": "where.1", "reason": reason}]}
+        route.fulfill(status=422, json=problem, content_type="application/problem+json")
+
+    page.route("**/v1/search", refuse)
+    page.goto(f"{page.url}?q=stars&where=topic+%3D+sky&where=year+%3E+x&where=length+%3E+1")
+    expect(page.get_by_role("alert")).to_contain_text("Filter: the value cannot be compared.")
+    expect(page.locator("#active .chip.bad")).to_have_count(1)
+    expect(page.locator("#active .chip.bad")).to_contain_text("year > x")
 
 
 def test_fields_beyond_their_limits(open_page):

@@ -5,6 +5,8 @@ import { byId, el } from "./dom.js";
 import { showActive, showPanel } from "./filters.js";
 import { go, state } from "./state.js";
 
+const OF_A_FILTER = /^(?:body\.)?where(?:\.(\d+))?/; // with its number, where the server tells it
+
 let collections = [];
 
 export const collectionNamed = (name) => collections.find((one) => (name ? one.name === name : one.default)) ?? (name ? null : collections[0]);
@@ -18,14 +20,17 @@ export function showProblem(problem) {
   byId("problem").replaceChildren(...told);
   const fields = errors.map(({ field }) => String(field));
   byId("query").setAttribute("aria-invalid", String(fields.some((field) => /query/.test(field))));
-  showActive(fields.some((field) => field.startsWith("where")) ? (filter) => isNamed(filter, errors) : undefined);
+  showActive(fields.some((field) => OF_A_FILTER.test(field)) ? (filter, number) => errors.some((error) => isNamed(filter, number, error)) : undefined);
 }
 
-/** Whether a refusal speaks of this filter: by its text, by its field, or because there is no other. */
-function isNamed(filter, errors) {
-  if (state().where.length === 1) return true;
-  const field = /^\s*(?:'([^']*)'|"([^"]*)"|([^\s=!<>]+))/.exec(filter)?.slice(1).find(Boolean);
-  return errors.some(({ reason }) => reason.includes(filter) || (field && reason.includes(`'${field}'`) && !reason.split("There are")[1]?.includes(`'${field}'`)));
+/** Whether a refusal speaks of this filter: by its number, else by its text, by its field, or because there is no other. */
+function isNamed(filter, number, { field, reason }) {
+  const of = OF_A_FILTER.exec(field);
+  if (!of) return false;
+  if (of[1] !== undefined) return Number(of[1]) === number;
+  if (state().where.length === 1 || reason.includes(filter)) return true;
+  const name = /^\s*(?:'([^']*)'|"([^"]*)"|([^\s=!<>]+))/.exec(filter)?.slice(1).find(Boolean);
+  return Boolean(name) && reason.includes(`'${name}'`) && !reason.split("There are")[1]?.includes(`'${name}'`);
 }
 
 const plain = (field) => String(field).replace(/^body\.?/, "").replace(/^where.*/, "Filter").replace(/^query$/, "Query").replace(/^k$/, "Hits");
