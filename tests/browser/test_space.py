@@ -74,6 +74,23 @@ def test_colours_by_a_field(open_page):
     expect(page.locator(".scale")).to_contain_text(str(len(LONG)))
 
 
+def test_a_link_with_a_field_that_nobody_has(open_page):
+    page = open_page("?view=space&colour=nope&q=stars&k=5")
+    expect(page.locator(".map-hits li")).to_have_count(5, timeout=PATIENCE)
+    expect(page.get_by_role("alert").filter(has_text="nope")).to_contain_text("coloured by cluster")
+    expect(page).not_to_have_url(re.compile("colour"))
+    expect(page.get_by_label("Colour by")).to_have_value("")
+    expect(page.locator(".legend li").first).to_be_visible()
+    settled(page)
+    assert pixels(page)[0] > 0
+    page.locator("#query").fill("bread")  # a search leaves the message alone, a choice takes it away
+    expect(page.locator(".map-hits")).to_contain_text("Bread")
+    expect(page.get_by_role("alert").filter(has_text="nope")).to_be_visible()
+    page.get_by_label("Colour by").select_option("topic")
+    expect(page.locator(".legend")).to_contain_text("kitchen")
+    expect(page.get_by_role("alert").filter(has_text="nope")).to_be_hidden()
+
+
 def test_zoom_and_pan(open_page):
     page = open_page("?view=space")
     expect(page.locator(".legend li").first).to_be_visible(timeout=PATIENCE)

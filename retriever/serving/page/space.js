@@ -41,6 +41,7 @@ const stage = el(
   ),
 );
 const colourBy = el("select", { id: "colour", onchange: () => go({ colour: colourBy.value }, { replace: true }) });
+const colourNote = el("p", { class: "note", role: "alert", hidden: true });
 const legend = el("ul", { class: "legend", "aria-label": "Colours" });
 const hitsBox = el("div", { class: "map-hits" });
 const said = el("p", { id: "map-said", class: "soft" });
@@ -50,6 +51,7 @@ const panel = el(
   said,
   hitsBox,
   el("div", { class: "colours" }, el("label", { for: "colour" }, "Colour by"), colourBy),
+  colourNote,
   legend,
 );
 const making = el("div", { class: "making", role: "status", hidden: true });
@@ -141,16 +143,18 @@ async function whenMade(collection, signal) {
 
 async function showColours(field) {
   shownColour = field;
+  colourNote.hidden = true;
   const { collection, key, clusters, clusterCodes } = loaded;
+  const late = () => shownColour !== field || loaded?.key !== key;
   let scheme = { kind: "cluster", codes: clusterCodes, clusters };
   if (field) {
     try {
       const given = await ask("v1/map/colours", { query: { collection, key, field } });
       scheme = { ...given, codes: Uint8Array.from(atob(given.codes), (one) => one.charCodeAt(0)) };
     } catch (error) {
-      return isAbort(error) || showProblem(error);
+      return late() || colourless(error);
     }
-    if (shownColour !== field) return;
+    if (late()) return;
   }
   colourBy.value = field;
   map.codes = scheme.codes;
@@ -159,6 +163,14 @@ async function showColours(field) {
   const middles = field ? [] : map.middles();
   marks.labels = field ? [] : clusters.filter(({ number }) => middles[number]).map(({ number, label, documents }) => ({ ...middles[number], number, label, documents }));
   paint();
+}
+
+/** A field that cannot colour is told beside the map, which a search would not clear away, and forgotten. */
+function colourless(error) {
+  showColours("");
+  fill(colourNote, `${error.message} The map is coloured by cluster.`);
+  colourNote.hidden = false;
+  go({ colour: "" }, { replace: true });
 }
 
 /** In the colours of the system, which may go dark while one looks. */
