@@ -1,7 +1,7 @@
 /** A document whole, in a dialog; the passage that was found is marked in it. */
 
 import { ask, isAbort } from "./api.js";
-import { byId, el, fill, marked, unitsOf } from "./dom.js";
+import { byId, el, fill, marked, unitsOf, valueText } from "./dom.js";
 import { similarLink } from "./hits.js";
 import { go, link, state } from "./state.js";
 
@@ -84,7 +84,7 @@ function put(id, title, metadata, body) {
   dialog.querySelector(".similar").classList.add("button");
 }
 
-const written = (value) => (typeof value === "string" ? value : Array.isArray(value) ? value.map(written).join(", ") : JSON.stringify(value));
+const written = (value) => (typeof value === "string" ? value : Array.isArray(value) ? value.map(written).join(", ") : typeof value === "number" ? valueText(value) : JSON.stringify(value));
 
 /** The text, with the passage of the hit marked where it is known, and brought into view. */
 function mark() {

@@ -46,6 +46,14 @@ export function announce(text) {
   if (live.textContent !== text) live.textContent = text;
 }
 
+/** Whether a number of an answer is the one that was sent: whole ones beyond 2^53 lose digits in JavaScript. */
+export const isExact = (value) => typeof value !== "number" || Number.isSafeInteger(value) || (Number.isFinite(value) && !Number.isInteger(value));
+
+/** A single value of metadata as text. */
+export const valueText = (value) => (isExact(value) ? String(value) : `≈ ${value}`);
+
+export const INEXACT = "A browser cannot hold this number exactly, so it cannot filter by it; write the filter yourself";
+
 export const count = (number, one, many = `${one}s`) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
 
 /** A function that runs once its last call is so many milliseconds ago; `waits()` says whether it is still to run. */

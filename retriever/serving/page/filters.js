@@ -1,7 +1,7 @@
 /** Filters: the texts that the server reads, the chips that show them, and the panel that offers what there is. */
 
 import { ask, isAbort } from "./api.js";
-import { byId, count, el } from "./dom.js";
+import { INEXACT, byId, count, el, isExact, valueText } from "./dom.js";
 import { go, state } from "./state.js";
 
 const BARE_FIELD = /^[\p{L}\p{N}_.-]+$/u;
@@ -147,12 +147,14 @@ function own(fields) {
 
 function group({ name, documents, values, more }) {
   const chips = values.map(({ value, count: many }) => {
-    const text = value === "" ? "(empty)" : String(value);
+    const text = value === "" ? "(empty)" : valueText(value);
+    const having = el("span", { class: "many" }, many.toLocaleString("en"));
+    if (!isExact(value)) return el("span", { class: "chip plain", title: INEXACT }, el("bdi", {}, text), having);
     const chip = el(
       "button",
       { type: "button", class: "chip", title: text.length > 40 && text, onclick: () => toggle(name, value) },
       el("bdi", {}, text.length > 40 ? `${text.slice(0, 39)}…` : text),
-      el("span", { class: "many" }, many.toLocaleString("en")),
+      having,
     );
     chip.isOn = () => hasValue(name, value);
     return chip;

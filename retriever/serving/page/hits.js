@@ -1,6 +1,6 @@
 /** Hits as a list: title, score, the passage with its nearest sentence marked, metadata as chips, what to do next. */
 
-import { count, el, leavesPage, marked, unitsOf } from "./dom.js";
+import { INEXACT, count, el, isExact, leavesPage, marked, unitsOf, valueText } from "./dom.js";
 import { hasValue, toggle } from "./filters.js";
 import { go, link } from "./state.js";
 
@@ -129,6 +129,7 @@ function chips(metadata) {
   const pairs = [...flat(metadata)];
   const short = pairs.filter(([, value]) => String(value).length <= LONGEST_CHIP);
   const shown = short.slice(0, MOST_CHIPS).map(([name, value]) => {
+    if (!isExact(value)) return el("span", { class: "chip plain", title: INEXACT }, el("bdi", { class: "name" }, name), el("bdi", {}, valueText(value)));
     const on = hasValue(name, value);
     return el(
       "button",
