@@ -26,6 +26,14 @@ export async function ask(path, { body, query, signal } = {}) {
   return (await fetched(path, { body, query, signal })).json();
 }
 
+/** A document whole. Browsers read an id of dots alone as a folder, however one encodes it, and ask for another address. */
+export async function storedDocument(id, collection, signal) {
+  if (isFolder(id)) throw new Problem(0, { detail: `A browser cannot ask for a document with the id ${id}, which means a folder in an address. “retriever export” writes it whole.` });
+  return ask(`v1/documents/${encodeURIComponent(id)}`, { query: { collection }, signal });
+}
+
+export const isFolder = (id) => id === "." || id === "..";
+
 /** The answer itself, once there is a good one. */
 export async function fetched(path, { body, query, signal } = {}) {
   const given = Object.entries(query ?? {}).filter(([, value]) => value !== "" && value !== undefined);

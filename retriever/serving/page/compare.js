@@ -2,8 +2,8 @@
 
 import { ask, isAbort } from "./api.js";
 import { announce, byId, count, el, fill, svg } from "./dom.js";
-import { documentLink } from "./hits.js";
-import { clearProblem, collectionNamed, collectionsKnown, noteGeneration, showProblem } from "./notices.js";
+import { called, documentLink } from "./hits.js";
+import { clearProblem, collectionNamed, collectionsKnown, emptyCollection, isEmpty, noteGeneration, showProblem } from "./notices.js";
 import { request } from "./search.js";
 
 const LOOKED_AT = 100; // hits of each ranking that are asked for, to tell where who left went
@@ -12,7 +12,7 @@ const CURVED = 0.45; // of the gap between the lists
 const view = byId("view-compare");
 document.head.append(el("link", { rel: "stylesheet", href: "compare.css" }));
 const summary = el("div", { class: "summary" });
-const empty = el("p", { class: "empty" });
+const empty = el("div", { class: "empty" });
 const board = el("div", { class: "board", hidden: true });
 view.append(summary, empty, board);
 
@@ -41,9 +41,12 @@ export async function show(state) {
     const far = Math.max(body.k, LOOKED_AT);
     const both = ["raw", "index"].map((space) => ask("v1/search", { body: { ...body, k: far, space }, signal }));
     const [raw, index] = await Promise.all([...both, collectionsKnown()]);
+    const none = !raw.hits.length && !index.hits.length;
+    const nothing = none && !state.where.length && (await isEmpty(state.collection));
     signal.throwIfAborted();
     clearProblem();
-    showRankings(raw.hits, index.hits, state);
+    if (none) showNone(nothing ? emptyCollection() : "No document fits the filters.");
+    else showRankings(raw.hits, index.hits, state);
     noteGeneration(index.generation);
   } catch (error) {
     if (isAbort(error)) return;
@@ -59,6 +62,13 @@ export function hide() {
   asking?.abort();
   asking = null;
   byId("busy").classList.remove("on");
+}
+
+function showNone(why) {
+  board.hidden = true;
+  summary.replaceChildren();
+  fill(empty, why).hidden = false;
+  announce(empty.textContent);
 }
 
 function showRankings(raw, index, { k, mode, collection }) {
@@ -158,7 +168,7 @@ function describe(left, right, rawRank, mode, transform) {
   fill(
     summary,
     el("span", {}, told),
-    most && el("span", { class: "soft" }, ` Farthest: ${most.title || most.id}, from ${rawRank.get(most.id)} to ${most.rank}.`),
+    most && el("span", { class: "soft" }, ` Farthest: ${called(most)}, from ${rawRank.get(most.id)} to ${most.rank}.`),
     mode === "lexical" && el("span", { class: "soft" }, " Compared by meaning: words are the same in every space."),
     same && /^none\b/.test(transform) && el("span", { class: "soft" }, " The collection's transform is none, so its index is the raw space."),
   );

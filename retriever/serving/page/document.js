@@ -1,6 +1,6 @@
 /** A document whole, in a dialog; the passage that was found is marked in it. */
 
-import { ask, isAbort } from "./api.js";
+import { isAbort, storedDocument } from "./api.js";
 import { byId, el, fill, marked, unitsOf, valueText } from "./dom.js";
 import { similarLink } from "./hits.js";
 import { go, link, state } from "./state.js";
@@ -46,8 +46,7 @@ export async function show({ doc, collection }) {
   put(doc, "", [], body);
   if (!dialog.open) dialog.showModal();
   try {
-    const address = `v1/documents/${encodeURIComponent(doc)}`;
-    const { title, text, metadata } = await ask(address, { query: { collection }, signal });
+    const { title, text, metadata } = await storedDocument(doc, collection, signal);
     shown.text = text;
     put(doc, title, Object.entries(metadata ?? {}), body);
     mark();
@@ -68,7 +67,7 @@ function put(id, title, metadata, body) {
     el(
       "div",
       { class: "head" },
-      el("div", {}, el("h2", { id: "document-title", dir: "auto" }, title || id), title && el("bdi", { class: "id" }, id)),
+      el("div", {}, el("h2", { id: "document-title", dir: "auto" }, title || id), unfold(), title && el("bdi", { class: "id" }, id)),
       el("button", { type: "button", class: "icon", "aria-label": "Close the document", onclick: close }, "✕"),
     ),
     metadata.length > 0 &&
@@ -82,7 +81,25 @@ function put(id, title, metadata, body) {
     ),
   );
   dialog.querySelector(".similar").classList.add("button");
+  foldTitle();
 }
+
+function unfold() {
+  const whole = () => {
+    byId("document-title").classList.add("whole");
+    button.remove();
+  };
+  const button = el("button", { type: "button", class: "quiet unfold", hidden: true, onclick: whole }, "Whole title");
+  return button;
+}
+
+/** A title of more lines than the dialog shows has a button for the others. */
+function foldTitle() {
+  const button = dialog.querySelector(".unfold");
+  const heading = byId("document-title");
+  if (button) button.hidden = heading.scrollHeight <= heading.clientHeight + 1;
+}
+new ResizeObserver(() => requestAnimationFrame(foldTitle)).observe(dialog);
 
 const written = (value) => (typeof value === "string" ? value : Array.isArray(value) ? value.map(written).join(", ") : typeof value === "number" ? valueText(value) : JSON.stringify(value));
 

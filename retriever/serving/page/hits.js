@@ -8,6 +8,7 @@ const FOLDED = 420; // characters of a passage that are shown before one asks fo
 const BEFORE_MARK = 90;
 const MOST_CHIPS = 8;
 const LONGEST_CHIP = 48;
+const LONGEST_TITLE = 200;
 
 /** An ordered list of the hits; `scale` makes of a score how long its bar is, from 0 to 1. */
 export function hitList(hits, scale, label) {
@@ -58,6 +59,12 @@ function hitItem(hit, scale) {
   return item;
 }
 
+/** What the document is called, in a few lines at most; opened, it shows all of its title. */
+export function called({ id, title }) {
+  const call = title || id;
+  return call.length > 1.2 * LONGEST_TITLE ? `${call.slice(0, atSpace(call, LONGEST_TITLE))} …` : call;
+}
+
 /** What the document is called, as a link that opens it. */
 export function documentLink(hit, attributes = {}) {
   const open = (event) => {
@@ -66,8 +73,7 @@ export function documentLink(hit, attributes = {}) {
     go({ doc: hit.id });
     event.currentTarget.dispatchEvent(new CustomEvent("opened", { bubbles: true, detail: hit }));
   };
-  const call = hit.title || hit.id;
-  return el("a", { class: "open", href: link({ doc: hit.id }), dir: "auto", onclick: open, ...attributes }, call);
+  return el("a", { class: "open", href: link({ doc: hit.id }), dir: "auto", onclick: open, ...attributes }, called(hit));
 }
 
 export function similarLink(hit, text = "Similar") {
@@ -77,7 +83,7 @@ export function similarLink(hit, text = "Similar") {
     go({ view: "similar", id: hit.id, doc: "" });
   };
   const href = link({ view: "similar", id: hit.id, doc: "" });
-  return el("a", { class: "similar", href, onclick: show, "aria-label": `Documents similar to ${hit.title || hit.id}` }, text);
+  return el("a", { class: "similar", href, onclick: show, "aria-label": `Documents similar to ${called(hit)}` }, text);
 }
 
 export function scoreBar(score, length) {
@@ -97,7 +103,7 @@ function fillPassage(item) {
   button.hidden = !long;
   button.textContent = folded ? "More" : "Less";
   button.setAttribute("aria-expanded", String(!folded));
-  button.setAttribute("aria-label", `${folded ? "More" : "Less"} of ${hit.title || hit.id}`);
+  button.setAttribute("aria-label", `${folded ? "More" : "Less"} of ${called(hit)}`);
   let nodes = marked(text, start, end);
   if (long && folded) {
     const from = start !== null && end > FOLDED ? atSpace(text, Math.max(0, start - BEFORE_MARK)) : 0;

@@ -42,6 +42,15 @@ export function clearProblem() {
   showActive();
 }
 
+/** Why there is nothing to see of a collection that has no documents, and what to do. */
+export const emptyCollection = () => el("p", {}, "This collection is empty. Fill it with ", el("code", {}, "retriever add SOURCE --index FOLDER"), ".");
+
+/** Whether the collection has no documents; asks, for they come and go while the page is open. */
+export async function isEmpty(name) {
+  await loadCollections();
+  return collectionNamed(name)?.documents === 0;
+}
+
 let generation = null;
 
 /** Counts and filters are asked for again when the collection has changed under the page. */

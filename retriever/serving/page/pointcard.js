@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { announce, debounced, el, fill } from "./dom.js";
-import { documentLink, similarLink } from "./hits.js";
+import { called, documentLink, similarLink } from "./hits.js";
 
 const SHOWN_AFTER = 90; // milliseconds on a point
 const REMEMBERED = 2000;
@@ -49,14 +49,14 @@ export class PointCard {
     const { id, title, passage } = about;
     fill(
       this.element,
-      el("strong", { dir: "auto" }, title || id),
+      el("strong", { dir: "auto" }, called(about)),
       title && title !== id && el("bdi", { class: "id" }, id),
       el("p", { dir: "auto" }, passage.length > EXCERPT ? `${passage.slice(0, EXCERPT).trimEnd()}…` : passage),
       el("div", { class: "then" }, documentLink({ id, title: "Open" }, { class: "" }), similarLink({ id, title })),
     );
     this.element.hidden = false;
     this.move();
-    announce(title || id);
+    announce(called(about));
   }
 
   /** Beside its point, within the map. */

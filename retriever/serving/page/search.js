@@ -3,7 +3,7 @@
 import { ask, isAbort } from "./api.js";
 import { announce, byId, count, el, fill } from "./dom.js";
 import { hitList, markSentences, scaleOf } from "./hits.js";
-import { clearProblem, collectionNamed, noteGeneration, showProblem } from "./notices.js";
+import { clearProblem, collectionNamed, emptyCollection, isEmpty, noteGeneration, showProblem } from "./notices.js";
 
 const MARKED_AFTER = 150; // milliseconds without another key
 
@@ -36,8 +36,10 @@ export async function show(state) {
   try {
     const atOnce = state.mode === "lexical";
     const answer = await ask("v1/search", { body: { ...request(state), highlight: atOnce }, signal });
+    const nothing = !answer.hits.length && !state.where.length && (await isEmpty(state.collection));
+    signal.throwIfAborted();
     clearProblem();
-    showAnswer(answer);
+    showAnswer(answer, nothing);
     busy(false);
     noteGeneration(answer.generation);
     if (atOnce || !answer.hits.length) return;
@@ -76,7 +78,7 @@ function busy(on) {
   results.setAttribute("aria-busy", String(on));
 }
 
-function showAnswer({ query, mode, hits, novelty, limit, strange, took_ms: took }) {
+function showAnswer({ query, mode, hits, novelty, limit, strange, took_ms: took }, nothing = false) {
   const by = { dense: "meaning", lexical: "words", hybrid: "meaning and words" }[mode];
   empty.replaceChildren();
   delete view.dataset.marked;
@@ -95,8 +97,9 @@ function showAnswer({ query, mode, hits, novelty, limit, strange, took_ms: took 
     strange && el("span", { class: "soft" }, ` (${novelty.toFixed(2)} bits per dimension; ordinary text stays below ${limit.toFixed(2)})`),
     ".",
   );
-  if (!hits.length) empty.append(el("p", {}, mode === "lexical" ? "No document has these words; try by meaning." : "No document fits the filters."));
-  announce(`${hits.length ? count(hits.length, "hit") : "No hits"} for ${query}.${strange ? " The query is unlike anything in the collection." : ""}`);
+  if (nothing) empty.append(emptyCollection());
+  else if (!hits.length) empty.append(el("p", {}, mode === "lexical" ? "No document has these words; try by meaning." : "No document fits the filters."));
+  announce(`${hits.length ? count(hits.length, "hit") : "No hits"} for ${query}.${nothing ? " The collection is empty." : ""}${strange ? " The query is unlike anything in the collection." : ""}`);
 }
 
 function showNothing(state) {
@@ -110,6 +113,7 @@ function showNothing(state) {
   fill(
     empty,
     el("p", { class: "lead" }, "Ask in your own words; hits come as you type."),
+    collection?.documents === 0 && emptyCollection(),
     collection?.problem && el("p", { class: "note" }, collection.problem),
     collection &&
       el(

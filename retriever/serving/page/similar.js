@@ -1,8 +1,8 @@
 /** The documents most like a stored one. */
 
-import { ask, isAbort } from "./api.js";
+import { ask, isAbort, isFolder, storedDocument } from "./api.js";
 import { announce, byId, count, el, fill, leavesPage } from "./dom.js";
-import { documentLink, hitList, scaleOf } from "./hits.js";
+import { called, documentLink, hitList, scaleOf } from "./hits.js";
 import { clearProblem, showProblem } from "./notices.js";
 import { go, link } from "./state.js";
 
@@ -20,11 +20,10 @@ export async function show({ id, q, collection, k, where }) {
   hide();
   shown = JSON.stringify(body);
   const { signal } = (asking = new AbortController());
-  const address = `v1/documents/${encodeURIComponent(id)}`;
   try {
     const [{ hits }, { title: call }] = await Promise.all([
       ask("v1/similar", { body, signal }),
-      ask(address, { query: { collection }, signal }),
+      isFolder(id) ? {} : storedDocument(id, collection, signal),
     ]);
     clearProblem();
     results.classList.remove("stale");
@@ -34,8 +33,8 @@ export async function show({ id, q, collection, k, where }) {
       `${count(hits.length, "document")} most like `,
       documentLink({ id, title: call }, { class: "" }),
     );
-    results.replaceChildren(hitList(hits, scaleOf(hits, "dense"), `Documents similar to ${call || id}`));
-    announce(`${count(hits.length, "document")} similar to ${call || id}.`);
+    results.replaceChildren(hitList(hits, scaleOf(hits, "dense"), `Documents similar to ${called({ id, title: call })}`));
+    announce(`${count(hits.length, "document")} similar to ${called({ id, title: call })}.`);
   } catch (error) {
     if (isAbort(error)) return;
     shown = "";

@@ -4,7 +4,7 @@ import { Problem, ask, fetched, isAbort } from "./api.js";
 import { announce, byId, count, debounced, el, fill } from "./dom.js";
 import { showHits, showLegend } from "./legend.js";
 import { listen } from "./mapinput.js";
-import { clearProblem, showProblem } from "./notices.js";
+import { clearProblem, emptyCollection, showProblem } from "./notices.js";
 import { isDark, table } from "./palette.js";
 import { PointCard } from "./pointcard.js";
 import { drawMarks } from "./mapmarks.js";
@@ -97,6 +97,11 @@ async function load(collection) {
   const { signal } = loading;
   try {
     const about = await whenMade(collection, signal);
+    if (!about.documents) {
+      fill(making, emptyCollection()).hidden = false;
+      announce("The collection is empty.");
+      return clearProblem();
+    }
     const query = { collection, key: about.key };
     const bytes = await (await fetched("v1/map/points", { query, signal })).arrayBuffer();
     const n = about.documents;
