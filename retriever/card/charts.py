@@ -19,6 +19,8 @@ SPECTRUM_LEFT = 46.0
 LOWEST_POWER = -4
 MOST_OF_A_SPECTRUM = 0.97
 ROW, LETTER, LONGEST_LABEL = 18.0, 6.6, 24
+MARGIN_LABEL = 36.0
+"""Room at the right, where the name of the margin stands beside its line."""
 # Bins are drawn from the first to the last that holds this share of the highest, and some beside them.
 WORTH_DRAWING = 0.002
 BINS_AROUND = 5
@@ -171,7 +173,7 @@ def candidates_plot(choice: Mapping[str, Any], name: str) -> Plot | None:
     left = LETTER * max(map(len, labels.values())) + 14
 
     def across(value: float) -> float:
-        return round(float(left + (WIDTH - left - 14) * (value - least) / (most - least)), 1)
+        return round(float(left + (WIDTH - left - MARGIN_LABEL) * (value - least) / (most - least)), 1)
 
     rows = [
         Row(

@@ -1,8 +1,13 @@
 """How it looks: on a phone, in the dark, to a screen reader; and what it weighs."""
 
+from collections.abc import Iterator
+from itertools import product
+
 import pytest
 from browsing import Browser, expect
-from site_served import Server
+from site_served import Server, documents
+
+from retriever import Retriever
 
 VIEWS = {
     "start": ("", ".facts"),
@@ -42,6 +47,38 @@ def test_a_phone_needs_no_sideways_scrolling(open_page, view):
     page = open_page(address, **PHONE)
     expect(page.locator(sign).first).to_be_attached(timeout=90_000)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+CUT_OFF = """() => [
+    ...[...document.querySelectorAll('.card-scroll')].filter((one) => one.scrollWidth > one.clientWidth),
+    ...[...document.querySelectorAll('.card-plot text')].filter((text) => {
+        const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
+        return inner.left < outer.left - 1 || inner.right > outer.right + 1 || inner.bottom > outer.bottom + 1;
+    }),
+].map((one) => one.textContent)"""
+
+
+@pytest.fixture(scope="module")
+def chosen(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A collection whose transform was chosen among the candidates, and compared with a margin."""
+    folder = tmp_path_factory.mktemp("chosen") / "chosen"
+    found = [
+        {"id": f"{n}", "text": f"{one.text} It was written down in the {word} year. {word} {one.title} is its name."}
+        for n, (word, one) in enumerate(product("first second third fourth fifth sixth".split(), documents()))
+    ]
+    Retriever.build(found, folder, precision="fp32").close()
+    server = Server([folder])
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_nothing_of_the_card_is_cut_off(open_page, chosen: Server, look: str):
+    page = open_page("?view=card", at=chosen.address, **LOOKS[look])
+    expect(page.locator(".card-dots .card-row").first).to_be_visible()
+    expect(page.locator(".card-scroll tbody tr").first).to_be_visible()
+    assert page.evaluate(CUT_OFF) == []
 
 
 def test_dark_where_the_system_is(open_page):
