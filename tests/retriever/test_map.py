@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from retriever import Retriever, layout
+from retriever import Retriever
 from retriever.demo import stdlib_documents
-from retriever.maps import mapping
+from retriever.maps import layout, mapping
 from retriever.maps.mapping import Map
 from retriever.maps.topics import groups, labels
 
