@@ -163,9 +163,30 @@ class DocumentStore:
 
     # ---- settings ----------------------------------------------------------------------------------------
 
-    def setting(self, key: str) -> Any:
-        row = self.db.conn.execute("SELECT value FROM settings WHERE key = ?", [key]).fetchone()
-        return None if row is None else self._json(row[0], f"the setting {key!r}")
+    def setting(self, key: str, *, checked: bool = True) -> Any:
+        """What a setting was set to; refused where it does not match its checksum, unless it is to be looked at."""
+        rows = dict(self.db.conn.execute("SELECT key, value FROM settings WHERE key IN (?, ?)", [key, CHECKSUMS]))
+        if checked and not self._matches(key, rows.get(key), self._checksums(rows.get(CHECKSUMS))):
+            raise Damaged(
+                f"{self.path}: the setting {key!r} does not match its checksum; "
+                f"run: retriever verify --repair --index {self.path.parent}"
+            )
+        return None if key not in rows else self._json(rows[key], f"the setting {key!r}")
+
+    def _checksums(self, text: str | None) -> dict[str, int] | None:
+        """The checksums of the settings; None where an older version stored them."""
+        if text is None:
+            return None
+        found = self._json(text, f"the setting {CHECKSUMS!r}")
+        if not isinstance(found, dict):
+            raise Damaged(f"{self.path}: the setting {CHECKSUMS!r} is damaged; run: retriever verify --repair")
+        return found
+
+    @staticmethod
+    def _matches(key: str, text: Any, sums: dict[str, int] | None) -> bool:
+        if sums is None:
+            return True
+        return key not in sums if text is None else setting_checksum(key, str(text)) == sums.get(key)
 
     def _json(self, text: Any, what: str) -> Any:
         try:
@@ -174,27 +195,31 @@ class DocumentStore:
             raise Damaged(f"{self.path}: {what} is damaged; run: retriever verify --repair") from error
 
     def set_settings(self, values: dict[str, Any]) -> None:
+        """Change these settings; the others keep the checksums they have, so that no damage to them is hidden."""
         insert = "INSERT INTO settings VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
         with self.changing():
             self.db.conn.executemany(
                 insert, [(key, json.dumps(value, sort_keys=True)) for key, value in values.items()]
             )
-            rows = self.db.conn.execute("SELECT key, value FROM settings WHERE key != ?", [CHECKSUMS])
-            sums = {key: setting_checksum(key, value) for key, value in rows}
+            rows = dict(self.db.conn.execute("SELECT key, value FROM settings"))
+            kept = self._checksums(rows.pop(CHECKSUMS, None))
+            new = rows if kept is None else values
+            sums = {**(kept or {}), **{key: setting_checksum(key, rows[key]) for key in new}}
             self.db.conn.execute(insert, [CHECKSUMS, json.dumps(sums, sort_keys=True)])
+
+    def forget_checksums(self) -> None:
+        """Have the next `set_settings` make the checksums of all settings again, as they are."""
+        with self.changing():
+            self.db.conn.execute("DELETE FROM settings WHERE key = ?", [CHECKSUMS])
 
     def changed_settings(self) -> list[str]:
         """The settings that are not as they were stored; none where an older version stored them."""
         rows = dict(self.db.conn.execute("SELECT key, value FROM settings"))
-        if CHECKSUMS not in rows:
-            return []
         try:
-            sums = dict(json.loads(rows.pop(CHECKSUMS)))
-        except (ValueError, TypeError, RecursionError):
+            sums = self._checksums(rows.pop(CHECKSUMS, None))
+        except Damaged:
             return [CHECKSUMS]
-        return sorted(
-            key for key in {*rows, *sums} if key not in rows or setting_checksum(key, str(rows[key])) != sums.get(key)
-        )
+        return sorted(key for key in {*rows, *(sums or {})} if not self._matches(key, rows.get(key), sums))
 
     # ---- what is there -----------------------------------------------------------------------------------
 
