@@ -186,8 +186,9 @@ class Collection:
             self._refuse_another_encoder(generation)
 
     def _refuse_another_encoder(self, generation: Generation) -> None:
+        built = generation.manifest["encoder"]
         try:
-            own, built = self.store.setting("encoder", checked=False), generation.manifest["encoder"]
+            own = self.store.setting("encoder", checked=False)
         except Damaged:
             own = None
         if own != built:

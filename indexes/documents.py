@@ -247,22 +247,44 @@ class DocumentStore:
             found.setdefault(row[4], []).append(PassageRow(*row))
         return found
 
-    def documents(self, numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
-        """The stored fields of these documents, refused where they are not what was stored."""
+    def documents(self, numbers: Sequence[int], found: Iterable[PassageRow] = ()) -> dict[int, dict[str, Any]]:
+        """The stored fields of these documents, refused where they are not what was stored, nor sealed with the
+        passages they have; `found` are some of those passages, as another way led to them."""
         rows = self._select_in(
-            "SELECT number, id, title, text, metadata, content_hash FROM documents WHERE number IN ({})", numbers
+            "SELECT number, id, title, text, metadata, content_hash, source, seal FROM documents WHERE number IN ({})",
+            numbers,
         )
-        found = {}
-        for number, id_, title, text, metadata, expected in rows:
-            texts = (title, text, metadata)
-            if not all(isinstance(part, str) for part in texts) or content_hash(*texts) != expected:
-                raise Damaged(
-                    f"{self.path}: document {id_!r} is not what was stored; "
-                    f"run: retriever verify --repair --index {self.path.parent}"
-                )
+        passages = self._sealed_passages(numbers)
+        stored = {}
+        for number, id_, title, text, metadata, expected, source, seal in rows:
+            parts = (id_, title, text, metadata, source)
+            sound = all(isinstance(part, str) for part in parts) and content_hash(title, text, metadata) == expected
+            places = [(start, end, text_hash) for _, _, start, end, _, text_hash in passages[number]]
+            if not sound or document_seal(id_, expected, source, places) != seal:
+                raise self._not_as_stored(f"document {id_!r}")
             fields = {"id": id_, "title": title, "text": text}
-            found[number] = {**fields, "metadata": self._json(metadata, f"document {id_!r}")}
+            stored[number] = {**fields, "metadata": self._json(metadata, f"document {id_!r}")}
+        for passage in found:
+            own = passages[passage.document]
+            if passage.position >= len(own) or PassageRow(*own[passage.position][:5]) != passage:
+                raise self._not_as_stored(f"a passage of document {stored[passage.document]['id']!r}")
+        return stored
+
+    def _sealed_passages(self, numbers: Sequence[int]) -> dict[int, list[tuple[Any, ...]]]:
+        """The passages of each of these documents in order: the columns, and the hash of the text each stands for."""
+        found: dict[int, list[tuple[Any, ...]]] = {number: [] for number in numbers}
+        for row in self._select_in(
+            'SELECT document, position, start, "end", passages.vector, text_hash FROM passages'
+            " JOIN vectors ON vectors.id = passages.vector WHERE document IN ({}) ORDER BY document, position",
+            numbers,
+        ):
+            found[row[0]].append(row)
         return found
+
+    def _not_as_stored(self, what: str) -> Damaged:
+        return Damaged(
+            f"{self.path}: {what} is not what was stored; run: retriever verify --repair --index {self.path.parent}"
+        )
 
     def document_number(self, id_: str) -> int | None:
         if not is_unicode(id_):  # what no stored id is
@@ -284,7 +306,10 @@ class DocumentStore:
     def refuse_without_passages(self, passages: Mapping[int, Sequence[PassageRow]]) -> None:
         """Refuse documents that have lost all their passages."""
         if lost := [number for number, own in passages.items() if not own]:
-            raise Damaged(f"{self.path}: document number {lost[0]} lacks passages; run: retriever verify --repair")
+            raise Damaged(
+                f"{self.path}: document number {lost[0]} lacks passages; "
+                f"run: retriever verify --repair --index {self.path.parent}"
+            )
 
     def check_fields(self, conditions: Sequence[Condition]) -> None:
         """Refuse a condition on a field that no document has, with the names of those there are."""
@@ -314,10 +339,17 @@ class DocumentStore:
             ) from error
 
     def vectors_of_documents(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The vectors that stand for passages of these documents, rising."""
-        query = "SELECT vector FROM passages WHERE document IN (SELECT value FROM json_each(?))"
+        """The vectors that stand for passages of these documents, rising; refused where one has lost its first."""
+        # One number a passage, as they may be millions: the first passage of each document stands above zero.
+        query = "SELECT iif(position, -vector, vector) FROM passages WHERE document IN (SELECT value FROM json_each(?))"
         rows = self.db.conn.execute(query, [json.dumps(numbers.tolist())])
-        return np.unique(np.fromiter((row[0] for row in rows), np.int64))
+        found = np.fromiter((row[0] for row in rows), np.int64)
+        if (there := int((found > 0).sum())) != len(numbers):
+            raise Damaged(
+                f"{self.path}: of {len(numbers):,} documents {there:,} have their first passage; "
+                f"run: retriever verify --repair --index {self.path.parent}"
+            )
+        return np.unique(np.abs(found))
 
     def each_document(self) -> Iterator[dict[str, Any]]:
         """Every document's row, in the order of arrival, without holding them all."""
