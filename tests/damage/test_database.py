@@ -67,6 +67,11 @@ def overwrite(path: Path, place: int, data: bytes) -> None:
 
 def test_the_command(folder: Path, tmp_path: Path, run: Run) -> None:
     stored = contents(folder)
+    whole = (folder / DATABASE).read_bytes()
+    overwrite(folder / DATABASE, len(whole) // 4096 // 2 * 4096, bytes(4096))
+    said = run("verify", "--index", folder, code=1).output
+    assert f"retriever salvage NEW --index {folder}" in said.replace("\n", "") and "--repair" not in said, said
+    (folder / DATABASE).write_bytes(whole)
     overwrite(folder / DATABASE, 0, bytes(4096))
     for command in (["search", "x"], ["verify"], ["verify", "--repair"], ["info"]):
         said = run(*command, "--index", folder, code=1).output
