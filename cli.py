@@ -22,7 +22,7 @@ from click.core import ParameterSource
 
 from benchmarks.command_parts import device_option
 from benchmarks.commands import bench
-from retriever.errors import DamageWarning, FitWarning, RetrieverError
+from retriever.errors import DamageWarning, FitWarning, RetrieverError, salvage_advice
 
 if TYPE_CHECKING:
     from retriever.retriever import Retriever
@@ -115,6 +115,8 @@ def _database_message(error: sqlite3.DatabaseError, command: str | None) -> str:
     text = str(error)
     if "full" in text:
         return _disk_full(None, command)
+    if getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_SHMSIZE":
+        return "the disk is full: SQLite needs 32 KB beside the collection. Make room and run the same command again."
     if "malformed" in text or "not a database" in text or "decode" in text:
         return (
             f"the collection's database is damaged ({text}); look with: retriever verify --index DIR, and save all "
@@ -643,6 +645,8 @@ def verify(index: Path, repair: bool) -> None:
     with display.progress_bar() as progress, Retriever.open(index, progress=progress) as retriever:
         report = retriever.verify(repair=repair)
     display.show_verify(report)
+    if report.database_broken and not repair:
+        raise Failure(f"the database itself is damaged; {salvage_advice(index)}", 1)
     if not report.clean and not repair:
         raise Failure(f"put it right with: retriever verify --repair --index {shlex.quote(str(index))}", 1)
     if report.left:

@@ -34,11 +34,13 @@ CREATE TABLE generation_files (generation, name, bytes);
 CREATE TABLE unsound (table_name, number, reason, row);
 """
 INDEXES = """
-CREATE INDEX ids_by_id ON ids (id, number);
+CREATE INDEX ids_by_number ON ids (number, id);
 CREATE INDEX documents_by_number ON documents (number);
 CREATE INDEX passages_by_document ON passages (document, position);
 """
 VECTORS_TOGETHER = 4096
+MOST_IDS = 100
+"""Ids that are tried for one document: a damaged index may give many the same number."""
 FTS5_VERSION = ("version", 4)
 """A row of FTS5's own that has the shape of an id and its number."""
 
@@ -60,9 +62,15 @@ class CarvedDocument:
     """Its passages, if its seal says that they and all the rest are as they were stored."""
     content_proven: bool
     id_proven: bool
+    other_ids: Sequence[str] = ()
+    """What the index of ids calls it, where that is not the id of the row: one of the two is damaged."""
 
-    def sealed_with(self, places: Sequence[Place]) -> bool:
-        return document_seal(self.id, self.content_hash, self.source, places) == self.seal
+    def sealed_with(self, places: Sequence[Place]) -> "CarvedDocument | None":
+        """The document, under whichever of its ids its seal confirms; None where it confirms none."""
+        for id_ in (self.id, *self.other_ids):
+            if document_seal(id_, self.content_hash, self.source, places) == self.seal:
+                return replace(self, id=id_, places=places)
+        return None
 
 
 class Carved:
@@ -192,14 +200,17 @@ class Carved:
             return None
         content = content_hash(title, text, metadata)
         seal = seal if isinstance(seal, bytes) else b""
-        proven, known = content == stored_hash, self._has(id_, number)
-        found = CarvedDocument(number, id_, title, text, parsed, content, source, seal, None, proven, known)
+        proven, known = content == stored_hash, self._ids_of(number)
+        others = [other for other in known if other != id_]
+        found = CarvedDocument(
+            number, id_, title, text, parsed, content, source, seal, None, proven, id_ in known, others
+        )
         places = self._places(number, width)
-        return replace(found, places=places) if places and found.sealed_with(places) else found
+        return (found.sealed_with(places) if places else None) or found
 
-    def _has(self, id_: str, number: int) -> bool:
-        query = "SELECT 1 FROM ids WHERE id = ? AND number = ?"
-        return self.connection.execute(query, [id_, number]).fetchone() is not None
+    def _ids_of(self, number: int) -> list[str]:
+        query = "SELECT DISTINCT id FROM ids WHERE number = ? AND typeof(id) = 'text' ORDER BY id LIMIT ?"
+        return [id_ for (id_,) in self.connection.execute(query, [number, MOST_IDS])]
 
     def _places(self, number: int, width: int) -> list[Place] | None:
         rows = self.connection.execute(

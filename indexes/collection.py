@@ -176,6 +176,27 @@ class Collection:
     def dimension(self) -> int:
         return int(self.encoder["dimension"])
 
+    def refuse_another_encoder(self) -> None:
+        """Refuse to write where the settings name another encoder than the one the index was built for."""
+        try:
+            generation = self.generation()
+        except Damaged:  # a manifest that is lost tells nothing: the setting has its checksum alone
+            generation = None
+        if generation:
+            self._refuse_another_encoder(generation)
+
+    def _refuse_another_encoder(self, generation: Generation) -> None:
+        built = generation.manifest["encoder"]
+        try:
+            own = self.store.setting("encoder", checked=False)
+        except Damaged:
+            own = None
+        if own != built:
+            raise Damaged(
+                f"{generation.folder} was built for another encoder than the one in the settings of {self.store.path} "
+                f"({_difference(built, own)}); run: retriever verify --repair --index {self.folder}"
+            )
+
     # ---- generations -------------------------------------------------------------------------------------
 
     def published(self) -> tuple[int, str, str] | None:
@@ -371,8 +392,7 @@ class Collection:
         in_table = self.store.count_vectors(generation.last_vector)
         if len(index) != in_table:
             raise Damaged(f"{generation.folder}: index holds {len(index):,} vectors, table {in_table:,} rows; {repair}")
-        if generation.manifest["encoder"] != self.store.setting("encoder"):
-            raise Damaged(f"{generation.folder} was built for another encoder than the table's; {repair}")
+        self._refuse_another_encoder(generation)
         self.device_note = gpu.searched_on(self.device, index, generation.manifest["factory"])
         self._let_go()
         self._loaded = (generation, index)
@@ -421,6 +441,14 @@ class Collection:
 
 def _unchanged(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     return vectors
+
+
+def _difference(one: Any, other: Any) -> str:
+    """What differs between two identities, naming both sides."""
+    if not is_encoder(one) or not is_encoder(other):
+        return "one of the two is damaged"
+    keys = sorted(key for key in {*one, *other} if one.get(key) != other.get(key))
+    return "; ".join(f"{key} {str(one.get(key))[:64]} against {str(other.get(key))[:64]}" for key in keys)
 
 
 def is_encoder(value: Any) -> bool:

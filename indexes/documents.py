@@ -198,9 +198,30 @@ class DocumentStore:
 
     # ---- settings ----------------------------------------------------------------------------------------
 
-    def setting(self, key: str) -> Any:
-        row = self.db.conn.execute("SELECT value FROM settings WHERE key = ?", [key]).fetchone()
-        return None if row is None else self._json(row[0], f"the setting {key!r}")
+    def setting(self, key: str, *, checked: bool = True) -> Any:
+        """What a setting was set to; refused where it does not match its checksum, unless it is to be looked at."""
+        rows = dict(self.db.conn.execute("SELECT key, value FROM settings WHERE key IN (?, ?)", [key, CHECKSUMS]))
+        if checked and not self._matches(key, rows.get(key), self._checksums(rows.get(CHECKSUMS))):
+            raise Damaged(
+                f"{self.path}: the setting {key!r} does not match its checksum; "
+                f"run: retriever verify --repair --index {self.path.parent}"
+            )
+        return None if key not in rows else self._json(rows[key], f"the setting {key!r}")
+
+    def _checksums(self, text: str | None) -> dict[str, int] | None:
+        """The checksums of the settings; None where an older version stored them."""
+        if text is None:
+            return None
+        found = self._json(text, f"the setting {CHECKSUMS!r}")
+        if not isinstance(found, dict):
+            raise Damaged(f"{self.path}: the setting {CHECKSUMS!r} is damaged; run: retriever verify --repair")
+        return found
+
+    @staticmethod
+    def _matches(key: str, text: Any, sums: dict[str, int] | None) -> bool:
+        if sums is None:
+            return True
+        return key not in sums if text is None else setting_checksum(key, str(text)) == sums.get(key)
 
     def _json(self, text: Any, what: str) -> Any:
         try:
@@ -209,27 +230,31 @@ class DocumentStore:
             raise Damaged(f"{self.path}: {what} is damaged; run: retriever verify --repair") from error
 
     def set_settings(self, values: dict[str, Any]) -> None:
+        """Change these settings; the others keep the checksums they have, so that no damage to them is hidden."""
         insert = "INSERT INTO settings VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
         with self.changing():
             self.db.conn.executemany(
                 insert, [(key, json.dumps(value, sort_keys=True)) for key, value in values.items()]
             )
-            rows = self.db.conn.execute("SELECT key, value FROM settings WHERE key != ?", [CHECKSUMS])
-            sums = {key: setting_checksum(key, value) for key, value in rows}
+            rows = dict(self.db.conn.execute("SELECT key, value FROM settings"))
+            kept = self._checksums(rows.pop(CHECKSUMS, None))
+            new = rows if kept is None else values
+            sums = {**(kept or {}), **{key: setting_checksum(key, rows[key]) for key in new}}
             self.db.conn.execute(insert, [CHECKSUMS, json.dumps(sums, sort_keys=True)])
+
+    def forget_checksums(self) -> None:
+        """Have the next `set_settings` make the checksums of all settings again, as they are."""
+        with self.changing():
+            self.db.conn.execute("DELETE FROM settings WHERE key = ?", [CHECKSUMS])
 
     def changed_settings(self) -> list[str]:
         """The settings that are not as they were stored; none where an older version stored them."""
         rows = dict(self.db.conn.execute("SELECT key, value FROM settings"))
-        if CHECKSUMS not in rows:
-            return []
         try:
-            sums = dict(json.loads(rows.pop(CHECKSUMS)))
-        except (ValueError, TypeError, RecursionError):
+            sums = self._checksums(rows.pop(CHECKSUMS, None))
+        except Damaged:
             return [CHECKSUMS]
-        return sorted(
-            key for key in {*rows, *sums} if key not in rows or setting_checksum(key, str(rows[key])) != sums.get(key)
-        )
+        return sorted(key for key in {*rows, *(sums or {})} if not self._matches(key, rows.get(key), sums))
 
     # ---- what is there -----------------------------------------------------------------------------------
 
@@ -257,22 +282,44 @@ class DocumentStore:
             found.setdefault(row[4], []).append(PassageRow(*row))
         return found
 
-    def documents(self, numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
-        """The stored fields of these documents, refused where they are not what was stored."""
+    def documents(self, numbers: Sequence[int], found: Iterable[PassageRow] = ()) -> dict[int, dict[str, Any]]:
+        """The stored fields of these documents, refused where they are not what was stored, nor sealed with the
+        passages they have; `found` are some of those passages, as another way led to them."""
         rows = self._select_in(
-            "SELECT number, id, title, text, metadata, content_hash FROM documents WHERE number IN ({})", numbers
+            "SELECT number, id, title, text, metadata, content_hash, source, seal FROM documents WHERE number IN ({})",
+            numbers,
         )
-        found = {}
-        for number, id_, title, text, metadata, expected in rows:
-            texts = (title, text, metadata)
-            if not all(isinstance(part, str) for part in texts) or content_hash(*texts) != expected:
-                raise Damaged(
-                    f"{self.path}: document {id_!r} is not what was stored; "
-                    f"run: retriever verify --repair --index {self.path.parent}"
-                )
+        passages = self._sealed_passages(numbers)
+        stored = {}
+        for number, id_, title, text, metadata, expected, source, seal in rows:
+            parts = (id_, title, text, metadata, source)
+            sound = all(isinstance(part, str) for part in parts) and content_hash(title, text, metadata) == expected
+            places = [(start, end, text_hash) for _, _, start, end, _, text_hash in passages[number]]
+            if not sound or document_seal(id_, expected, source, places) != seal:
+                raise self._not_as_stored(f"document {id_!r}")
             fields = {"id": id_, "title": title, "text": text}
-            found[number] = {**fields, "metadata": self._json(metadata, f"document {id_!r}")}
+            stored[number] = {**fields, "metadata": self._json(metadata, f"document {id_!r}")}
+        for passage in found:
+            own = passages[passage.document]
+            if passage.position >= len(own) or PassageRow(*own[passage.position][:5]) != passage:
+                raise self._not_as_stored(f"a passage of document {stored[passage.document]['id']!r}")
+        return stored
+
+    def _sealed_passages(self, numbers: Sequence[int]) -> dict[int, list[tuple[Any, ...]]]:
+        """The passages of each of these documents in order: the columns, and the hash of the text each stands for."""
+        found: dict[int, list[tuple[Any, ...]]] = {number: [] for number in numbers}
+        for row in self._select_in(
+            'SELECT document, position, start, "end", passages.vector, text_hash FROM passages'
+            " JOIN vectors ON vectors.id = passages.vector WHERE document IN ({}) ORDER BY document, position",
+            numbers,
+        ):
+            found[row[0]].append(row)
         return found
+
+    def _not_as_stored(self, what: str) -> Damaged:
+        return Damaged(
+            f"{self.path}: {what} is not what was stored; run: retriever verify --repair --index {self.path.parent}"
+        )
 
     def document_number(self, id_: str) -> int | None:
         if not is_unicode(id_):  # what no stored id is
@@ -294,7 +341,10 @@ class DocumentStore:
     def refuse_without_passages(self, passages: Mapping[int, Sequence[PassageRow]]) -> None:
         """Refuse documents that have lost all their passages."""
         if lost := [number for number, own in passages.items() if not own]:
-            raise Damaged(f"{self.path}: document number {lost[0]} lacks passages; run: retriever verify --repair")
+            raise Damaged(
+                f"{self.path}: document number {lost[0]} lacks passages; "
+                f"run: retriever verify --repair --index {self.path.parent}"
+            )
 
     def check_fields(self, conditions: Sequence[Condition]) -> None:
         """Refuse a condition on a field that no document has, with the names of those there are."""
@@ -324,10 +374,17 @@ class DocumentStore:
             ) from error
 
     def vectors_of_documents(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The vectors that stand for passages of these documents, rising."""
-        query = "SELECT vector FROM passages WHERE document IN (SELECT value FROM json_each(?))"
+        """The vectors that stand for passages of these documents, rising; refused where one has lost its first."""
+        # One number a passage, as they may be millions: the first passage of each document stands above zero.
+        query = "SELECT iif(position, -vector, vector) FROM passages WHERE document IN (SELECT value FROM json_each(?))"
         rows = self.db.conn.execute(query, [json.dumps(numbers.tolist())])
-        return np.unique(np.fromiter((row[0] for row in rows), np.int64))
+        found = np.fromiter((row[0] for row in rows), np.int64)
+        if (there := int((found > 0).sum())) != len(numbers):
+            raise Damaged(
+                f"{self.path}: of {len(numbers):,} documents {there:,} have their first passage; "
+                f"run: retriever verify --repair --index {self.path.parent}"
+            )
+        return np.unique(np.abs(found))
 
     def passage_vectors(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The document and the vector of every passage, documents rising."""

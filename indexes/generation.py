@@ -92,8 +92,11 @@ def read(number: int, folder: Path, manifest_sha256: str) -> Generation:
         data = path.read_bytes()
     except OSError:
         raise Damaged(f"{path} is missing; run: retriever verify --repair --index {_collection(folder)}") from None
-    if hashlib.sha256(data).hexdigest() != manifest_sha256:
-        raise Damaged(f"{path} was changed; run: retriever verify --repair --index {_collection(folder)}")
+    if (sha256 := hashlib.sha256(data).hexdigest()) != manifest_sha256:
+        raise Damaged(
+            f"{path} was changed: its SHA-256 is {sha256[:12]}, the database says {manifest_sha256[:12]}; "
+            f"run: retriever verify --repair --index {_collection(folder)}"
+        )
     try:
         manifest = json.loads(data)
         for name in manifest["files"]:

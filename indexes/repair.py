@@ -59,6 +59,8 @@ def put_aside(collection: Collection, report: Report) -> None:
             report.repaired.append("made the index of words again")
         if report.kept_files_broken and not report.generation_broken:
             _keep_files_again(collection, report)
+        if report.checksums_wrong:
+            collection.store.forget_checksums()
         if report.bad_settings or report.checksums_wrong:
             collection.store.set_settings(report.bad_settings)
         if report.bad_settings:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.documents import DocumentStore, PassageRow
+from indexes.errors import Damaged
 from indexes.vectors import VectorIndex, unit_rows
 
 Apply = Callable[[NDArray[np.float32]], NDArray[np.float32]]
@@ -73,8 +74,10 @@ class Space:
         return self.matches(self.nearest_passages(queries, k, without, documents))
 
     def matches(self, found: Sequence[Sequence[Nearest]]) -> list[list[Match]]:
-        """The same with the documents' fields."""
-        stored = self.store.documents(list({passage.document: None for own in found for passage, _ in own}))
+        """The same with the documents' fields; nothing is given that is not as it was stored."""
+        passages = [passage for own in found for passage, _ in own]
+        self.store.vectors([passage.vector for passage in passages], self.dimension, checked=True)
+        stored = self.store.documents(list({passage.document: None for passage in passages}), passages)
         return [[Match(passage, score, stored[passage.document]) for passage, score in own] for own in found]
 
     def nearest_passages(
@@ -132,7 +135,8 @@ class Space:
         numbers = self.store.used_vectors()
         if len(numbers) > SAMPLED:
             numbers = np.sort(np.random.default_rng(0).choice(numbers, SAMPLED, replace=False))
-        return unit_rows(self.apply(self.store.vectors(numbers.tolist(), self.dimension))).astype(np.float64)
+        raw = self.store.vectors(numbers.tolist(), self.dimension, checked=True)
+        return unit_rows(self.apply(raw)).astype(np.float64)
 
     def nearest_vectors(
         self,
@@ -182,9 +186,16 @@ class Space:
         passages = self.store.passages_of_vectors(numbers)
         best: dict[int, Nearest] = {}
         for number, score in zip(numbers, scored.scores.tolist(), strict=True):
-            for passage in passages.get(number, []):
-                if findable is None or passage.document in findable:
-                    best.setdefault(passage.document, (passage, score))
+            own = passages.get(number, [])
+            if findable is not None:
+                own = [passage for passage in own if passage.document in findable]
+            if not own:  # what is unused was left out
+                raise Damaged(
+                    f"{self.store.path}: vector {number} has lost the passages that it stands for; "
+                    f"run: retriever verify --repair --index {self.store.path.parent}"
+                )
+            for passage in own:
+                best.setdefault(passage.document, (passage, score))
         return sorted(best.values(), key=lambda pair: (-pair[1], pair[0].document))
 
 

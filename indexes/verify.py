@@ -145,7 +145,7 @@ def _check_settings(collection: Collection, report: Report, defaults: Mapping[st
         known |= {"recall": manifest.get("asked_recall"), "memory": manifest.get("asked_memory")}
     for key, valid in SETTINGS.items():
         try:
-            value = collection.store.setting(key)
+            value = collection.store.setting(key, checked=False)
         except Damaged:
             value = None
         if key in known and value != known[key]:
@@ -168,7 +168,7 @@ def _check_settings(collection: Collection, report: Report, defaults: Mapping[st
             report.problems.append(f"the setting {key!r} does not match its checksum")
     for key in CHOICES:
         try:
-            collection.store.setting(key)
+            collection.store.setting(key, checked=False)
         except Damaged:
             if key not in report.bad_settings:
                 report.bad_settings[key] = None
@@ -178,7 +178,7 @@ def _check_settings(collection: Collection, report: Report, defaults: Mapping[st
 def _check_vectors(collection: Collection, report: Report, progress: Progress | None) -> None:
     store = collection.store
     total = store.count("vectors")
-    encoder = report.bad_settings.get("encoder") or store.setting("encoder")
+    encoder = report.bad_settings.get("encoder") or store.setting("encoder", checked=False)
     width = encoder["dimension"] * VECTOR_TYPE.itemsize if encoder else 0
     for number, text_hash, blob, expected in store.db.conn.execute(
         "SELECT id, text_hash, vector, checksum FROM vectors"

@@ -82,16 +82,14 @@ def matches(store: DocumentStore, query: str, k: int, documents: NDArray[np.int6
     found = best(store, query, k, documents)
     numbers = [number for number, _ in found]
     places_of, passages = places(store, query, numbers), store.passages_of_documents(numbers)
-    fields = store.documents(numbers)
 
     def held(passage: PassageRow) -> int:
         return sum(passage.start <= place < passage.end for place in places_of.get(passage.document, []))
 
     store.refuse_without_passages(passages)
-    return [
-        Match(max(passages[number], key=held), score, fields[number], tuple(places_of.get(number, ())))
-        for number, score in found
-    ]
+    chosen = {number: max(passages[number], key=held) for number in numbers}
+    fields = store.documents(numbers, chosen.values())
+    return [Match(chosen[number], score, fields[number], tuple(places_of.get(number, ()))) for number, score in found]
 
 
 def places(store: DocumentStore, query: str, documents: Iterable[int]) -> dict[int, list[int]]:

@@ -71,6 +71,15 @@ class Encoder:
         if self.identity.precision == "int8" and device == "cuda":
             raise Misuse("the precision int8 is for processors; take --device cpu or auto, or index with fp32.")
 
+    def refuse_too_long(self, where: object) -> None:
+        """Refuse a length of inputs, taken from a collection, that the model cannot take."""
+        if self.identity.max_length > self.files.longest:
+            raise Mismatch(
+                f"{where} was made with inputs of up to {self.identity.max_length:,} tokens, and the encoder "
+                f"{self.identity.name} takes {self.files.longest:,}. Use the same encoder and settings, or index into "
+                "another folder."
+            )
+
     @cached_property
     def device(self) -> str:
         """Where it runs: "cuda" where asked for or found, else "cpu"."""

@@ -137,7 +137,7 @@ class Ingestion:
         try:
             for item in islice(items, READ_TOGETHER):
                 batch.append(item)
-                characters += len(item.text) if isinstance(item, Document) else 0
+                characters += item.characters() if isinstance(item, Document) else 0
                 if characters >= WINDOW_CHARACTERS:
                     return batch
         except (BadSource, Misuse):
@@ -195,7 +195,7 @@ class Ingestion:
             text_hash = hash_of_text(text)
             self._texts[text_hash] = text
             passages.append((start, end, text_hash))
-        self._characters += len(document.text)
+        self._characters += document.characters()
         self._window[document.id] = DocumentRow(
             document.id,
             document.title,

@@ -5,6 +5,7 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from indexes import gpu
 from indexes.collection import Collection
+from indexes.documents import DocumentStore
 from indexes.generation import Generation
 from indexes.types import AUTO as AUTO_INDEX
 from indexes.types import Asked, factory_string
@@ -44,6 +46,8 @@ REFIT_GROWTH = 2
 # A search scans what is newer than the generation exactly; past this many it is worth a new one.
 BACKLOG_ROWS = 1000
 BACKLOG_SHARE = 0.1
+# Characters of a title that a text for the fit begins with; no encoder reads so many.
+LONGEST_TITLE = 10_000
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
@@ -331,8 +335,7 @@ def _measured(
 
     def texts_of(rows: NDArray[np.int64]) -> list[str]:
         chosen = [passages[row] for row in rows]
-        fields = store.documents(list({passage.document for passage in chosen}))
-        return [fields[passage.document]["text"][passage.start : passage.end] for passage in chosen]
+        return [text for _, text in _texts(store, [(p.document, p.start, p.end) for p in chosen])]
 
     documents = np.array([passage.document for passage in passages], np.int64)
     return measured(sample, documents, texts_of, short, last_vector=store.last_vector(), seed=SEED)
@@ -348,9 +351,21 @@ def _evidence(collection: Collection) -> Evidence:
         " ORDER BY document, position"
     )
     chosen = [row for number, row in enumerate(rows) if number in wanted]
-    documents = store.documents(list({row[0] for row in chosen}))
     return Evidence(
-        [encoded_text(documents[d]["title"], documents[d]["text"][start:end]) for d, start, end, _ in chosen],
+        [encoded_text(title, text) for title, text in _texts(store, [row[:3] for row in chosen])],
         np.array([row[0] for row in chosen], np.int64),
         store.vectors([row[3] for row in chosen], collection.dimension, checked=True),
     )
+
+
+def _texts(store: DocumentStore, places: Sequence[tuple[int, int, int]]) -> list[tuple[str, str]]:
+    """The title and the passage at each place: (document, start, end). One document is held at a time: it may be one
+    of megabytes."""
+    found: list[tuple[str, str]] = [("", "")] * len(places)
+    in_order = sorted(range(len(places)), key=lambda place: places[place][0])
+    for number, own in groupby(in_order, key=lambda place: places[place][0]):
+        fields = store.documents([number])[number]
+        for place in own:
+            _, start, end = places[place]
+            found[place] = (fields["title"][:LONGEST_TITLE], fields["text"][start:end])
+    return found

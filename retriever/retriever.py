@@ -3,7 +3,7 @@
 import contextlib
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -163,7 +163,7 @@ class Retriever:
         collection.device = device
         retriever = cls(collection, options, progress)
         try:
-            with retriever.collection.writing():
+            with retriever._writing():
                 plan = retriever._plan(transform, index_type, recall, memory)
                 plan.check(retriever.collection.dimension, device)
                 retriever._update(source, plan, on_error, prune, whole=True)
@@ -172,12 +172,19 @@ class Retriever:
             raise
         return retriever
 
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Hold the write lock of a collection whose settings name the encoder that its vectors are of."""
+        with self.collection.writing():
+            self.collection.refuse_another_encoder()
+            yield
+
     @telling_damage
     def add(self, documents: Documents, *, on_error: OnError = "skip") -> IngestReport:
         """Add documents, or replace those with the same id; a search finds them at once."""
         source = Source(documents)
         source.refuse_if_empty(on_error)
-        with self.collection.writing():
+        with self._writing():
             self._update(source, self._plan(), on_error, prune=False, whole=False)
         return self.report
 
@@ -187,9 +194,9 @@ class Retriever:
         if isinstance(ids, str):
             raise Misuse(f"delete takes a list of ids; for one: delete([{ids!r}]).")
         ids = [id_ for id_ in ids if is_unicode(id_)]
-        with self.collection.writing():
-            deleted = self.collection.store.delete_documents(ids)
+        with self._writing():
             plan = self._plan()
+            deleted = self.collection.store.delete_documents(ids)
             if self.collection.store.count("passages") and publishing.due(self.collection, plan):
                 self._publish(plan, compact=True)
         return deleted
@@ -207,7 +214,7 @@ class Retriever:
 
         What is None stays as it is; see `build`.
         """
-        with self.collection.writing():
+        with self._writing():
             if not self.collection.store.count("passages"):
                 raise Misuse(f"{self.collection.folder} has no documents to rebuild an index from.")
             plan = self._plan(transform, index_type, recall, memory)
@@ -482,6 +489,7 @@ class Retriever:
                 stored = EncoderIdentity.from_json(self.collection.encoder)
                 encoder = _encoder_from(self._options, stored, self.progress)
                 check_same(stored, encoder.identity, self.collection.folder)
+                encoder.refuse_too_long(self.collection.folder)
                 self._encoder = encoder
             return self._encoder
 

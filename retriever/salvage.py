@@ -218,16 +218,15 @@ class _Salvage:
 
         def proven() -> Iterator[Document]:
             for found in self.carved.documents_numbered(numbers):
-                document = Document(found.id, found.text, found.title, found.metadata, found.source)
                 reason = f"its vectors are lost, and the encoder is not to be had: {why_not}"
                 if encoder is not None:
-                    reason = _disproof(found, document, encoder)
+                    found, reason = _judged(found, encoder)
                 if found.number == self._stored.get(found.id):
                     continue  # another image of the page had it whole
                 if reason:
                     self._keep(found, reason)
                 elif self._is_newest(found):
-                    yield document
+                    yield _document(found)
 
         if encoder is None:
             list(proven())
@@ -298,15 +297,20 @@ def _row(document: CarvedDocument) -> DocumentRow:
     )
 
 
-def _disproof(found: CarvedDocument, document: Document, encoder: Encoder) -> str:
-    """Why a document cannot be taken for what was stored; empty where it can.
+def _document(found: CarvedDocument) -> Document:
+    return Document(found.id, found.text, found.title, found.metadata, found.source)
+
+
+def _judged(found: CarvedDocument, encoder: Encoder) -> tuple[CarvedDocument, str]:
+    """The document under the id it had, and why it cannot be taken for what was stored; empty where it can.
 
     Its seal is tried with passages cut again, which are the same unless the encoder is another one. Without it, the
     content must have its own hash, and the id its copy in the index.
     """
-    places = [(start, end, hash_of_text(text)) for start, end, text in encoded_passages(document, encoder)]
-    if found.sealed_with(places):
-        return ""
+    passages = encoded_passages(_document(found), encoder)
+    sealed = found.sealed_with([(start, end, hash_of_text(text)) for start, end, text in passages])
+    if sealed:
+        return sealed, ""
     if not found.content_proven:
-        return "does not match its content hash"
-    return "" if found.id_proven else "its content is sound, but nothing confirms its id"
+        return found, "does not match its content hash"
+    return found, "" if found.id_proven else "its content is sound, but nothing confirms its id"

@@ -82,11 +82,11 @@ class Source:
 
         An error is raised where the reading comes to it, not here: what stands before it is not lost.
         """
-        characters = sum(len(item.text) for item in self._ahead if isinstance(item, Document))
+        characters = sum(item.characters() for item in self._ahead if isinstance(item, Document))
         try:
             for item in self._rest():
                 self._ahead.append(item)
-                characters += len(item.text) if isinstance(item, Document) else 0
+                characters += item.characters() if isinstance(item, Document) else 0
                 if len(self._ahead) >= LOOKED_AT or characters >= CHARACTERS_LOOKED_AT:
                     break
         except Exception as error:  # whatever the caller's iterable raises

@@ -1,5 +1,6 @@
 """The command line as a user meets it: the whole path, and what bad input gets."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -359,6 +360,14 @@ def test_a_full_disk_loses_nothing(run: Run, tmp_path: Path, tiny_bert: str) -> 
         subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
         output = run("index", source, *where).output
         assert json.loads(run("info", "--index", disk / "c", "--json").output)["documents"] == 3000
+        assert "all as stored" in run("verify", "--index", disk / "c").output
+        with contextlib.suppress(OSError), (disk / "filling").open("wb", buffering=0) as filling:
+            while filling.write(bytes(4096)) == 4096:
+                pass
+        for command in (["info"], ["search", "things"], ["delete", "7"], ["rebuild"], ["verify"]):
+            assert "the disk is full" in run(*command, "--index", disk / "c", code=1).output, command
+        (disk / "filling").unlink()
+        assert "Deleted 1 document" in run("delete", "7", "--index", disk / "c").output
         assert "all as stored" in run("verify", "--index", disk / "c").output
     finally:
         subprocess.run(["umount", str(disk)], check=True)

@@ -24,6 +24,11 @@ class Document:
         """SHA-256 of title, text and metadata: equal exactly if all three are (key order aside)."""
         return content_hash(self.title, self.text, metadata_text(self.metadata))
 
+    def characters(self) -> int:
+        """How many characters it holds, its metadata as JSON: by that, memory is bounded."""
+        of_metadata = len(metadata_text(self.metadata)) if self.metadata else 0
+        return len(self.id) + len(self.title) + len(self.text) + of_metadata
+
 
 @dataclass(frozen=True, slots=True)
 class Skipped:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from retriever.corpus import limits, tables
+from retriever.corpus import limits, parquet, tables
 from retriever.corpus import lines as line_formats
 from retriever.corpus.document import Document, Keys, Skipped
 from retriever.corpus.files import SourceFile, Stdin, find
@@ -77,7 +77,7 @@ class Corpus:
                 stream = limits.unpacked(raw) if file.gzipped else raw
                 if file.format == "parquet":
                     with _seekable(stream, file.gzipped) as whole:
-                        yield from tables.read_parquet(whole, file.name, self._keys, progress)
+                        yield from parquet.read_parquet(whole, file.name, self._keys, progress)
                     return
                 for item in self._parsed(stream, file):
                     self._read = before + raw.tell()

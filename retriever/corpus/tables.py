@@ -1,20 +1,14 @@
-"""Readers of tables with named columns: CSV, TSV and Parquet."""
+"""Readers of tables with named columns that are text: CSV and TSV."""
 
 import csv
-import datetime
 import io
-import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
 
-from indexes.errors import first_line
 from retriever.corpus import limits
 from retriever.corpus.document import Document, Keys, Skipped, document_of, listed, short
 from retriever.corpus.lines import decoded
-
-PARQUET_ROWS = 16
-"""Rows held in memory at once: each may be as large as a document may be, and more at once are hardly quicker."""
 
 
 class WrongColumns(Exception):
@@ -50,7 +44,7 @@ def read_csv(stream: BinaryIO, name: str, keys: Keys) -> Iterator[Document | Ski
             if columns is None:
                 return
         elif columns is None:
-            columns = _checked(row, keys)
+            columns = checked_columns(row, keys)
         else:
             yield _row_document(row, columns, keys, where)
     if columns is None:
@@ -118,7 +112,7 @@ def read_tsv(stream: BinaryIO, name: str, keys: Keys) -> Iterator[Document | Ski
             if columns is None:
                 return
         elif columns is None:
-            columns = _checked(text.split("\t", limits.MOST_COLUMNS), keys)
+            columns = checked_columns(text.split("\t", limits.MOST_COLUMNS), keys)
         elif text.count("\t") + 1 != len(columns):
             yield _wrong_width(where, text.count("\t") + 1, columns)
         else:
@@ -137,7 +131,7 @@ def _wrong_width(where: str, width: int, columns: Sequence[str]) -> Skipped:
     return Skipped(where, f"has {width} columns, the header {len(columns)}")
 
 
-def _checked(columns: Sequence[str], keys: Keys) -> list[str]:
+def checked_columns(columns: Sequence[str], keys: Keys) -> list[str]:
     """The columns, if those asked for are among them."""
     if len(columns) > limits.MOST_COLUMNS:
         raise WrongColumns(f"has more than {limits.MOST_COLUMNS:,} columns")
@@ -152,73 +146,3 @@ def _checked(columns: Sequence[str], keys: Keys) -> list[str]:
         more = ", …" if len(twice) > 10 else ""
         raise WrongColumns(f"more than one column is called {', '.join(map(short, twice[:10]))}{more}")
     return list(columns)
-
-
-def read_parquet(
-    stream: BinaryIO, name: str, keys: Keys, progress: Callable[[float], None]
-) -> Iterator[Document | Skipped]:
-    """Rows in batches; `progress` is told the fraction of rows read. A row is named by its number, from 1."""
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        size = stream.seek(0, io.SEEK_END)
-        file = pyarrow.parquet.ParquetFile(stream)
-        _checked(file.schema_arrow.names, keys)
-        number = unpacked = 0
-        for batch in file.iter_batches(batch_size=PARQUET_ROWS):
-            unpacked += batch.nbytes
-            limits.refuse_bomb(unpacked, size)
-            for record in _records(batch):
-                number += 1
-                where = f"{name}:{number}"
-                if isinstance(record, Exception):
-                    yield Skipped(where, f"cannot be read: {first_line(record)}")
-                else:
-                    yield document_of({key: _jsonable(value) for key, value in record.items()}, keys, where)
-            progress(number / max(1, file.metadata.num_rows))
-    except (pyarrow.ArrowException, OSError, ValueError, OverflowError, MemoryError, RecursionError) as error:
-        yield Skipped(name, f"not a readable Parquet file: {first_line(error)}")
-
-
-def _records(batch: Any) -> Iterator[dict[str, Any] | Exception]:
-    """The rows of a batch; if one has a value Python cannot hold, only that one is lost."""
-    batch = _microseconds(batch)
-    try:
-        yield from batch.to_pylist()
-    except (ValueError, OverflowError):
-        for row in range(batch.num_rows):
-            try:
-                yield batch.slice(row, 1).to_pylist()[0]
-            except (ValueError, OverflowError) as error:
-                yield error
-
-
-def _microseconds(batch: Any) -> Any:
-    """Without pandas, pyarrow gives no nanoseconds to Python: the last three digits are dropped."""
-    import pyarrow
-
-    for index, column in enumerate(batch.schema):
-        if pyarrow.types.is_timestamp(column.type) and column.type.unit == "ns":
-            coarse = batch.column(index).cast(pyarrow.timestamp("us", column.type.tz), safe=False)
-            batch = batch.set_column(index, column.name, coarse)
-    return batch
-
-
-def _jsonable(value: Any) -> Any:
-    """A value as JSON can hold it: times in ISO 8601, bytes in hex, NaN (pandas for missing) as null."""
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _jsonable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_jsonable(item) for item in value]
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, datetime.timedelta):
-        return value.total_seconds()
-    if isinstance(value, bytes):
-        return value.hex()
-    return str(value)

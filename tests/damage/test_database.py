@@ -17,6 +17,7 @@ from retriever import Retriever
 from retriever.salvage import salvage
 
 CASES = 4
+FLIPS = 25
 
 
 @pytest.mark.timeout(0)
@@ -35,6 +36,15 @@ def test_damage_to_the_log_beside_its_index(collection_with_log_and_index: Path,
     outcomes = damages.tortured("log", collection_with_log_and_index, tmp_path, 4 * CASES * times, seed=2000 + times)
     assert outcomes.failures == []
     assert outcomes.salvaged > 10 and outcomes.tried == outcomes.found + outcomes.harmless
+
+
+@pytest.mark.timeout(0)
+def test_single_bits_of_what_leads_to_a_hit(collection: Path, tmp_path: Path, times: int) -> None:
+    outcomes = damages.tortured("flips", collection, tmp_path, FLIPS * times, seed=times)
+    assert outcomes.failures == []
+    assert outcomes.tried == outcomes.found + outcomes.harmless == FLIPS * times * len(damages.TREES)
+    assert outcomes.told > outcomes.tried / 4, "most damage to what a search reads is told by the search itself"
+    assert outcomes.unnoticed < outcomes.tried / 20
 
 
 def _tortured(outcomes: damages.Outcomes) -> None:
@@ -57,6 +67,11 @@ def overwrite(path: Path, place: int, data: bytes) -> None:
 
 def test_the_command(folder: Path, tmp_path: Path, run: Run) -> None:
     stored = contents(folder)
+    whole = (folder / DATABASE).read_bytes()
+    overwrite(folder / DATABASE, len(whole) // 4096 // 2 * 4096, bytes(4096))
+    said = run("verify", "--index", folder, code=1).output
+    assert f"retriever salvage NEW --index {folder}" in said.replace("\n", "") and "--repair" not in said, said
+    (folder / DATABASE).write_bytes(whole)
     overwrite(folder / DATABASE, 0, bytes(4096))
     for command in (["search", "x"], ["verify"], ["verify", "--repair"], ["info"]):
         said = run(*command, "--index", folder, code=1).output
@@ -135,6 +150,43 @@ def test_a_damaged_text_is_kept_for_a_human(folder: Path, tmp_path: Path) -> Non
     assert report.lost == ["d7"] and report.quarantine is not None
     (row,) = [json.loads(line) for line in report.quarantine.read_text().splitlines()]
     assert row["reason"] == "does not match its content hash" and "Number 7 is old." in row["row"]
+
+
+@pytest.mark.parametrize("passages_too", [False, True])
+def test_a_document_whose_id_is_damaged_is_saved_under_its_own(
+    folder: Path, tmp_path: Path, passages_too: bool
+) -> None:
+    """Its seal tells which of its two ids is right, that of its row or that of the index of ids."""
+    stored = contents(folder)
+    if passages_too:
+        with sqlite3.connect(folder / DATABASE) as connection:
+            connection.execute("DELETE FROM passages WHERE document = (SELECT number FROM documents WHERE id = 'd70')")
+        connection.close()
+    data = (folder / DATABASE).read_bytes()
+    assert data.count(b"d70T70") == 1
+    (folder / DATABASE).write_bytes(data.replace(b"d70T70", b"f70T70"))
+    with Retriever.open(folder) as retriever:
+        for mode in ("lexical", "hybrid") if passages_too else ("lexical", "hybrid", "dense"):
+            with pytest.raises(Damaged, match="verify --repair"):
+                retriever.search("Number 70", 300, mode=mode)  # type: ignore[arg-type]
+    report = salvage(tmp_path / "new", folder)
+    assert report.lost == [] and contents(tmp_path / "new") == stored
+
+
+@pytest.mark.parametrize("index_type", ["flat", "sq8"])
+def test_a_vector_without_its_passage_is_no_silent_miss(folder: Path, index_type: str) -> None:
+    with Retriever.open(folder) as retriever:
+        retriever.rebuild(index_type=index_type)
+        connection = retriever.collection.store.db.conn
+        (vector,) = connection.execute(
+            "SELECT vector FROM passages JOIN documents ON number = document WHERE id = 'd8'"
+        ).fetchone()
+        connection.execute("DROP TRIGGER passage_leaves")
+        connection.execute("DELETE FROM passages WHERE vector = ?", [vector])
+        connection.commit()
+        for options in ({}, {"where": ["n >= 0"]}, {"space": "raw"}, {"mode": "hybrid"}):
+            with pytest.raises(Damaged, match=r"has lost the passages|lacks passages|have their first passage"):
+                retriever.search("Number 8 is even.", 300, **options)  # type: ignore[arg-type]
 
 
 def test_settings_lost_in_every_copy(folder: Path, tmp_path: Path, tiny_bert: str) -> None:

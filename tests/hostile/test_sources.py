@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -285,6 +286,64 @@ def test_a_parquet_bomb(tmp_path: Path) -> None:
     assert where == str(path)
     assert reason.startswith("unpacks to more than 256 MiB")
     assert told["peak"] < 1024
+
+
+REFERENCES = {
+    "a list of one text": lambda text: pyarrow.ListArray.from_arrays(
+        pyarrow.array(range(0, 32_001, 2000), pyarrow.int32()), _repeated(text, 32_000)
+    ),
+    "one text in every row": lambda text: _repeated(text, 2000),
+    "a struct in a list": lambda text: pyarrow.ListArray.from_arrays(
+        pyarrow.array(range(0, 32_001, 2000), pyarrow.int32()),
+        pyarrow.StructArray.from_arrays([_repeated(text, 32_000)], ["own"]),
+    ),
+    "a map": lambda text: pyarrow.MapArray.from_arrays(
+        pyarrow.array(range(0, 32_001, 2000), pyarrow.int32()),
+        pyarrow.array([f"key {n}" for n in range(32_000)]),
+        _repeated(text, 32_000),
+    ),
+    "a list of numbers": lambda _: pyarrow.ListArray.from_arrays(
+        pyarrow.array([0, 40_000_000, 80_000_000], pyarrow.int32()), pyarrow.array(np.zeros(80_000_000, np.int8))
+    ),
+}
+
+
+def _repeated(text: str, times: int) -> Any:
+    references = pyarrow.array([0] * times, pyarrow.int32())
+    return pyarrow.DictionaryArray.from_arrays(references, pyarrow.array([text]))
+
+
+@pytest.mark.parametrize("as_stored", [True, False], ids=["dictionary", "plain"])
+@pytest.mark.parametrize("kind", REFERENCES)
+def test_a_parquet_bomb_of_references(tmp_path: Path, kind: str, as_stored: bool) -> None:
+    """One text of 4 MB, named a thousand times at the cost of some bits."""
+    path = tmp_path / "bomb.parquet"
+    column = REFERENCES[kind]("x " * 2_000_000)
+    table = pyarrow.table({"text": ["a"] * len(column), "blob": column})
+    pyarrow.parquet.write_table(table, path, store_schema=as_stored)
+    assert path.stat().st_size < 1_000_000
+    told = limited(READ, path, mib=4096)
+    *before, (where, reason) = told["items"]
+    assert (len(before) > 10) == (kind == "one text in every row")
+    assert where == str(path)
+    assert reason.startswith("unpacks to more than 256 MiB")
+    assert told["peak"] < 640
+
+
+def test_rows_of_parquet_that_are_too_large(tmp_path: Path) -> None:
+    """Not a bomb as a whole: then only these rows are left out."""
+    path = tmp_path / "rows.parquet"
+    text = "".join(chr(33 + number % 90) for number in range(1 << 20))
+    tags = [[text] * (70 if number == 3 else 1) for number in range(20)]
+    numbers = [[1] * (3_000_000 if number == 5 else 1) for number in range(20)]
+    padding = [random.Random(number).randbytes(100_000) for number in range(20)]
+    columns = {"text": ["a"] * 20, "tags": tags, "numbers": numbers, "padding": padding}
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    told = limited(READ, path, mib=4096)
+    assert [item[1] for place, item in enumerate(told["items"]) if place not in (3, 5)] == [1] * 18
+    assert told["items"][3][1].startswith("is longer than 64 MiB")
+    assert told["items"][5] == [f"{path}:6", "holds more than 2,000,000 values"]
+    assert told["peak"] < 640
 
 
 def test_what_packs_well_is_read(tmp_path: Path) -> None:

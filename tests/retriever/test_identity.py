@@ -14,6 +14,7 @@ from retriever import Document, Retriever
 from retriever.backends.onnx_runtime import export_folder
 from retriever.errors import Damaged, Mismatch
 from retriever.models import EncoderIdentity, ModelFiles
+from retriever.publishing import load_transform
 
 TEXTS = [f"Number {i} is {'even' if i % 2 == 0 else 'odd'}." for i in range(60)]
 
@@ -96,6 +97,88 @@ def test_settings_that_decide_vectors(folder: Path, option: str, value: object, 
         Retriever.build(["More."], folder, **{option: value})
 
 
+def record(folder: Path, checksummed: bool, **changed: object) -> None:
+    """Have the collection record another encoder, with a checksum that fits or with the one it had."""
+    with Retriever.open(folder) as retriever:
+        store = retriever.collection.store
+        other = store.setting("encoder", checked=False) | changed
+        if checksummed:
+            store.set_settings({"encoder": other})
+        else:
+            with store.changing() as database:
+                value = json.dumps(other, sort_keys=True)
+                database.conn.execute("UPDATE settings SET value = ? WHERE key = 'encoder'", [value])
+
+
+@pytest.mark.parametrize("checksummed", [False, True])
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("pooling", "cls", "pooling first-last against cls"),
+        ("max_length", 64, "max_length 128 against 64"),
+        ("max_length", 928, "max_length 128 against 928"),
+        ("precision", "int8", "precision fp32 against int8"),
+        ("weights", "0" * 64, rf"weights \w{{64}} against {'0' * 64}"),
+    ],
+)
+def test_another_encoder_in_what_the_collection_records(
+    folder: Path, model: Path, key: str, value: object, named: str, checksummed: bool
+) -> None:
+    with Retriever.open(folder) as retriever:
+        before = [(hit.id, hit.score) for hit in retriever.search("Number 7", 60)]
+    record(folder, checksummed, **{key: value})
+    new = Document("new", "Something else, said at some length. " * 40)
+    with Retriever.open(folder) as retriever:
+        actions: list[Callable[[], object]] = [
+            lambda: retriever.search("Number 7"),
+            lambda: retriever.search("Number 7", mode="hybrid"),
+            lambda: retriever.search("Number 7", space="raw"),
+            lambda: retriever.similar("d7"),
+            lambda: retriever.add([new]),
+            lambda: retriever.delete(["d7"]),
+            lambda: retriever.rebuild(),
+            lambda: Retriever.build([new], folder, encoder=str(model)),
+        ]
+        for action in actions:
+            with pytest.raises(Damaged, match=f"{named}.*; run: retriever verify --repair"):
+                action()
+        assert len(retriever) == 60 and retriever.collection.store.count("vectors") == 60, "nothing was written"
+        assert retriever.verify(repair=True).left == []
+        assert [(hit.id, hit.score) for hit in retriever.search("Number 7", 60)] == before
+        retriever.add([new])
+        assert retriever.search(new.text[:300], 1)[0].id == "new"
+
+
+def test_another_encoder_recorded_before_there_is_an_index(folder: Path) -> None:
+    with Retriever.open(folder) as retriever:
+        retriever.collection.forget_generation()
+    record(folder, False, pooling="cls")
+    with Retriever.open(folder) as retriever:
+        with pytest.raises(Damaged, match="'encoder' does not match its checksum"):
+            retriever.add([Document("new", "Something else.")])
+        with pytest.raises(Damaged, match="retriever salvage NEW"):
+            retriever.verify(repair=True)
+    record(folder, True, pooling="first-last", max_length=928)
+    with Retriever.open(folder) as retriever, pytest.raises(Mismatch, match="up to 928 tokens, .* takes 128"):
+        retriever.add([Document("new", "Something else.")])
+
+
+@pytest.mark.parametrize("key", ["transform", "index_type", "recall", "choice", "checksums"])
+def test_a_changed_setting_is_neither_taken_nor_hidden(folder: Path, key: str) -> None:
+    with sqlite3.connect(folder / "documents.sqlite") as connection:
+        value = "[]" if key == "checksums" else "0.5" if key == "recall" else '"center"'
+        connection.execute("UPDATE settings SET value = ? WHERE key = ?", [value, key])
+    connection.close()
+    with Retriever.open(folder) as retriever:
+        with pytest.raises(Damaged, match=f"the setting '{key}'"):
+            retriever.add([Document("new", "Something else.")])
+            retriever.info()
+        assert any(key in problem for problem in retriever.verify().problems)
+        assert retriever.verify(repair=True).left == []
+        retriever.add([Document("new", "Something else.")])
+        assert retriever.verify().clean
+
+
 def other_collection(model: Path, place: Path) -> Path:
     """One with the same encoder and dimension, of other text."""
     documents = [Document(f"d{i}", f"Some other thing, the {i}th.") for i in range(60)]
@@ -121,10 +204,25 @@ def test_files_of_another_collections_generation(folder: Path, model: Path, tmp_
         shutil.copy(other / name, folder / "generations" / "000001" / name)
     with Retriever.open(folder) as retriever:
         assert not retriever.verify().clean
-        with pytest.raises(Damaged, match="verify --repair"):
+        named = (
+            r"its SHA-256 is \w{12}, (its manifest|the database) says \w{12}|has [\d,]+ bytes, its manifest says [\d,]+"
+        )
+        with pytest.raises(Damaged, match=f"({named}).*verify --repair"):
             retriever.search("Number 7")
         assert retriever.verify(repair=True).left == []
         assert [(hit.id, hit.score) for hit in retriever.search("Number 7", 60)] == before
+
+
+def test_a_transform_that_is_not_the_indexs(folder: Path, model: Path, tmp_path: Path) -> None:
+    """Its files agree with the manifest, and the transform is still another than the index was built with."""
+    other = other_collection(model, tmp_path / "other") / "generations" / "000001"
+    with Retriever.open(folder) as retriever:
+        generation = retriever.collection.generation()
+        assert generation
+        for name in ("transform.safetensors", "transform.json"):
+            shutil.copy(other / name, generation.folder / name)
+        with pytest.raises(Mismatch, match=r"built with the transform \w{12}, the one beside it is \w{12}"):
+            load_transform(generation)
 
 
 def test_a_database_of_another_collection(folder: Path, model: Path, tmp_path: Path) -> None:

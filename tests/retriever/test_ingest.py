@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from limited import limited
 from samples import write_jsonl
 
 from indexes.collection import Collection
@@ -195,3 +196,21 @@ def test_everything_deleted_and_filled_again(tmp_path: Path, tiny_bert: str) -> 
         report = retriever.add(documents[:3])
         assert (report.new, report.texts_embedded, report.texts_reused) == (3, 0, 3)
         assert len(retriever.search("text")) == 3
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
+@pytest.mark.parametrize("large", ["title", "metadata"])
+def test_memory_is_bounded_by_all_that_a_document_holds(tmp_path: Path, tiny_bert: str, large: str) -> None:
+    code = """
+from retriever import Document, Retriever
+def documents():
+    for number in range(40):
+        large = f"{number} " * 5_000_000
+        title, metadata = ("", {"large": large}) if sys.argv[3] == "metadata" else (large, {})
+        yield Document(str(number), f"text {number}", title, metadata)
+retriever = Retriever.build(documents(), sys.argv[1], encoder=sys.argv[2], precision="fp32", transform="none")
+tell(count=len(retriever))
+"""
+    told = limited(code, tmp_path / "c", tiny_bert, large, mib=8192)
+    assert told["count"] == 40
+    assert told["peak"] < 450

@@ -1,7 +1,8 @@
 """Damage done to a collection, case by case, and what the collection makes of it: counted, with every failure named.
 
-`files` takes the derived files, `database` documents.sqlite and its log, `log` that alone. Each case damages a copy of
-the folder, and runs in a child process in batches, so that a crash of the process itself is a failure with a name.
+`files` takes the derived files, `database` documents.sqlite and its log, `log` that alone, `flips` single bits of the
+tables that lead from a vector to a hit. Each case damages a copy of the folder, and runs in a child process in batches,
+so that a crash of the process itself is a failure with a name.
 Children cannot use libraries whose threads run in their parent: a process that has searched calls `tortured`, which
 has a fresh one do it. By hand: python tests/support/damages.py database FOLDER SCRATCH COUNT SEED
 """
@@ -12,6 +13,8 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +24,7 @@ from pathlib import Path
 from damaged_collection import DELETED, QUERIES, contents
 
 from indexes.errors import Damaged, RetrieverError
-from retriever import Retriever
+from retriever import Hit, Retriever
 from retriever.salvage import salvage
 
 BATCH = 100
@@ -30,6 +33,10 @@ PAGE = 4096
 DATABASE = "documents.sqlite"
 LOG = f"{DATABASE}-wal"
 INDEX = f"{DATABASE}-shm"
+TRUNCATIONS = 5
+"""For each other case of a kind; a collection has some hundred pages."""
+TREES = ("passages", "passages_by_vector", "sqlite_autoindex_documents_1", "unused", "documents", "vectors")
+"""What leads from a vector to a hit."""
 
 
 @dataclass
@@ -44,6 +51,10 @@ class Outcomes:
     salvaged: int = 0
     nothing_left: int = 0
     """Cases in which there was nothing sound to salvage, and that was said."""
+    told: int = 0
+    """Cases in which a search refused to answer."""
+    unnoticed: int = 0
+    """Cases in which searches gave fewer hits, or other ones by words, that only `verify` could tell of."""
     failures: list[str] = field(default_factory=list)
 
     def add(self, other: "Outcomes") -> None:
@@ -53,6 +64,8 @@ class Outcomes:
         self.repaired += other.repaired
         self.salvaged += other.salvaged
         self.nothing_left += other.nothing_left
+        self.told += other.told
+        self.unnoticed += other.unnoticed
         self.failures += other.failures
 
 
@@ -99,16 +112,34 @@ class Damage:
 
 
 Ranking = list[list[tuple[str, float]]]
+"""Of each query the hits by meaning, then of each those by words: id, passage and metadata as one text, and score."""
 
 
 def ranking(retriever: Retriever) -> Ranking:
-    dense = [[(hit.id, hit.score) for hit in hits] for hits in retriever.search_many(QUERIES, 300)]
-    words = [[(hit.id, hit.score) for hit in retriever.search(query, 300, mode="lexical")] for query in QUERIES]
-    return [*dense, *words]
+    dense = [_shown(hits) for hits in retriever.search_many(QUERIES, 300)]
+    return [*dense, *(_shown(retriever.search(query, 300, mode="lexical")) for query in QUERIES)]
+
+
+def _shown(hits: Sequence[Hit]) -> list[tuple[str, float]]:
+    return [(json.dumps([hit.id, hit.title, hit.passage, hit.metadata]), hit.score) for hit in hits]
+
+
+def refuse_wrong_hits(found: Ranking, expected: Ranking) -> None:
+    """Whatever the damage, a hit must be one that was stored, with the passage and the score it had."""
+    for hits, sound in zip(found[: len(QUERIES)], expected, strict=False):
+        wrong = set(map(tuple, hits)) - set(map(tuple, sound))
+        assert not wrong, f"a hit that is none: {sorted(wrong)[:2]}"
+    for hits in found[len(QUERIES) :]:
+        unknown = {_id(shown) for shown, _ in hits} - {_id(shown) for shown, _ in expected[0]}
+        assert not unknown, f"by words a hit that was never stored: {sorted(unknown)[:2]}"
+
+
+def _id(shown: str) -> str:
+    return str(json.loads(shown)[0])
 
 
 def tortured(what: str, original: Path, scratch: Path, count: int, seed: int) -> Outcomes:
-    """`files`, `database` or `log` in a process of its own."""
+    """`files`, `database`, `log` or `flips` in a process of its own."""
     command = [sys.executable, __file__, what, str(original), str(scratch), str(count), str(seed)]
     paths = [str(Path(__file__).parent), str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
@@ -250,7 +281,8 @@ def database_cases(original: Path, count: int, seed: int) -> Iterator[Damage]:
     rng = random.Random(seed)
     size = (original / DATABASE).stat().st_size
     boundaries = list(range(0, size, PAGE))
-    yield from (Damage(DATABASE, "truncate", place) for place in _some(rng, boundaries, count))
+    # In the long run at every boundary.
+    yield from (Damage(DATABASE, "truncate", place) for place in _some(rng, boundaries, count * TRUNCATIONS))
     yield from (Damage(DATABASE, "zero", place, PAGE) for place in _some(rng, boundaries, count))
     yield from (Damage(DATABASE, "garbage", place, PAGE) for place in _some(rng, boundaries, count // 2))
     yield from (Damage(DATABASE, "flip", place, 1 << rng.randrange(8)) for place in _some(rng, range(100), count // 2))
@@ -295,6 +327,11 @@ def _database_judge(
             own.harmless += 1
             return
         own.found += 1
+        if found is None:
+            own.told += 1
+        elif case.file == DATABASE:  # a log that is cut short is an earlier time, with the hits of then
+            refuse_wrong_hits(found, expected)
+            own.unnoticed += found != expected
         try:
             report = salvage(folder / "saved", folder / "kept")
         except Damaged as error:
@@ -319,16 +356,66 @@ def _database_judge(
             assert retriever.verify().clean, retriever.verify().problems
             again = ranking(retriever)
         if report.transform.startswith("the one it had"):
-            scores = dict(expected[0])
-            same = [(id_, score) for id_, score in again[0] if id_ in scores and stored[id_] == saved[id_]]
-            changed = [(id_, score) for id_, score in same if scores[id_] != score]
+            scores = {_id(shown): score for shown, score in expected[0]}
+            same = [(_id(shown), score) for shown, score in again[0] if _id(shown) in scores]
+            changed = [(i, score) for i, score in same if stored[i] == saved[i] and scores[i] != score]
             assert not changed, f"scores changed: {changed[:3]}"
         own.salvaged += 1
 
     return judge
 
 
-def _looked_at(collection: Path) -> tuple[bool, Ranking | None]:
+# ---- single bits -----------------------------------------------------------------------------------------
+
+
+def flips(original: Path, scratch: Path, count: int, seed: int) -> Outcomes:
+    """Flip so many bits in each of the tables and indexes that lead from a vector to a hit."""
+    expected = _in_a_process(lambda: _ranking_of_copy(original, scratch / "sound"), scratch)
+    return run(list(flip_cases(original, count, seed)), original, scratch, _flips_judge(expected))
+
+
+def flip_cases(original: Path, count: int, seed: int) -> Iterator[Damage]:
+    rng = random.Random(seed)
+    for tree in TREES:
+        pages = pages_of_tree(original / DATABASE, tree)
+        for _ in range(count):
+            yield Damage(DATABASE, "flip", (rng.choice(pages) - 1) * PAGE + rng.randrange(PAGE), 1 << rng.randrange(8))
+
+
+def pages_of_tree(database: Path, name: str) -> list[int]:
+    """The pages of a table or an index, without those that long rows go on in."""
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", [name]).fetchone()
+    data, found, left = database.read_bytes(), [], [root]
+    while left:
+        number = left.pop()
+        found.append(number)
+        page = data[(number - 1) * PAGE : number * PAGE]
+        if page[0] in (2, 5):  # inside of the tree
+            places = struct.unpack(
+                f">{struct.unpack('>H', page[3:5])[0]}H", page[12 : 12 + 2 * page[4] + 512 * page[3]]
+            )
+            left += [struct.unpack(">I", page[place : place + 4])[0] for place in (8, *places)]
+    return sorted(found)
+
+
+def _flips_judge(expected: Ranking) -> Judge:
+    """Told, or the same results, or at least named by `verify`; and never a hit that is none."""
+
+    def judge(folder: Path, case: Damage, own: Outcomes) -> None:
+        clean, found = _looked_at(folder / "c", repair=False)
+        assert not clean or found == expected, "verify is clean, but " + (
+            "a search fails" if found is None else "results differ"
+        )
+        own.found, own.harmless, own.told = int(not clean), int(clean), int(found is None)
+        if found is not None:
+            refuse_wrong_hits(found, expected)
+            own.unnoticed = int(found != expected)
+
+    return judge
+
+
+def _looked_at(collection: Path, *, repair: bool = True) -> tuple[bool, Ranking | None]:
     """Whether all is well with it, and what it finds; nothing but a RetrieverError may come out."""
     try:
         retriever = Retriever.open(collection)
@@ -351,6 +438,8 @@ def _looked_at(collection: Path) -> tuple[bool, Ranking | None]:
             with contextlib.suppress(RetrieverError):
                 ask()
         report = retriever.verify()
+        if not repair:
+            return report.clean, found
         if not report.clean and not report.database_broken:
             try:
                 retriever.verify(repair=True)
@@ -440,5 +529,5 @@ if __name__ == "__main__":
     import scipy.linalg  # noqa: F401
     import tokenizers  # noqa: F401
 
-    task = {"files": files, "database": database, "log": log}[sys.argv[1]]
+    task = {"files": files, "database": database, "log": log, "flips": flips}[sys.argv[1]]
     print(json.dumps(task(Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5])).__dict__))

@@ -206,6 +206,10 @@ def damaged_database(place: Place) -> Line:
     return _damaged(place, Line("damaged database", "truncated, zeroed, flipped: the database, its log"), "database")
 
 
+def flipped(place: Place) -> Line:
+    return _damaged(place, Line("flipped bits", "single bits of the tables that lead from a vector to a hit"), "flips")
+
+
 def _damaged(place: Place, line: Line, what: str) -> Line:
     import damages
     from damaged_collection import make
@@ -272,6 +276,7 @@ SUITES: dict[str, Callable[[Place], Line]] = {
     "signals": signals,
     "damaged-files": damaged_files,
     "damaged-database": damaged_database,
+    "flipped-bits": flipped,
     "machine": machine,
     "fuzz": fuzz,
     "crowd": crowd,
