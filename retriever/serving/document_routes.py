@@ -19,8 +19,8 @@ NamedCollection = Annotated[
 DocumentId = Annotated[
     str, Path(alias="id", min_length=1, max_length=LONGEST_ID, description="May hold slashes and anything else.")
 ]
-READING = documented(400, 401, 403, 404, 422, 429, 500, 503)
-WRITING = documented(400, 401, 403, 404, 413, 415, 422, 429, 500, 503)
+READING = documented(400, 401, 403, 404, 422, 429, 431, 500, 503)
+WRITING = documented(400, 401, 403, 404, 408, 413, 415, 422, 429, 431, 500, 503)
 
 
 class Anything(PathConvertor):
@@ -75,7 +75,7 @@ def router() -> APIRouter:
     @routes.post("/documents", response_model=models.Added, responses=WRITING)
     async def add(request: Request, body: models.AddRequest) -> Response:
         """Add documents, or replace those with the same id; a search finds them at once."""
-        served = _writable(request, body.collection)
+        served = chosen(request, body.collection)
         documents = [one.model_dump() for one in body.documents]
 
         def change() -> dict[str, Any]:
@@ -95,7 +95,7 @@ def router() -> APIRouter:
     @routes.delete("/documents/{id:anything}", response_model=models.Deleted, responses=WRITING)
     async def delete(request: Request, id_: DocumentId, name: NamedCollection = None) -> Response:
         """Delete a document."""
-        served = _writable(request, name)
+        served = chosen(request, name)
         deleted = await served.write(lambda: served.retriever.delete([id_]))
         if not deleted:
             raise Problem(404, f"there is no document {id_!r} in the collection {served.name!r}.")
@@ -108,12 +108,6 @@ def chosen(request: Request, name: str | None) -> Served:
     """The collection a request names, or the default one."""
     collections: ServedCollections = request.app.state.collections
     return collections.named(name)
-
-
-def _writable(request: Request, name: str | None) -> Served:
-    if not request.app.state.settings.writable:
-        raise Problem(403, "documents cannot be changed here; whoever runs the server can allow it with --writable.")
-    return chosen(request, name)
 
 
 async def _described(request: Request, served: Served) -> dict[str, Any]:

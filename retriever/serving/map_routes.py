@@ -20,7 +20,7 @@ from retriever.serving.settings import LONGEST_FILTER, LONGEST_ID, MOST_HITS
 
 PASSAGE_SHOWN = 400
 OCTETS = "application/octet-stream"
-ASKING = {**READING, **documented(403, 413, 415)}
+ASKING = {**READING, **documented(408, 413, 415)}
 
 Key = Annotated[str, Query(max_length=64, description="Which map, as /v1/map named it.")]
 Result = TypeVar("Result")

@@ -19,7 +19,7 @@ NDJSON = "application/x-ndjson"
 # So many parts of a batch are searched at once: another thread goes on while one part is sent, and there is room for
 # the queries of others.
 AHEAD = 2
-PROBLEMS = documented(400, 401, 403, 404, 413, 415, 422, 429, 500, 503)
+PROBLEMS = documented(400, 401, 403, 404, 408, 413, 415, 422, 429, 431, 500, 503)
 
 
 def router() -> APIRouter:

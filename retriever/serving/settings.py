@@ -18,6 +18,9 @@ SECONDS_FOR_HEAD = 30.0
 
 LARGEST_BODY = 1 << 20
 LARGEST_DOCUMENTS_BODY = 64 << 20
+SECONDS_FOR_BODY = 30.0
+SLOWEST_BODY = 4 << 10
+"""Bytes a second: a body may take as long as this for what has come, and `SECONDS_FOR_BODY` more."""
 
 MOST_UNDER_WAY = 256
 MOST_OF_ONE_CLIENT = 32

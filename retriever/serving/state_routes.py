@@ -13,12 +13,12 @@ from retriever.serving.search_routes import json_response
 def router() -> APIRouter:
     routes = APIRouter(tags=["state"])
 
-    @routes.get("/health", response_model=models.State, responses=documented(400))
+    @routes.get("/health", response_model=models.State, responses=documented(400, 431))
     async def health() -> Response:
         """Whether the process lives."""
         return json_response({"state": "ok"})
 
-    @routes.get("/ready", response_model=models.State, responses=documented(400, 503))
+    @routes.get("/ready", response_model=models.State, responses=documented(400, 431, 503))
     async def ready(request: Request) -> Response:
         """Whether it answers: not before all is loaded, nor while it shuts down."""
         readiness: Readiness = request.app.state.readiness
@@ -30,7 +30,7 @@ def router() -> APIRouter:
         "/metrics",
         response_class=Response,
         responses={
-            **documented(400, 401),
+            **documented(400, 401, 431),
             200: {"description": "Figures for Prometheus.", "content": {"text/plain": {"schema": {"type": "string"}}}},
         },
     )
