@@ -118,9 +118,14 @@ class DocumentStore:
                 self._taken_for_still[threading.get_ident()] = still
             return connection
 
+    @property
+    def replaced(self) -> bool:
+        """Whether the database in the folder, if there is one, is no longer the one that was opened."""
+        return _identity(self.path) != self._identity
+
     def refuse_if_replaced(self) -> None:
         """Refuse to go on with a database that is no longer the one in the folder."""
-        if _identity(self.path) != self._identity:
+        if self.replaced:
             raise NotACollection(f"{self.path} was removed or replaced while it was open; open the collection again.")
 
     def steadily(self, work: Callable[[], Result]) -> Result:

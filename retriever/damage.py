@@ -35,6 +35,8 @@ def telling_damage(method: Method[Owner, Given, Result]) -> Method[Owner, Given,
 
     @wraps(method)
     def told(self: Owner, /, *given: Given.args, **named: Given.kwargs) -> Result:
+        # A thread that has a connection would go on with what was there, and another could not begin.
+        self.collection.store.refuse_if_replaced()
         try:
             return self.collection.store.steadily(lambda: method(self, *given, **named))
         except (sqlite3.Error, *DAMAGE) as error:

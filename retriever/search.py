@@ -113,7 +113,7 @@ class Searcher:
     def __init__(self, collection: Collection, encoder: Callable[[], Encoder]) -> None:
         self.collection = collection
         self._encoder = encoder
-        self._loaded: tuple[int, Transform, Novelty | None] | None = None
+        self._loaded: tuple[tuple[int, str, str], Transform, Novelty | None] | None = None
 
     def transform(self) -> Transform:
         """The transform of the published generation."""
@@ -135,8 +135,8 @@ class Searcher:
 
     def _parts_of(self, generation: Generation) -> tuple[Transform, Novelty | None]:
         loaded = self._loaded
-        if loaded is None or loaded[0] != generation.number:
-            loaded = self._loaded = (generation.number, load_transform(generation), Novelty.of(generation))
+        if loaded is None or loaded[0] != generation.row:
+            loaded = self._loaded = (generation.row, load_transform(generation), Novelty.of(generation))
         return loaded[1:]
 
     def search(
