@@ -77,6 +77,8 @@ class DocumentStore:
         self.path = path
         if not create and not path.is_file():
             raise NotACollection(f"{path.parent} holds no collection (no {path.name} in it).")
+        self.outlives_replacement = False
+        """Whether who has it open looks for another in its place, and would finish here what was begun here."""
         self._identity: tuple[int, int] | None = None
         self._taken_for_still: dict[int, opening.State] = {}
         """By thread, what the database looked like that it reads as if nobody wrote to it."""

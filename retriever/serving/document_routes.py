@@ -7,9 +7,9 @@ from fastapi.responses import Response
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from retriever.serving import models
+from retriever.serving.places import Place, ServedCollections, chosen
 from retriever.serving.problems import Problem, documented
 from retriever.serving.search_routes import json_response
-from retriever.serving.served import Served, ServedCollections
 from retriever.serving.settings import LONGEST_ID, LONGEST_NAME
 
 NamedCollection = Annotated[
@@ -42,7 +42,7 @@ def router() -> APIRouter:
     @routes.get("/fields", response_model=models.Fields, responses=READING)
     async def fields(request: Request, name: NamedCollection = None) -> Response:
         """The metadata fields, the most common first, with their commonest values."""
-        facets = await chosen(request, name).current_facets()
+        facets = await (await chosen(request, name)).current_facets()
         return json_response(
             {
                 "fields": [
@@ -60,7 +60,7 @@ def router() -> APIRouter:
     @routes.get("/documents/{id:anything}", response_model=models.Document, responses=READING)
     async def document(request: Request, id_: DocumentId, name: NamedCollection = None) -> Response:
         """A stored document, whole."""
-        served = chosen(request, name)
+        served = await chosen(request, name)
         found = await request.app.state.searchers.call(served, lambda: served.retriever.document(id_))
         return json_response(
             {
@@ -75,7 +75,7 @@ def router() -> APIRouter:
     @routes.post("/documents", response_model=models.Added, responses=WRITING)
     async def add(request: Request, body: models.AddRequest) -> Response:
         """Add documents, or replace those with the same id; a search finds them at once."""
-        served = chosen(request, body.collection)
+        served = await chosen(request, body.collection)
         documents = [one.model_dump() for one in body.documents]
 
         def change() -> dict[str, Any]:
@@ -95,7 +95,7 @@ def router() -> APIRouter:
     @routes.delete("/documents/{id:anything}", response_model=models.Deleted, responses=WRITING)
     async def delete(request: Request, id_: DocumentId, name: NamedCollection = None) -> Response:
         """Delete a document."""
-        served = chosen(request, name)
+        served = await chosen(request, name)
         deleted = await served.write(lambda: served.retriever.delete([id_]))
         if not deleted:
             raise Problem(404, f"there is no document {id_!r} in the collection {served.name!r}.")
@@ -104,14 +104,8 @@ def router() -> APIRouter:
     return routes
 
 
-def chosen(request: Request, name: str | None) -> Served:
-    """The collection a request names, or the default one."""
-    collections: ServedCollections = request.app.state.collections
-    return collections.named(name)
-
-
-async def _described(request: Request, served: Served) -> dict[str, Any]:
-    facts = await served.current_facts()
+async def _described(request: Request, served: Place) -> dict[str, Any]:
+    facts = await served.facts()
     return {
         "name": served.name,
         "documents": facts.documents,

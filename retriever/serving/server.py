@@ -16,7 +16,7 @@ from retriever.errors import Misuse, RetrieverError
 from retriever.progress import Progress, silent
 from retriever.serving.app import create_app
 from retriever.serving.connections import LimitedHeads
-from retriever.serving.served import ServedCollections
+from retriever.serving.places import ServedCollections
 from retriever.serving.settings import Settings
 
 SECONDS_TO_FINISH = 30

@@ -36,9 +36,7 @@ def router() -> APIRouter:
     )
     async def metrics(request: Request) -> Response:
         """What the server has done and what it holds."""
-        served = list(request.app.state.collections)
-        for one in served:
-            await one.current_facts()
-        return Response(request.app.state.metrics.text(served), media_type=CONTENT_TYPE_LATEST)
+        facts = {one.name: await one.facts() for one in request.app.state.collections}
+        return Response(request.app.state.metrics.text(facts), media_type=CONTENT_TYPE_LATEST)
 
     return routes

@@ -1,48 +1,20 @@
 """`retriever serve` as people start it: what it says, what it refuses, and how it ends."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 from samples import Run
+from serving_process import served
 
 Fresh = Callable[..., Path]
-
-
-@contextmanager
-def served(*arguments: object, **environment: str) -> Iterator[tuple["subprocess.Popen[str]", str, list[str]]]:
-    """The command in a process of its own, once it is ready: the process, its address, and what it said."""
-    command = [sys.executable, "-m", "cli", "serve", *map(str, arguments), "--port", "0"]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-        cwd=Path(__file__).parents[2],
-    )
-    assert process.stdout and process.stderr
-    said: list[str] = []
-    try:
-        for line in process.stdout:
-            said.append(line)
-            if line.startswith("Serving at "):
-                break
-        else:
-            pytest.fail(f"it ended: {process.stderr.read()}")
-        yield process, said[-1].split()[2], said
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_it_says_what_it_serves_and_drains_on_sigterm(fresh: Fresh) -> None:
