@@ -6,6 +6,9 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 from starlette.convertors import PathConvertor, register_url_convertor
 
+from retriever.corpus import Skipped
+from retriever.errors import NoDocuments
+from retriever.ingest import SKIPPED_KEPT, IngestReport
 from retriever.serving import models
 from retriever.serving.places import Place, ServedCollections, chosen
 from retriever.serving.problems import Problem, documented
@@ -79,7 +82,11 @@ def router() -> APIRouter:
         documents = [one.model_dump() for one in body.documents]
 
         def change() -> dict[str, Any]:
-            report = served.retriever.add(documents)
+            try:
+                report = served.retriever.add(documents)
+            except NoDocuments as error:
+                skipped = [Skipped(*reason) for reason in error.reasons]
+                report = IngestReport(skipped=len(skipped), skipped_list=skipped[:SKIPPED_KEPT])
             return {
                 "collection": served.name,
                 "new": report.new,
