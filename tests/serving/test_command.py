@@ -57,6 +57,14 @@ def test_another_address_needs_a_token_and_says_what_it_means(fresh: Fresh, run:
         assert "open to other machines" in errors
 
 
+def test_space_around_the_token_and_capitals_of_an_origin_do_not_matter(fresh: Fresh) -> None:
+    with served(fresh(), "--cors", "HTTPS://Example.org:8443", RETRIEVER_TOKEN=" abc\n") as (_, url, _):
+        headers = {"Authorization": "Bearer abc", "Origin": "https://example.org:8443"}
+        response = httpx.get(f"{url}v1/collections", headers=headers)
+        assert response.status_code == 200
+        assert response.headers["access-control-allow-origin"] == "https://example.org:8443"
+
+
 def test_what_it_refuses(fresh: Fresh, tmp_path: Path, run: Run) -> None:
     folder = fresh("one")
     assert "does not exist" in run("serve", tmp_path / "none", code=2).output
@@ -66,6 +74,8 @@ def test_what_it_refuses(fresh: Fresh, tmp_path: Path, run: Run) -> None:
     output = " ".join(run("serve", folder, twin, code=2).output.split())
     assert str(folder) in output and str(twin) in output
     assert "--token" in run("serve", folder, "--token", "", code=2).output
+    for token in ("sécret", "two words", "new\nline"):
+        assert "header" in run("serve", folder, "--token", token, code=2).output
     assert "origin" in run("serve", folder, "--cors", "*", code=2).output
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
