@@ -703,17 +703,25 @@ def demo(index: Path, device: str) -> None:
 
 
 def _token(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not value.strip():
+    if value is None:
+        return None
+    token = value.strip()
+    if not token:
         raise click.BadParameter("is empty; give --token a secret that cannot be guessed.")
-    return value
+    if not all("\x21" <= character <= "\x7e" for character in token):
+        raise click.BadParameter(
+            "holds what clients cannot send in a header; take letters, digits and signs of ASCII, without spaces."
+        )
+    return token
 
 
 def _origins(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    for origin in value:
+    origins = tuple(origin.lower() for origin in value)  # as browsers write them
+    for origin in origins:
         scheme, _, host = origin.partition("://")
         if scheme not in ("http", "https") or not host or set(host) & set("/*?# "):
             raise click.BadParameter(f"{origin!r} is no origin; one is written https://example.org or with a port.")
-    return value
+    return origins
 
 
 @main.command()

@@ -28,7 +28,7 @@ from indexes import generation as generations
 from indexes.automatic import chosen
 from indexes.building import Stage, Vectors, exact_index, made, silent
 from indexes.documents import BOOKKEEPING_TABLES, DocumentStore, is_passing
-from indexes.errors import Damaged, Misuse, NotACollection, salvage_advice
+from indexes.errors import Damaged, Misuse, NotACollection, RetrieverError, salvage_advice
 from indexes.generation import Generation
 from indexes.locking import WriteLock
 from indexes.recall import SHORT_TEXTS, WANTED, Queries, stored_queries
@@ -149,7 +149,9 @@ class Collection:
     def _let_go(self) -> None:
         """Drop the loaded index; if it was superseded and nobody else uses it, remove its files."""
         self._loaded, self._spaces = None, _Spaces()
-        with contextlib.suppress(sqlite3.Error):
+        if self.store.replaced:  # then the generations there are another collection's
+            return
+        with contextlib.suppress(sqlite3.Error, RetrieverError):
             if published := self.published():
                 holding.remove_superseded(self.folder / GENERATIONS, published[0])
 
@@ -213,7 +215,7 @@ class Collection:
     def _read(self, row: tuple[int, str, str], fresh: bool) -> Generation:
         """The generation of a row; its manifest was checked once, and is read again only when asked to."""
         loaded = self._loaded
-        if not fresh and loaded and loaded[0].number == row[0]:
+        if not fresh and loaded and loaded[0].row == row:
             return loaded[0]
         return generations.read(row[0], self.folder / GENERATIONS / row[1], row[2])
 
@@ -380,7 +382,7 @@ class Collection:
 
     def _load(self, generation: Generation, prepare: Callable[[Generation], Result]) -> tuple[Generation, Result]:
         with self._loading:  # the other threads wait, and find it done
-            if self._loaded is None or self._loaded[0].number != generation.number:
+            if self._loaded is None or self._loaded[0].row != generation.row:
                 self._load_index(generation)
         return generation, prepare(generation)
 
@@ -405,7 +407,7 @@ class Collection:
         while True:
             with self.store.db.atomic():
                 published, loaded = self.published(), self._loaded
-                if published and loaded and loaded[0].number == published[0]:
+                if published and loaded and loaded[0].row == published:
                     return look(self._current_space(*loaded, transform_of(loaded[0])))
             self.load(transform_of)
 

@@ -77,6 +77,8 @@ class DocumentStore:
         self.path = path
         if not create and not path.is_file():
             raise NotACollection(f"{path.parent} holds no collection (no {path.name} in it).")
+        self.outlives_replacement = False
+        """Whether who has it open looks for another in its place, and would finish here what was begun here."""
         self._identity: tuple[int, int] | None = None
         self._taken_for_still: dict[int, opening.State] = {}
         """By thread, what the database looked like that it reads as if nobody wrote to it."""
@@ -118,9 +120,14 @@ class DocumentStore:
                 self._taken_for_still[threading.get_ident()] = still
             return connection
 
+    @property
+    def replaced(self) -> bool:
+        """Whether the database in the folder, if there is one, is no longer the one that was opened."""
+        return _identity(self.path) != self._identity
+
     def refuse_if_replaced(self) -> None:
         """Refuse to go on with a database that is no longer the one in the folder."""
-        if _identity(self.path) != self._identity:
+        if self.replaced:
             raise NotACollection(f"{self.path} was removed or replaced while it was open; open the collection again.")
 
     def steadily(self, work: Callable[[], Result]) -> Result:

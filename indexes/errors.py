@@ -29,6 +29,9 @@ class NotReadable(Misuse):
 class BadFilter(Misuse):
     """A filter over metadata cannot be understood, or names a field that no document has."""
 
+    place: int | None = None
+    """Which of the filters it is, counted from 0, where one is at fault."""
+
 
 class NoSuchDocument(Misuse):
     """No document has this id."""

@@ -32,6 +32,13 @@ class Generation:
     number: int
     folder: Path
     manifest: dict[str, Any]
+    manifest_sha256: str
+    """With the number it says which generation this is: another collection's may have the same number."""
+
+    @property
+    def row(self) -> tuple[int, str, str]:
+        """As the table of generations has it."""
+        return self.number, self.folder.name, self.manifest_sha256
 
     @property
     def last_vector(self) -> int:
@@ -101,7 +108,7 @@ def read(number: int, folder: Path, manifest_sha256: str) -> Generation:
         manifest = json.loads(data)
         for name in manifest["files"]:
             plain_name(name, path)
-        return Generation(number, folder, manifest)
+        return Generation(number, folder, manifest, manifest_sha256)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Damaged(f"{path} is no manifest; run: retriever verify --repair --index {_collection(folder)}") from error
 

@@ -21,6 +21,10 @@ def written_aside(target: Path) -> Iterator[Path]:
             target.rmdir()  # an empty folder may be replaced; one that is not is never lost
         aside.replace(target)
         sync(target.parent)
+    except OSError as error:
+        if error.filename is not None and Path(error.filename) == aside:  # which nobody asked for
+            error.filename = str(target)
+        raise
     finally:
         if aside.is_dir():
             shutil.rmtree(aside)

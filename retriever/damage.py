@@ -35,8 +35,11 @@ def telling_damage(method: Method[Owner, Given, Result]) -> Method[Owner, Given,
 
     @wraps(method)
     def told(self: Owner, /, *given: Given.args, **named: Given.kwargs) -> Result:
+        store = self.collection.store
+        if not store.outlives_replacement:  # a thread with a connection could go on, and another could not begin
+            store.refuse_if_replaced()
         try:
-            return self.collection.store.steadily(lambda: method(self, *given, **named))
+            return store.steadily(lambda: method(self, *given, **named))
         except (sqlite3.Error, *DAMAGE) as error:
             if problem := _explanation(self, error):
                 folder = self.collection.folder

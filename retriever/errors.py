@@ -1,5 +1,7 @@
 """The errors of text, encoders and transforms, beside those of the collection."""
 
+from collections.abc import Sequence
+
 from indexes.errors import (
     BadFilter,
     Damaged,
@@ -26,6 +28,7 @@ __all__ = [
     "Locked",
     "Mismatch",
     "Misuse",
+    "NoDocuments",
     "NoSuchDocument",
     "NotACollection",
     "NotReadable",
@@ -37,6 +40,14 @@ __all__ = [
 
 class BadSource(RetrieverError):
     """A file or line of a corpus cannot be read as documents."""
+
+
+class NoDocuments(Misuse):
+    """A source has no document; `reasons` says of each place in it that should have been one why it is none."""
+
+    def __init__(self, message: str, reasons: Sequence[tuple[str, str]]) -> None:
+        super().__init__(message)
+        self.reasons = reasons
 
 
 class EncoderUnavailable(RetrieverError):

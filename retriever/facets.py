@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from indexes.filters import MOST_LEVELS
+
 Value = str | int | float | bool
 
 MOST_FIELDS = 50
 MOST_VALUES = 20
 LONGEST_VALUE = 200
+# JavaScript has only floating-point numbers, which miss some whole ones beyond this.
+LARGEST_WHOLE_NUMBER = 2**53 - 1
 # Of each field so many different values are counted: beyond that it is no field to choose from.
 COUNTED_VALUES = 10_000
 COUNTED_FIELDS = 1_000
@@ -36,7 +40,7 @@ def facets(connection: sqlite3.Connection) -> list[Facet]:
         found: dict[str, set[tuple[str, Value]]] = {}
         more: set[str] = set()
         for name, value in _values(json.loads(metadata), ""):
-            if isinstance(value, str) and len(value) > LONGEST_VALUE:
+            if _is_unwieldy(value):
                 found.setdefault(name, set())
                 more.add(name)
             else:
@@ -63,11 +67,24 @@ def facets(connection: sqlite3.Connection) -> list[Facet]:
 
 
 def _values(value: Any, prefix: str) -> Iterator[tuple[str, Value]]:
-    """Every value a filter could name, with the name of its field."""
+    """Every value a filter could name, with the name of its field.
+
+    To a filter a name with dots is that of one field, or of fields inside each other, and no mixture of both.
+    """
     for key, inner in value.items():
-        name = f"{prefix}{key}"
+        name = prefix + key.replace("\0", "")  # as filters see it
+        mixed = "." in key
+        if (mixed and prefix) or name.count(".") >= MOST_LEVELS:
+            continue
         for part in inner if isinstance(inner, list) else [inner]:
-            if isinstance(part, dict):
+            if isinstance(part, dict) and not mixed:
                 yield from _values(part, f"{name}.")
             elif isinstance(part, str | int | float):
                 yield name, part
+
+
+def _is_unwieldy(value: Value) -> bool:
+    """Whether nobody would choose it from a list, or a browser could not hold it as it is."""
+    if isinstance(value, str):
+        return len(value) > LONGEST_VALUE
+    return isinstance(value, int) and abs(value) > LARGEST_WHOLE_NUMBER

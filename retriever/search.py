@@ -1,7 +1,8 @@
 """The query path: text in, ranked documents with their best passage out."""
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypedDict, get_args, overload
 
@@ -19,7 +20,7 @@ from indexes.space import Apply, Match
 from indexes.space import Space as VectorSpace
 from indexes.vectors import unit_rows
 from retriever.encoder import Encoder
-from retriever.errors import Misuse, NoSuchDocument
+from retriever.errors import BadFilter, Misuse, NoSuchDocument
 from retriever.fusion import fused, trust
 from retriever.novelty import Novelty
 from retriever.passages import encoded_text, sentences
@@ -113,7 +114,7 @@ class Searcher:
     def __init__(self, collection: Collection, encoder: Callable[[], Encoder]) -> None:
         self.collection = collection
         self._encoder = encoder
-        self._loaded: tuple[int, Transform, Novelty | None] | None = None
+        self._loaded: tuple[tuple[int, str, str], Transform, Novelty | None] | None = None
 
     def transform(self) -> Transform:
         """The transform of the published generation."""
@@ -135,8 +136,8 @@ class Searcher:
 
     def _parts_of(self, generation: Generation) -> tuple[Transform, Novelty | None]:
         loaded = self._loaded
-        if loaded is None or loaded[0] != generation.number:
-            loaded = self._loaded = (generation.number, load_transform(generation), Novelty.of(generation))
+        if loaded is None or loaded[0] != generation.row:
+            loaded = self._loaded = (generation.row, load_transform(generation), Novelty.of(generation))
         return loaded[1:]
 
     def search(
@@ -194,8 +195,16 @@ class Searcher:
         """The filters, read; refused where one cannot be, or names a field that no document has."""
         if isinstance(where, str):
             raise Misuse(f"where takes a list of filters; for one: where=[{where!r}].")
-        conditions = [parse(text) for text in where]
-        self.collection.store.check_fields(conditions)
+        conditions: list[Condition] = []
+        for place, text in enumerate(where):
+            with _telling_place(place):
+                conditions.append(parse(text))
+        known: set[str] = set()
+        for place, condition in enumerate(conditions):
+            if condition.field not in known:
+                known.add(condition.field)
+                with _telling_place(place):
+                    self.collection.store.check_fields([condition])
         return conditions
 
     def _matches(
@@ -261,6 +270,16 @@ class Searcher:
 def _allowed(store: DocumentStore, conditions: Sequence[Condition]) -> NDArray[np.int64] | None:
     """The documents that may be found, None for all; to be asked in the snapshot of the search."""
     return store.matching(conditions) if conditions else None
+
+
+@contextlib.contextmanager
+def _telling_place(place: int) -> Iterator[None]:
+    """Says of a filter that is refused which of them it is."""
+    try:
+        yield
+    except BadFilter as error:
+        error.place = place
+        raise
 
 
 def _check_request(queries: Sequence[str], k: int, mode: str, min_score: float | None, space: str) -> None:

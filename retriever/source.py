@@ -9,7 +9,7 @@ from retriever.corpus import Corpus, Document, Keys, Skipped
 from retriever.corpus.document import kind
 from retriever.corpus.limits import LARGEST_DOCUMENT, LARGEST_METADATA, TOO_LONG
 from retriever.corpus.lines import MAX_DEPTH, half_character, record_document, too_deep
-from retriever.errors import BadSource, Misuse
+from retriever.errors import BadSource, Misuse, NoDocuments
 from retriever.ingest import OnError
 
 Documents = Iterable[Document | Skipped | str | dict[str, Any]]
@@ -75,7 +75,10 @@ class Source:
                 return
             if len(reasons) < REASONS_SHOWN:
                 reasons.append(f"\n  {item.where}: {item.reason}")
-        raise Misuse(f"there is no document in the source, so nothing was indexed.{''.join(reasons)}")
+        raise NoDocuments(
+            f"there is no document in the source, so nothing was indexed.{''.join(reasons)}",
+            [(item.where, item.reason) for item in self._ahead if isinstance(item, Skipped)],
+        )
 
     def look_ahead(self) -> list[Document]:
         """The first documents, as many as memory is spent on; they are still to come when it is read.

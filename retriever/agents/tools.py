@@ -24,7 +24,7 @@ from retriever.agents.answers import (
 )
 from retriever.agents.quoting import visible
 from retriever.damage import telling_damage
-from retriever.errors import Misuse, RetrieverError, first_line
+from retriever.errors import Misuse, NoSuchDocument, RetrieverError, first_line
 from retriever.facets import facets
 from retriever.naming import passed_on_name
 from retriever.retriever import Retriever
@@ -136,6 +136,9 @@ class Toolbox:
             return CallToolResult(content=[TextContent(text=text)], structured_content=data)
         except ValidationError as error:
             return _failed("\n".join(_problem(one, takes) for one in error.errors()))
+        except NoSuchDocument as error:
+            collection = given.get("collection") or self._default
+            return _failed(f"there is no document {cut(error.id, 100)!r} in the collection {collection!r}.")
         except RetrieverError as error:
             return _failed(str(error))
         except (sqlite3.Error, OSError) as error:

@@ -17,9 +17,9 @@ from retriever.serving.batching import Searchers
 from retriever.serving.limits import Limits, Readiness
 from retriever.serving.metrics import Counting, Metrics
 from retriever.serving.page_files import add_page
+from retriever.serving.places import Holding, ServedCollections
 from retriever.serving.problems import ProblemDetails, Telling, add_handlers
 from retriever.serving.security import Gate, SecurityHeaders
-from retriever.serving.served import ServedCollections
 from retriever.serving.settings import Settings
 
 
@@ -82,6 +82,7 @@ def create_app(
     add_page(app)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     # The last one added is the first that a request comes to.
+    app.add_middleware(Holding)
     app.add_middleware(Limits, readiness=readiness)
     app.add_middleware(Gate, settings=settings)
     app.add_middleware(Telling)

@@ -111,6 +111,7 @@ class Searchers:
         return result
 
     def _put(self, job: SearchJob | CallJob) -> None:
+        job.served.hold()  # whoever asked may go before it is searched
         with self._changed:
             self._waiting.append(job)
             self._changed.notify()
@@ -127,6 +128,8 @@ class Searchers:
             finally:
                 with self._changed:
                     self._busy -= len(jobs)
+                for job in jobs:
+                    job.served.release()
             with contextlib.suppress(RuntimeError):  # the server has ended without waiting
                 jobs[0].loop.call_soon_threadsafe(_give, jobs, results)
 

@@ -14,7 +14,8 @@ from pydantic import BaseModel
 
 from retriever.card.contents import Card
 from retriever.card.rendering import article, page
-from retriever.serving.document_routes import READING, NamedCollection, chosen
+from retriever.serving.document_routes import READING, NamedCollection
+from retriever.serving.places import chosen
 from retriever.serving.problems import problem_of
 from retriever.serving.search_routes import json_response
 from retriever.serving.served import Served
@@ -80,7 +81,7 @@ def router() -> APIRouter:
     @routes.get("/card", response_model=CardAnswer, responses=READING)
     async def as_json(request: Request, name: NamedCollection = None) -> Response:
         """What a collection is, what made it, and what was measured of it."""
-        return json_response((await cards.of(chosen(request, name))).to_json())
+        return json_response((await cards.of(await chosen(request, name))).to_json())
 
     @routes.get("/card.html", response_class=HTMLResponse, responses=READING)
     async def as_html(
@@ -89,7 +90,7 @@ def router() -> APIRouter:
         part: Annotated[bool, Query(description="Only the article, to be styled by /card.css.")] = False,
     ) -> HTMLResponse:
         """The same to be looked at."""
-        card = await cards.of(chosen(request, name))
+        card = await cards.of(await chosen(request, name))
         if part:
             return HTMLResponse(article(card))
         text = page(card)

@@ -6,10 +6,13 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 from starlette.convertors import PathConvertor, register_url_convertor
 
+from retriever.corpus import Skipped
+from retriever.errors import NoDocuments
+from retriever.ingest import SKIPPED_KEPT, IngestReport
 from retriever.serving import models
+from retriever.serving.places import Place, ServedCollections, chosen
 from retriever.serving.problems import Problem, documented
 from retriever.serving.search_routes import json_response
-from retriever.serving.served import Served, ServedCollections
 from retriever.serving.settings import LONGEST_ID, LONGEST_NAME
 
 NamedCollection = Annotated[
@@ -19,8 +22,8 @@ NamedCollection = Annotated[
 DocumentId = Annotated[
     str, Path(alias="id", min_length=1, max_length=LONGEST_ID, description="May hold slashes and anything else.")
 ]
-READING = documented(400, 401, 403, 404, 422, 429, 500, 503)
-WRITING = documented(400, 401, 403, 404, 413, 415, 422, 429, 500, 503)
+READING = documented(400, 401, 403, 404, 422, 429, 431, 500, 503)
+WRITING = documented(400, 401, 403, 404, 408, 413, 415, 422, 429, 431, 500, 503)
 
 
 class Anything(PathConvertor):
@@ -42,7 +45,7 @@ def router() -> APIRouter:
     @routes.get("/fields", response_model=models.Fields, responses=READING)
     async def fields(request: Request, name: NamedCollection = None) -> Response:
         """The metadata fields, the most common first, with their commonest values."""
-        facets = await chosen(request, name).current_facets()
+        facets = await (await chosen(request, name)).current_facets()
         return json_response(
             {
                 "fields": [
@@ -60,7 +63,7 @@ def router() -> APIRouter:
     @routes.get("/documents/{id:anything}", response_model=models.Document, responses=READING)
     async def document(request: Request, id_: DocumentId, name: NamedCollection = None) -> Response:
         """A stored document, whole."""
-        served = chosen(request, name)
+        served = await chosen(request, name)
         found = await request.app.state.searchers.call(served, lambda: served.retriever.document(id_))
         return json_response(
             {
@@ -75,11 +78,15 @@ def router() -> APIRouter:
     @routes.post("/documents", response_model=models.Added, responses=WRITING)
     async def add(request: Request, body: models.AddRequest) -> Response:
         """Add documents, or replace those with the same id; a search finds them at once."""
-        served = _writable(request, body.collection)
+        served = await chosen(request, body.collection)
         documents = [one.model_dump() for one in body.documents]
 
         def change() -> dict[str, Any]:
-            report = served.retriever.add(documents)
+            try:
+                report = served.retriever.add(documents)
+            except NoDocuments as error:
+                skipped = [Skipped(*reason) for reason in error.reasons]
+                report = IngestReport(skipped=len(skipped), skipped_list=skipped[:SKIPPED_KEPT])
             return {
                 "collection": served.name,
                 "new": report.new,
@@ -95,7 +102,7 @@ def router() -> APIRouter:
     @routes.delete("/documents/{id:anything}", response_model=models.Deleted, responses=WRITING)
     async def delete(request: Request, id_: DocumentId, name: NamedCollection = None) -> Response:
         """Delete a document."""
-        served = _writable(request, name)
+        served = await chosen(request, name)
         deleted = await served.write(lambda: served.retriever.delete([id_]))
         if not deleted:
             raise Problem(404, f"there is no document {id_!r} in the collection {served.name!r}.")
@@ -104,20 +111,8 @@ def router() -> APIRouter:
     return routes
 
 
-def chosen(request: Request, name: str | None) -> Served:
-    """The collection a request names, or the default one."""
-    collections: ServedCollections = request.app.state.collections
-    return collections.named(name)
-
-
-def _writable(request: Request, name: str | None) -> Served:
-    if not request.app.state.settings.writable:
-        raise Problem(403, "documents cannot be changed here; whoever runs the server can allow it with --writable.")
-    return chosen(request, name)
-
-
-async def _described(request: Request, served: Served) -> dict[str, Any]:
-    facts = await served.current_facts()
+async def _described(request: Request, served: Place) -> dict[str, Any]:
+    facts = await served.facts()
     return {
         "name": served.name,
         "documents": facts.documents,

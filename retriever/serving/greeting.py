@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from retriever import display
-from retriever.serving.served import ServedCollections
+from retriever.serving.places import ServedCollections
 from retriever.serving.settings import Settings
 from retriever.terminal import one_line
 
@@ -12,10 +12,10 @@ def greeter(settings: Settings) -> Callable[[str, ServedCollections], None]:
     """Prints what a server with these settings serves, once it is ready."""
 
     def greet(url: str, collections: ServedCollections) -> None:
-        for served in collections:
-            facts = served.facts
+        for place in collections:
+            facts = place.served.facts
             display.out.print(
-                f"{one_line(served.name)}  {display.plural(facts.documents, 'document')} in "
+                f"{one_line(place.name)}  {display.plural(facts.documents, 'document')} in "
                 f"{display.plural(facts.passages, 'passage')}, {one_line(facts.encoder)}, {one_line(facts.transform)}",
                 soft_wrap=True,
             )

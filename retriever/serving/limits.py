@@ -1,13 +1,13 @@
-"""Keeps the server answering: how large a body may be, how many requests may be under way, and when none may begin."""
+"""Keeps the server answering: how large a body may be and how slow, how many requests may be under way, and when none
+may begin."""
 
+import asyncio
 from collections import Counter
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from retriever.serving import settings
 from retriever.serving.problems import Problem
-
-ALWAYS_ANSWERED = ("/health", "/ready", "/metrics")
 
 
 class Readiness:
@@ -27,7 +27,8 @@ class Readiness:
 
 class Limits:
     """Answers 503 while nothing is ready or too much is under way, 429 to one client with too much, 413 to too large
-    a body, however it is sent."""
+    a body, however it is sent, 408 to one that does not come. The page and what tells how the server is are always
+    answered."""
 
     def __init__(self, app: ASGIApp, readiness: Readiness) -> None:
         self._app = app
@@ -36,7 +37,7 @@ class Limits:
         self._of_clients: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in ALWAYS_ANSWERED:
+        if scope["type"] != "http" or not scope["path"].startswith("/v1/"):
             await self._app(scope, receive, send)
             return
         client = scope["client"][0] if scope.get("client") else ""
@@ -52,7 +53,7 @@ class Limits:
                 del self._of_clients[client]
 
     def _check(self, scope: Scope, client: str) -> None:
-        if self._readiness.waiting_for and scope["path"].startswith("/v1/"):
+        if self._readiness.waiting_for:
             raise Problem(503, f"{self._readiness.waiting_for}; try again in a moment.")
         if self._under_way >= settings.MOST_UNDER_WAY:
             raise Problem(503, f"{self._under_way} requests are under way, which is the most; try again in a moment.")
@@ -73,13 +74,23 @@ def _too_large(most: int) -> Problem:
 
 
 def _limited(receive: Receive, most: int) -> Receive:
-    """The same body, refused when more of it has come than may."""
-    received = 0
+    """The same body, refused when more of it has come than may, or less than should."""
+    received, whole = 0, False
+    began = asyncio.get_running_loop().time()
 
     async def receive_some() -> Message:
-        nonlocal received
-        message = await receive()
+        nonlocal received, whole
+        if whole:  # what comes now is that the client has gone
+            return await receive()
+        # A part from time to time gains no more time than its bytes take to come.
+        until = began + settings.SECONDS_FOR_BODY + received / settings.SLOWEST_BODY
+        try:
+            async with asyncio.timeout_at(until):
+                message = await receive()
+        except TimeoutError:
+            raise Problem(408, "the body did not come in time.", headers={"Connection": "close"}) from None
         received += len(message.get("body", b""))
+        whole = not message.get("more_body", False)
         if received > most:
             raise _too_large(most)
         return message

@@ -5,6 +5,7 @@ The map that is there is shown until a newer one is done, and the one before it 
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,12 +14,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import IO, Any
 
 import numpy as np
 
-from retriever.errors import NotACollection
+from retriever.errors import NotACollection, first_line
 from retriever.maps.files import cached, load
 from retriever.maps.mapping import Map, document_state
 from retriever.serving.problems import Problem, log
@@ -27,6 +28,7 @@ from retriever.serving.served import Served
 PACKAGES = Path(__file__).parents[2]
 KEPT_MAPS = 2
 RETRY_AFTER = 30.0
+COMPLAINTS_LOGGED = 4_000
 STAGES = {"reading": (0.0, 0.05), "laying out": (0.05, 0.75), "placing": (0.8, 0.15), "naming": (0.95, 0.05)}
 """Where each stage begins, and how much of the whole it takes."""
 
@@ -134,8 +136,9 @@ class Maps:
                 target = Path(folder) / "map.npz"
                 reason = self._run(target) or reason
                 found = load(target)
-        except OSError as error:
-            found, reason = None, f"{error.strerror}."
+        except Exception as error:  # or nobody would ever try again
+            log.error("the map of %s: %s", self.served.name, first_line(error), exc_info=error)
+            found, reason = None, "the log of the server says why."
         if found is not None:
             self._take(found)
         with self._changing:
@@ -144,6 +147,16 @@ class Maps:
 
     def _run(self, target: Path) -> str:
         """Run the process to its end; returns what it says went wrong."""
+        with TemporaryFile() as complaints:
+            reason, status = self._follow(target, complaints)
+            if not reason and status not in (0, -signal.SIGTERM):  # as `close` ends it
+                complaints.seek(max(0, complaints.seek(0, os.SEEK_END) - COMPLAINTS_LOGGED))
+                said = complaints.read().decode("utf-8", "replace").strip()
+                log.error("the map of %s: its process ended with %s. %s", self.served.name, status, said)
+                reason = "the log of the server says why."
+        return reason
+
+    def _follow(self, target: Path, complaints: IO[bytes]) -> tuple[str, int]:
         folder = self.served.retriever.collection.folder.resolve()
         # The very package that runs here, and never one that lies where the server was started (-P).
         paths = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")]))
@@ -152,9 +165,10 @@ class Maps:
             env=os.environ | {"PYTHONPATH": paths},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=complaints,
             text=True,
             encoding="utf-8",
+            errors="replace",
         )
         reason = ""
         with process:
@@ -162,12 +176,23 @@ class Maps:
                 self._process = process
             assert process.stdout is not None
             for line in process.stdout:
-                told = json.loads(line)
+                told = _told(line)
                 if "error" in told:
                     log.error("the map of %s: %s", self.served.name, told["error"])
                     reason = "the log of the server says why."
                     continue
-                begins, takes = STAGES.get(told["what"], (0.0, 0.0))
+                if not isinstance(told.get("done"), int | float) or told.get("what") not in STAGES:
+                    continue
+                begins, takes = STAGES[told["what"]]
                 with self._changing:
                     self._making = Making(round(begins + takes * min(told["done"], 1.0), 3), told["what"])
-        return reason
+        return reason, process.returncode
+
+
+def _told(line: str) -> dict[str, Any]:
+    """What the process says of itself; nothing where a library of its prints."""
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}

@@ -10,17 +10,18 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from retriever.maps.mapping import Map
-from retriever.serving.document_routes import READING, NamedCollection, chosen
+from retriever.serving.document_routes import READING, NamedCollection
 from retriever.serving.map_colours import colours, usable
 from retriever.serving.map_making import Making, Maps
 from retriever.serving.models import Name
+from retriever.serving.places import chosen
 from retriever.serving.problems import Problem, documented, problem_of
 from retriever.serving.search_routes import json_response
 from retriever.serving.settings import LONGEST_FILTER, LONGEST_ID, MOST_HITS
 
 PASSAGE_SHOWN = 400
 OCTETS = "application/octet-stream"
-ASKING = {**READING, **documented(403, 413, 415)}
+ASKING = {**READING, **documented(408, 413, 415)}
 
 Key = Annotated[str, Query(max_length=64, description="Which map, as /v1/map named it.")]
 Result = TypeVar("Result")
@@ -99,10 +100,13 @@ def router() -> APIRouter:
 
     routes = APIRouter(prefix="/v1", tags=["map"], lifespan=closing)
 
-    def of(request: Request, name: str | None) -> Maps:
-        served = chosen(request, name)
-        if served.name not in all_maps:
+    async def of(request: Request, name: str | None) -> Maps:
+        served = await chosen(request, name)
+        maps = all_maps.get(served.name)
+        if maps is None or maps.served is not served:
             all_maps[served.name] = Maps(served)
+            if maps:  # another collection lies there now
+                asyncio.get_running_loop().run_in_executor(None, maps.close)
         return all_maps[served.name]
 
     @routes.get(
@@ -112,7 +116,7 @@ def router() -> APIRouter:
     )
     async def state(request: Request, name: NamedCollection = None) -> Response:
         """The map of a collection, or how far it is; asking starts making it."""
-        maps = of(request, name)
+        maps = await of(request, name)
         found = await _read(maps, maps.look)
         if isinstance(found, Making):
             making = {"state": "making", "collection": maps.served.name, "done": found.done, "what": found.what}
@@ -152,7 +156,7 @@ def router() -> APIRouter:
     )
     async def points(request: Request, key: Key, name: NamedCollection = None) -> Response:
         """All points at once."""
-        shown = of(request, name).named(key)
+        shown = (await of(request, name)).named(key)
         parts = (shown.x.astype("<u2"), shown.y.astype("<u2"), shown.cluster)
         return Response(b"".join(part.tobytes() for part in parts), media_type=OCTETS)
 
@@ -164,7 +168,7 @@ def router() -> APIRouter:
         name: NamedCollection = None,
     ) -> Response:
         """A colour for every point, by a metadata field."""
-        maps = of(request, name)
+        maps = await of(request, name)
         shown = maps.named(key)
         store = maps.served.retriever.collection.store
 
@@ -178,14 +182,14 @@ def router() -> APIRouter:
         request: Request, number: Annotated[int, Path(ge=0, le=2**53)], key: Key, name: NamedCollection = None
     ) -> Response:
         """The document that a point stands for."""
-        maps = of(request, name)
+        maps = await of(request, name)
         shown = maps.named(key)
         return json_response(await _read(maps, lambda: _point(maps, shown, number)))
 
     @routes.post("/map/locate", response_model=Located, responses=ASKING)
     async def locate(request: Request, body: LocateRequest) -> Response:
         """The points of documents by their ids; null for one that is not on the map."""
-        maps = of(request, body.collection)
+        maps = await of(request, body.collection)
         shown = maps.named(body.key)
         store = maps.served.retriever.collection.store
 

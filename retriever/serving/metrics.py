@@ -1,11 +1,12 @@
 """Figures for Prometheus: what was asked, how it ended and how long it took, how queries were batched, what is held."""
 
 import time
+from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from retriever.serving.served import Served
+from retriever.serving.served import Facts
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 QUERIES = (1, 2, 4, 8, 16, 32)
@@ -56,12 +57,12 @@ class Metrics:
         self._requests.labels(method, route, status).inc()
         self._seconds.labels(route).observe(seconds)
 
-    def text(self, collections: list[Served]) -> bytes:
-        """All figures as Prometheus reads them."""
-        for served in collections:
-            self._documents.labels(served.name).set(served.facts.documents)
-            self._passages.labels(served.name).set(served.facts.passages)
-            self._generation.labels(served.name).set(served.facts.generation or 0)
+    def text(self, collections: Mapping[str, Facts]) -> bytes:
+        """All figures as Prometheus reads them, with what is known of each collection."""
+        for name, facts in collections.items():
+            self._documents.labels(name).set(facts.documents)
+            self._passages.labels(name).set(facts.passages)
+            self._generation.labels(name).set(facts.generation or 0)
         return generate_latest(self.registry)
 
 

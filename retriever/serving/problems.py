@@ -93,7 +93,8 @@ def problem_of(error: Exception, collection: str) -> Problem:
     if isinstance(error, NoSuchDocument):
         return Problem(404, f"there is no document {error.id!r} in the collection {collection!r}.")
     if isinstance(error, BadFilter):
-        return Problem(422, "a filter cannot be used.", [("where", str(error))])
+        field = "where" if error.place is None else f"where.{error.place}"
+        return Problem(422, "a filter cannot be used.", [(field, str(error))])
     if type(error) is Misuse:
         return Problem(422, str(error))
     if isinstance(error, Locked):

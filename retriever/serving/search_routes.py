@@ -12,14 +12,15 @@ from pydantic_core import to_json
 from retriever.search import Answer, Hit
 from retriever.serving import models
 from retriever.serving.batching import MOST_TOGETHER, Found, Searchers, Way
+from retriever.serving.places import chosen
 from retriever.serving.problems import documented
-from retriever.serving.served import Served, ServedCollections
+from retriever.serving.served import Served
 
 NDJSON = "application/x-ndjson"
 # So many parts of a batch are searched at once: another thread goes on while one part is sent, and there is room for
 # the queries of others.
 AHEAD = 2
-PROBLEMS = documented(400, 401, 403, 404, 413, 415, 422, 429, 500, 503)
+PROBLEMS = documented(400, 401, 403, 404, 408, 413, 415, 422, 429, 431, 500, 503)
 
 
 def router() -> APIRouter:
@@ -29,7 +30,7 @@ def router() -> APIRouter:
     async def search(request: Request, body: models.SearchRequest) -> Response:
         """The documents that answer a query best, best first."""
         began = time.perf_counter()
-        served, searchers = _asked(request, body.collection)
+        served, searchers = await _asked(request, body.collection)
         found = await searchers.search(served, [body.query], _way(body))
         return json_response(_answer(served, body, body.query, found.answers[0], found.generation, began))
 
@@ -46,7 +47,7 @@ def router() -> APIRouter:
     )
     async def search_batch(request: Request, body: models.BatchRequest) -> Response:
         """The same for many queries."""
-        served, searchers = _asked(request, body.collection)
+        served, searchers = await _asked(request, body.collection)
         await searchers.call(served, lambda: served.retriever.check_filters(body.where))  # while it can be refused
 
         async def lines() -> AsyncIterator[bytes]:
@@ -70,7 +71,7 @@ def router() -> APIRouter:
     async def similar(request: Request, body: models.SimilarRequest) -> Response:
         """The documents nearest to a stored one, itself left out."""
         began = time.perf_counter()
-        served, searchers = _asked(request, body.collection)
+        served, searchers = await _asked(request, body.collection)
 
         def look() -> tuple[list[Hit], int | None]:
             return served.retriever.similar(body.id, body.k, where=body.where), served.generation
@@ -109,9 +110,8 @@ def hit_json(hit: Hit) -> dict[str, Any]:
     }
 
 
-def _asked(request: Request, collection: str | None) -> tuple[Served, Searchers]:
-    collections: ServedCollections = request.app.state.collections
-    return collections.named(collection), request.app.state.searchers
+async def _asked(request: Request, collection: str | None) -> tuple[Served, Searchers]:
+    return await chosen(request, collection), request.app.state.searchers
 
 
 def _way(body: models.SearchOptions) -> Way:

@@ -50,7 +50,8 @@ class SecurityHeaders:
 
 
 class Gate:
-    """Refuses a foreign name, a foreign page, a body that is no JSON, and who has no token."""
+    """Refuses a foreign name, a foreign page, a change where none may be made, a body that is no JSON, and who has no
+    token."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
@@ -76,6 +77,10 @@ class Gate:
         followed = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
         if path.startswith("/v1/") and method != "OPTIONS" and not followed and not self._from_own_page(headers, host):
             raise Problem(403, "pages of other sites may not ask; whoever runs the server can allow one with --cors.")
+        if not self._settings.writable and changes(method, path):  # before the body is read, which may be large
+            raise Problem(
+                403, "documents cannot be changed here; whoever runs the server can allow it with --writable."
+            )
         has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
         if has_body and headers.get("content-type", "").partition(";")[0].strip().casefold() != JSON:
             raise Problem(415, f"the body must be {JSON}.")
@@ -95,6 +100,11 @@ def is_own_name(host: str) -> bool:
     except ValueError:
         return False
     return name is not None and is_loopback(name)
+
+
+def changes(method: str, path: str) -> bool:
+    """Whether a request would change a collection."""
+    return (method == "POST" and path == "/v1/documents") or (method == "DELETE" and path.startswith("/v1/documents/"))
 
 
 def needs_token(path: str) -> bool:

@@ -1,20 +1,19 @@
-"""The collections a server answers for: opened, named after their folders, and what is known of each."""
+"""A collection that is served: what is known of it, who uses it, and the threads that read and change it."""
 
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from retriever.errors import RetrieverError
 from retriever.facets import Facet, facets
-from retriever.naming import named_folders, passed_on_name
-from retriever.progress import Progress, silent
+from retriever.naming import passed_on_name
+from retriever.progress import silent
 from retriever.retriever import Retriever
-from retriever.serving.problems import Problem, problem_of
+from retriever.serving.problems import log, problem_of
 
 Result = TypeVar("Result")
 
@@ -32,17 +31,25 @@ class Facts:
 
 
 class Served:
-    """One collection. What is slow or writes has a thread of its own here, so that searches do not wait for it."""
+    """One open collection. What is slow or writes has a thread of its own here, so that searches do not wait for it.
+
+    Who uses it holds it: when another has taken its place it is closed once nobody does.
+    """
 
     def __init__(self, name: str, retriever: Retriever) -> None:
         self.name = name
         self.retriever = retriever
+        retriever.collection.store.outlives_replacement = True
         self.facts = _facts(retriever)
         self._facts_version: tuple[int, ...] | None = None
         self._facets: tuple[tuple[int, ...], list[Facet]] | None = None
         # One thread, whose connection sees every change of all the others by its data_version.
         self._reading = ThreadPoolExecutor(1, f"facts-{name}")
         self._writing = ThreadPoolExecutor(1, f"writing-{name}")
+        self._holders = 0
+        self._retired = False
+        self._counting = threading.Lock()
+        self._closing = threading.Lock()
 
     @property
     def generation(self) -> int | None:
@@ -91,11 +98,43 @@ class Served:
         except Exception as error:
             raise problem_of(error, self.name) from error
 
+    # ---- who uses it -------------------------------------------------------------------------------------
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the folder no longer has what was opened."""
+        return self.retriever.collection.store.replaced
+
+    def hold(self) -> None:
+        """Keep it open until `release`."""
+        with self._counting:
+            self._holders += 1
+
+    def release(self) -> None:
+        with self._counting:
+            self._holders -= 1
+        self._close_if_done_with()
+
+    def retire(self) -> None:
+        """Close it as soon as nobody holds it."""
+        self._retired = True
+        self._close_if_done_with()
+
+    def _close_if_done_with(self) -> None:
+        with self._counting:
+            done_with = self._retired and not self._holders
+        if done_with:
+            threading.Thread(target=self.close, name=f"closing-{self.name}").start()
+
     def close(self) -> None:
-        """Finish what is being written, and close."""
-        self._writing.shutdown()
-        self._reading.shutdown()
-        self.retriever.close()
+        """Finish what is being written, and close; raises nothing, for nobody could do anything about it."""
+        with self._closing:
+            self._writing.shutdown()
+            self._reading.shutdown()
+            try:
+                self.retriever.close()
+            except Exception as error:
+                log.error("the collection %s could not be closed: %s", self.name, error)
 
 
 def _facts(retriever: Retriever) -> Facts:
@@ -109,64 +148,3 @@ def _facts(retriever: Retriever) -> Facts:
         transform=str(transform.get("spec") or store.setting("transform")),
         generation=generation.number if generation else None,
     )
-
-
-class ServedCollections:
-    """All of them by name; the first is the default."""
-
-    def __init__(self, served: Iterable[Served]) -> None:
-        self._by_name = {one.name: one for one in served}
-        self.default = next(iter(self._by_name.values()))
-
-    @classmethod
-    def open(
-        cls, folders: Iterable[Path], *, encoder: str | None = None, device: str = "auto", progress: Progress = silent
-    ) -> "ServedCollections":
-        """Open collections; each goes by its folder's name, which no two may share."""
-        opened: list[Served] = []
-        try:
-            for name, folder in named_folders(folders).items():
-                retriever = Retriever.open(folder, encoder=encoder, device=device, progress=progress)
-                try:
-                    opened.append(Served(name, retriever))
-                except BaseException:
-                    retriever.close()
-                    raise
-        except BaseException:
-            for one in opened:
-                one.close()
-            raise
-        return cls(opened)
-
-    def __iter__(self) -> Iterator[Served]:
-        return iter(self._by_name.values())
-
-    def named(self, name: str | None) -> Served:
-        """The collection of this name, or the default one; a problem for the client if there is none."""
-        if name is None:
-            return self.default
-        if name not in self._by_name:
-            raise Problem(404, f"there is no collection {name!r}; there are: {', '.join(self._by_name)}.")
-        return self._by_name[name]
-
-    def load(self) -> None:
-        """Load all of them at once."""
-        failures: list[Exception] = []
-
-        def load(one: Served) -> None:
-            try:
-                one.load()
-            except Exception as error:
-                failures.append(error)
-
-        threads = [threading.Thread(target=load, args=[one], name=f"loading-{one.name}", daemon=True) for one in self]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if failures:
-            raise failures[0]
-
-    def close(self) -> None:
-        for one in self:
-            one.close()

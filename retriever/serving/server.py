@@ -15,7 +15,8 @@ from fastapi import FastAPI
 from retriever.errors import Misuse, RetrieverError
 from retriever.progress import Progress, silent
 from retriever.serving.app import create_app
-from retriever.serving.served import ServedCollections
+from retriever.serving.connections import LimitedHeads
+from retriever.serving.places import ServedCollections
 from retriever.serving.settings import Settings
 
 SECONDS_TO_FINISH = 30
@@ -29,6 +30,8 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http=LimitedHeads,
+                proxy_headers=False,  # or any client on this machine could say that it is another
                 log_level="error",
                 access_log=False,
                 server_header=False,

@@ -13,12 +13,12 @@ from retriever.serving.search_routes import json_response
 def router() -> APIRouter:
     routes = APIRouter(tags=["state"])
 
-    @routes.get("/health", response_model=models.State, responses=documented(400))
+    @routes.get("/health", response_model=models.State, responses=documented(400, 431))
     async def health() -> Response:
         """Whether the process lives."""
         return json_response({"state": "ok"})
 
-    @routes.get("/ready", response_model=models.State, responses=documented(400, 503))
+    @routes.get("/ready", response_model=models.State, responses=documented(400, 431, 503))
     async def ready(request: Request) -> Response:
         """Whether it answers: not before all is loaded, nor while it shuts down."""
         readiness: Readiness = request.app.state.readiness
@@ -30,15 +30,13 @@ def router() -> APIRouter:
         "/metrics",
         response_class=Response,
         responses={
-            **documented(400, 401),
+            **documented(400, 401, 431),
             200: {"description": "Figures for Prometheus.", "content": {"text/plain": {"schema": {"type": "string"}}}},
         },
     )
     async def metrics(request: Request) -> Response:
         """What the server has done and what it holds."""
-        served = list(request.app.state.collections)
-        for one in served:
-            await one.current_facts()
-        return Response(request.app.state.metrics.text(served), media_type=CONTENT_TYPE_LATEST)
+        facts = {one.name: await one.facts() for one in request.app.state.collections}
+        return Response(request.app.state.metrics.text(facts), media_type=CONTENT_TYPE_LATEST)
 
     return routes

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,36 @@ def test_a_lock_whose_file_is_removed_still_keeps_others_out(folder: Path) -> No
                 retriever.rebuild()
         retriever.rebuild()
         assert retriever.verify().clean
+
+
+def test_nothing_is_found_in_a_collection_that_was_replaced(folder: Path, tiny_bert: str, tmp_path: Path) -> None:
+    """By no thread, whether it has read there before or not, and whether or not the index was loaded."""
+    other = tmp_path / "other"
+    Retriever.build(some_documents(9), other, encoder=tiny_bert, precision="fp32", transform="none").close()
+    with Retriever.open(folder) as loaded, Retriever.open(folder) as idle:
+        loaded.search("cat", 1)
+        folder.rename(folder.with_name("moved"))
+        other.rename(folder)
+        with ThreadPoolExecutor(1) as thread:
+            for ask in (
+                lambda: loaded.search("cat", 1),
+                lambda: idle.search("cat", 1),
+                lambda: loaded.document("d1"),
+                lambda: len(idle),
+                lambda: thread.submit(loaded.search, "cat", 1).result(),
+            ):
+                with pytest.raises(NotACollection, match="open the collection again"):
+                    ask()
+    with Retriever.open(folder) as retriever:
+        assert retriever.verify().clean
+
+
+def test_closing_leaves_the_generations_of_what_has_come_in_its_place(folder: Path, built: Path) -> None:
+    with Retriever.open(folder) as retriever:
+        for _ in range(2):
+            retriever.rebuild()
+        retriever.search("cat", 1)
+        folder.rename(folder.with_name("moved"))
+        shutil.copytree(built, folder)
+    with Retriever.open(folder) as retriever:
+        assert retriever.verify().clean and retriever.search("cat", 1)

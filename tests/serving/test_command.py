@@ -1,48 +1,20 @@
 """`retriever serve` as people start it: what it says, what it refuses, and how it ends."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 from samples import Run
+from serving_process import served
 
 Fresh = Callable[..., Path]
-
-
-@contextmanager
-def served(*arguments: object, **environment: str) -> Iterator[tuple["subprocess.Popen[str]", str, list[str]]]:
-    """The command in a process of its own, once it is ready: the process, its address, and what it said."""
-    command = [sys.executable, "-m", "cli", "serve", *map(str, arguments), "--port", "0"]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-        cwd=Path(__file__).parents[2],
-    )
-    assert process.stdout and process.stderr
-    said: list[str] = []
-    try:
-        for line in process.stdout:
-            said.append(line)
-            if line.startswith("Serving at "):
-                break
-        else:
-            pytest.fail(f"it ended: {process.stderr.read()}")
-        yield process, said[-1].split()[2], said
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_it_says_what_it_serves_and_drains_on_sigterm(fresh: Fresh) -> None:
@@ -85,6 +57,14 @@ def test_another_address_needs_a_token_and_says_what_it_means(fresh: Fresh, run:
         assert "open to other machines" in errors
 
 
+def test_space_around_the_token_and_capitals_of_an_origin_do_not_matter(fresh: Fresh) -> None:
+    with served(fresh(), "--cors", "HTTPS://Example.org:8443", RETRIEVER_TOKEN=" abc\n") as (_, url, _):
+        headers = {"Authorization": "Bearer abc", "Origin": "https://example.org:8443"}
+        response = httpx.get(f"{url}v1/collections", headers=headers)
+        assert response.status_code == 200
+        assert response.headers["access-control-allow-origin"] == "https://example.org:8443"
+
+
 def test_what_it_refuses(fresh: Fresh, tmp_path: Path, run: Run) -> None:
     folder = fresh("one")
     assert "does not exist" in run("serve", tmp_path / "none", code=2).output
@@ -94,6 +74,8 @@ def test_what_it_refuses(fresh: Fresh, tmp_path: Path, run: Run) -> None:
     output = " ".join(run("serve", folder, twin, code=2).output.split())
     assert str(folder) in output and str(twin) in output
     assert "--token" in run("serve", folder, "--token", "", code=2).output
+    for token in ("sécret", "two words", "new\nline"):
+        assert "header" in run("serve", folder, "--token", token, code=2).output
     assert "origin" in run("serve", folder, "--cors", "*", code=2).output
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -13,6 +13,7 @@ import pytest
 from serving import DOCUMENTS, STRANGE_ID, Running, running
 
 from retriever import Retriever
+from retriever.serving import map_making
 
 
 @pytest.fixture(autouse=True)
@@ -175,3 +176,21 @@ def test_the_process_ends_with_the_one_that_started_it(made_collection: Path, tm
     command = [sys.executable, "-m", "retriever.maps.process", str(made_collection), str(target)]
     process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True)
     assert process.returncode == 1 and not target.exists()
+
+
+def test_a_process_that_fails_is_told_and_tried_again(
+    fresh: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another Python runs it, which prints what is no JSON and fails with a word on standard error."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho Downloading...\necho '[1]'\necho '{}'\necho why it failed >&2\nexit 3\n")
+    python.chmod(0o755)
+    with running([fresh("pets")]) as server, monkeypatch.context() as patched:
+        patched.setattr(map_making.sys, "executable", str(python))
+        while (answer := server.get("/v1/map")).status_code == 202:
+            time.sleep(0.05)
+        assert answer.status_code == 503 and "log" in answer.json()["detail"]
+        assert "why it failed" in caplog.text
+        patched.undo()
+        monkeypatch.setattr(map_making, "RETRY_AFTER", 0.0)
+        assert ready(server)["documents"] == len(DOCUMENTS)

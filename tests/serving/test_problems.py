@@ -1,5 +1,6 @@
 """What bad requests get: problem details with the field and the reason, and the status that belongs to it."""
 
+import contextlib
 import json
 import socket
 import sqlite3
@@ -14,6 +15,7 @@ import pytest
 from serving import Running, running
 
 from indexes.collection import Collection
+from retriever.serving import settings
 from retriever.serving.problems import ProblemDetails
 from retriever.serving.settings import MOST_OF_ONE_CLIENT, MOST_UNDER_WAY
 
@@ -44,8 +46,12 @@ def problem(response: httpx.Response, status: int) -> ProblemDetails:
         ({"query": "x", "space": "outer"}, "space", "'index'"),
         ({"query": "x", "where": "legs = 4"}, "where", "list"),
         ({"query": "x", "where": ["legs = 4"] * 33}, "where", "at most 32"),
-        ({"query": "x", "where": ["legs >"]}, "where", "expected a value"),
-        ({"query": "x", "where": ["wings = 2"]}, "where", "no document has a metadata field 'wings'"),
+        ({"query": "x", "where": ["legs = 4", "legs >"]}, "where.1", "expected a value"),
+        (
+            {"query": "x", "where": ["legs = 4", "legs > 1", "wings = 2"]},
+            "where.2",
+            "no document has a metadata field 'wings'",
+        ),
         ({"query": "x", "min_score": float("nan")}, "min_score", "finite"),
         ({"query": "x", "sort": "best"}, "sort", "not permitted"),
         ({"query": "x", "so\ud800rt": 1}, "body", "unicode"),
@@ -100,6 +106,11 @@ def test_not_writable(server: Running) -> None:
     body = {"documents": [{"id": "x", "text": "y"}]}
     assert "--writable" in problem(server.post("/v1/documents", body), 403).detail
     problem(server.client.delete("/v1/documents/cat"), 403)
+    where = urlsplit(server.url)
+    with socket.create_connection((where.hostname, where.port), timeout=60) as connection:
+        head = f"POST /v1/documents HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{head}Content-Length: 60000000\r\n\r\n".encode())
+        assert connection.recv(1000).startswith(b"HTTP/1.1 403 ")  # without waiting for the body
     assert server.get("/v1/documents/cat").status_code == 200
 
 
@@ -118,7 +129,7 @@ def test_too_large_bodies_however_they_are_sent(server: Running) -> None:
 
 
 @contextmanager
-def held_open(url: str, number: int, source: str) -> Iterator[list[socket.socket]]:
+def held_open(url: str, number: int, source: str, length: int = 13) -> Iterator[list[socket.socket]]:
     """Requests that are under way, because their bodies have not come whole."""
     where = urlsplit(url)
     head = f"POST /v1/search HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Type: application/json\r\n"
@@ -126,7 +137,7 @@ def held_open(url: str, number: int, source: str) -> Iterator[list[socket.socket
     try:
         for _ in range(number):
             connection = socket.create_connection((where.hostname, where.port), source_address=(source, 0))
-            connection.sendall(f"{head}Content-Length: 13\r\n\r\n".encode() + b'{"query')
+            connection.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode() + b'{"query')
             opened.append(connection)
         yield opened
     finally:
@@ -149,6 +160,45 @@ def test_one_client_with_too_much_under_way(made_collection: Path) -> None:
         opened[0].sendall(b'":"x"}')
         assert b"200 OK" in opened[0].recv(1000)
         assert server.get("/v1/collections").status_code == 200
+
+
+def test_the_page_is_there_for_a_client_with_too_much_under_way(made_collection: Path) -> None:
+    with running([made_collection]) as server, held_open(server.url, MOST_OF_ONE_CLIENT, "127.0.0.1"):
+        wait_until_under_way(server, MOST_OF_ONE_CLIENT)
+        assert {server.get(path).status_code for path in ("/", "/health", "/ready", "/openapi.json")} == {200}
+        # no client is another because it says so
+        problem(server.get("/v1/collections", headers={"X-Forwarded-For": "9.9.9.9"}), 429)
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(made_collection: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "SECONDS_FOR_BODY", 0.3)
+    with running([made_collection]) as server, held_open(server.url, MOST_OF_ONE_CLIENT, "127.0.0.1") as opened:
+        for connection in opened:
+            assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
+        assert server.get("/v1/collections").status_code == 200
+
+
+def test_nor_is_one_that_comes_by_the_byte(made_collection: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "SECONDS_FOR_BODY", 0.3)
+    with running([made_collection]) as server, held_open(server.url, 1, "127.0.0.1", 10_000) as opened:
+        opened[0].settimeout(0.05)
+        found = b""
+        while not found:
+            with contextlib.suppress(TimeoutError):
+                found = opened[0].recv(1000)
+            with contextlib.suppress(OSError):
+                opened[0].sendall(b"a")
+        assert found.startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_long_answer_is_not_cut_because_nothing_more_is_sent(
+    made_collection: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "SECONDS_FOR_BODY", 0.1)
+    with running([made_collection]) as server:
+        queries = [f"query number {number}" for number in range(1000)]
+        answered = server.post("/v1/search/batch", {"queries": queries, "mode": "hybrid"}).text.splitlines()
+        assert len(answered) == 1000
 
 
 def test_too_much_under_way_in_all(made_collection: Path) -> None:

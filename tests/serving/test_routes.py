@@ -110,6 +110,29 @@ def test_fields(server: Running) -> None:
         assert server.search("anything at all", where=[f"'{name}' = {value}"])["hits"], name
 
 
+def test_fields_are_those_a_filter_can_name(fresh: Fresh) -> None:
+    folder = fresh()
+    metadata = {
+        "whole.name": "a b",
+        "in": {"side": {"x y": 1}, "to.p": 1, "nul\0": 1},
+        "with.dot": {"below": 1},
+        "big": [2**53, -(2**60), 2**53 - 1],
+        "deep." * 20 + "end": 1,
+    }
+    with Retriever.open(folder) as retriever:
+        retriever.add([{"id": "new", "text": "a new one", "metadata": metadata}])
+    with running([folder]) as server:
+        found = {field["name"]: field for field in server.get("/v1/fields").json()["fields"]}
+        assert {"whole.name", "in.side.x y", "in.nul", "big"} == set(found) - {"legs", "tags", "lang", "known"} - {
+            "place.city",
+            "<i>",
+        }
+        assert ([one["value"] for one in found["big"]["values"]], found["big"]["more"]) == ([2**53 - 1], True)
+        for name, field in found.items():
+            value = json.dumps(field["values"][0]["value"], ensure_ascii=False)
+            assert server.search("anything at all", where=[f"'{name}' = {value}"])["hits"], name
+
+
 def test_many_fields_and_values_are_cut(fresh: Fresh) -> None:
     folder = fresh()
     with Retriever.open(folder) as retriever:
@@ -146,6 +169,16 @@ def test_add_change_and_delete(fresh: Fresh) -> None:
         assert server.client.delete("/v1/documents/snake%2F1").status_code == 404
         assert server.get("/v1/collections").json()["collections"][0]["documents"] == 7
         assert "snake/1" not in [hit["id"] for hit in server.search("Snakes have no legs at all.")["hits"]]
+
+
+def test_adding_nothing_that_can_be_stored_says_why_of_each(fresh: Fresh) -> None:
+    with running([fresh()], writable=True) as server:
+        documents = [{"id": "a", "text": " "}, {"id": " ", "text": "x"}]
+        response = server.post("/v1/documents", {"documents": documents})
+        assert response.status_code == 200
+        added = Added.model_validate_json(response.content)
+        assert (added.new, added.changed, added.unchanged, added.generation) == (0, 0, 0, 1)
+        assert [one.where for one in added.skipped] == ["document 1", "document 2"]
 
 
 def test_health_ready_and_metrics(server: Running) -> None:

@@ -12,7 +12,7 @@ import httpx
 from fastapi import FastAPI
 
 from retriever.serving.app import create_app
-from retriever.serving.served import ServedCollections
+from retriever.serving.places import ServedCollections
 from retriever.serving.server import Server, listening_socket, url_of
 from retriever.serving.settings import Settings
 

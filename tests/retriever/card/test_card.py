@@ -180,6 +180,12 @@ def test_a_collection_without_an_index(folder: Path, tmp_path: Path) -> None:
     assert "no index yet" in Parsed(page(card)).text and "no index yet" in markdown(card)
 
 
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs a folder that not even root can write to")
+def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for(folder: Path, run: Run) -> None:
+    output = run("card", folder, "--out", "/proc/x.html", code=1).output
+    assert "/proc/x.html: " in output and ".part" not in output
+
+
 def test_the_command(folder: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run("card", folder).output.startswith("docs-card.html  ")
