@@ -113,10 +113,9 @@ def _drop_output() -> bool:
 
 def _database_message(error: sqlite3.DatabaseError, command: str | None) -> str:
     text = str(error)
-    if "full" in text:
-        return _disk_full(None, command)
-    if getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_SHMSIZE":
-        return "the disk is full: SQLite needs 32 KB beside the collection. Make room and run the same command again."
+    # A shared file beside the database must grow even for reading, and SQLite names that by its own.
+    if "full" in text or getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_SHMSIZE":
+        return _disk_full(None, command, database=True)
     if "malformed" in text or "not a database" in text or "decode" in text:
         return (
             f"the collection's database is damaged ({text}); look with: retriever verify --index DIR, and save all "
@@ -137,10 +136,15 @@ def _os_message(error: OSError, command: str | None) -> str:
     return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}"
 
 
-def _disk_full(path: str | None, command: str | None) -> str:
+def _disk_full(path: str | None, command: str | None, *, database: bool = False) -> str:
     what = f"the disk is full{f' ({path})' if path else ''}"
     if command in WRITING:
         return f"{what}. What was stored stays; make room and run the same command again, it goes on from there."
+    if database:
+        return (
+            f"{what}, and even to read a collection needs a little room beside it. Make room and "
+            "run the same command again."
+        )
     return f"{what}, so the output could not be written. Make room and run the same command again."
 
 
@@ -645,8 +649,8 @@ def verify(index: Path, repair: bool) -> None:
     with display.progress_bar() as progress, Retriever.open(index, progress=progress) as retriever:
         report = retriever.verify(repair=repair)
     display.show_verify(report)
-    if report.database_broken and not repair:
-        raise Failure(f"the database itself is damaged; {salvage_advice(index)}", 1)
+    if report.database_broken:
+        raise Failure(f"the database itself is damaged; {salvage_advice(shlex.quote(str(index)))}", 1)
     if not report.clean and not repair:
         raise Failure(f"put it right with: retriever verify --repair --index {shlex.quote(str(index))}", 1)
     if report.left:

@@ -29,6 +29,7 @@ from indexes.automatic import chosen
 from indexes.building import Stage, Vectors, exact_index, made, silent
 from indexes.documents import BOOKKEEPING_TABLES, DocumentStore, is_passing
 from indexes.errors import Damaged, Misuse, NotACollection, RetrieverError, salvage_advice
+from indexes.forking import Lock
 from indexes.generation import Generation
 from indexes.locking import WriteLock
 from indexes.recall import SHORT_TEXTS, WANTED, Queries, stored_queries
@@ -65,7 +66,7 @@ class Collection:
         self.store = store
         self._lock = WriteLock(folder)
         self._loaded: tuple[Generation, VectorIndex] | None = None
-        self._loading = threading.Lock()
+        self._loading = Lock()
         self._spaces = _Spaces()
 
     # ---- opening -----------------------------------------------------------------------------------------

@@ -24,7 +24,8 @@ class Connections:
 
     def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
         self._connect = connect
-        self._of_threads: dict[int, tuple[int, Database]] = {}
+        # By thread and not by its number, which the system gives to another one once it has ended.
+        self._of_threads: dict[threading.Thread, tuple[int, Database]] = {}
         self._writing = threading.RLock()
         self._closed = False
         _open.add(self)
@@ -40,19 +41,18 @@ class Connections:
         return self._entry()[0]
 
     def _entry(self) -> tuple[int, Database]:
-        found = self._of_threads.get(threading.get_ident())
+        thread = threading.current_thread()
+        found = self._of_threads.get(thread)
         if found is None:
             if self._closed:
                 raise sqlite3.ProgrammingError("the collection is closed.")
             self._close_of_ended_threads()
-            found = self._of_threads[threading.get_ident()] = (next(_serials), Database(self._connect()))
+            found = self._of_threads[thread] = (next(_serials), Database(self._connect()))
         return found
 
     def _close_of_ended_threads(self) -> None:
-        alive = {thread.ident for thread in threading.enumerate()}
-        for ident in [ident for ident in list(self._of_threads) if ident not in alive]:
-            ended = self._of_threads.pop(ident, None)
-            if ended:
+        for thread in [thread for thread in list(self._of_threads) if not thread.is_alive()]:
+            if ended := self._of_threads.pop(thread, None):
                 ended[1].conn.close()
 
     @contextlib.contextmanager
@@ -65,7 +65,7 @@ class Connections:
 
     def close_mine(self) -> None:
         """Close the calling thread's own; it gets another when it next asks."""
-        found = self._of_threads.pop(threading.get_ident(), None)
+        found = self._of_threads.pop(threading.current_thread(), None)
         if found:
             found[1].conn.close()
 

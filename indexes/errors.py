@@ -71,7 +71,7 @@ DAMAGE = (
 )
 
 
-def salvage_advice(folder: Path) -> str:
+def salvage_advice(folder: Path | str) -> str:
     """What to do about a database that cannot be repaired where it is."""
     return f"save all that is sound into a new folder: retriever salvage NEW --index {folder}"
 

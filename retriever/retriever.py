@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from indexes import repair as repairing
 from indexes import verify as verification
 from indexes.collection import Collection
 from indexes.content import is_unicode
+from indexes.forking import Lock, between_forks
 from indexes.types import Asked
 from indexes.verify import Report as VerifyReport
 from retriever import publishing
@@ -63,6 +63,10 @@ class EncoderOptions:
 class Retriever:
     """A collection of documents that can be searched by meaning; threads may share it, and forked children too.
 
+    A fork waits for the searches of other threads. It does not wait for one that writes (`build`, `add`, `delete`,
+    `rebuild`, `verify`, `export`): in a child forked meanwhile, nothing of this may be used. Fork before or after, or
+    start the child with `multiprocessing.get_context("spawn")` and open the collection there.
+
     >>> with Retriever.build([{"id": "1", "text": "Cats purr."}], "indexes/pets") as pets:
     ...     pets.search("feline noises")[0].id
     '1'
@@ -75,13 +79,14 @@ class Retriever:
         """What the last `build` or `add` did."""
         self._options = options
         self._encoder: Encoder | None = None
-        self._finding_encoder = threading.Lock()
+        self._finding_encoder = Lock()
         self._encoded_for_fit: dict[tuple[str, ...], NDArray[np.float32]] = {}
         self._searcher = Searcher(collection, self.encoder)
 
     # ---- opening and building ----------------------------------------------------------------------------
 
     @classmethod
+    @between_forks
     def open(
         cls,
         index: str | Path,
@@ -296,6 +301,7 @@ class Retriever:
         """The same for many queries, encoded together."""
         return [answer.hits for answer in self.answer_many(queries, k, **options)]
 
+    @between_forks
     @telling_damage
     def answer_many(
         self,
@@ -311,16 +317,19 @@ class Retriever:
         """
         return self._searcher.search(queries, k, vectors=vectors, **options)
 
+    @between_forks
     @telling_damage
     def similar(self, id_: str, k: int = 10, *, where: Sequence[str] = ()) -> Hits:
         """The k documents nearest to a stored one, itself left out."""
         return self._searcher.similar(id_, k, where=where)
 
+    @between_forks
     @telling_damage
     def check_filters(self, where: Sequence[str]) -> None:
         """Refuse filters that a search would refuse."""
         self._searcher.conditions(where)
 
+    @between_forks
     @telling_damage
     def document(self, id_: str) -> Document:
         """A stored document, whole."""
@@ -331,6 +340,7 @@ class Retriever:
         fields = store.documents([number])[number]
         return Document(fields["id"], fields["text"], fields["title"], fields["metadata"])
 
+    @between_forks
     @telling_damage
     def __len__(self) -> int:
         return self.collection.store.count("documents")
@@ -342,6 +352,7 @@ class Retriever:
 
     # ---- looking after it --------------------------------------------------------------------------------
 
+    @between_forks
     @telling_damage
     def info(self) -> dict[str, Any]:
         """What the collection holds and what made it."""
@@ -493,6 +504,7 @@ class Retriever:
                 self._encoder = encoder
             return self._encoder
 
+    @between_forks
     def close(self) -> None:
         self.collection.close()
 

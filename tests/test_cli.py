@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -342,6 +344,40 @@ def test_a_database_that_is_none(run: Run, collection: Path) -> None:
     (collection / "documents.sqlite").write_bytes(b"not a database at all" * 1000)
     output = run("search", "x", "--index", collection, code=1).output
     assert "not a readable SQLite database" in output
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="a small disk can only be mounted by root")
+def test_a_full_disk_is_named_whatever_is_done_on_it(run: Run, collection: Path, tmp_path: Path, pets: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"a tmpfs cannot be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        shutil.copytree(collection, disk / "c", ignore=shutil.ignore_patterns("*-shm", "*-wal"))
+        with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
+            while True:
+                filler.write(bytes(1024))
+        for command in (["search", "cats"], ["info"], ["verify"], ["delete", "cat"], ["rebuild"], ["add", pets]):
+            output = run(*command, "--index", disk / "c", code=1).output
+            assert "the disk is full" in output and "ake room" in output, output
+            assert "salvage" not in output and "system's log" not in output, output
+        (disk / "filler").unlink()
+        assert "all as stored" in run("verify", "--index", disk / "c").output
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_verify_of_a_broken_database_names_what_helps(run: Run, collection: Path) -> None:
+    path = collection / "documents.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA writable_schema=ON")
+        connection.execute("UPDATE sqlite_master SET sql = replace(sql, 'start', 'begin') WHERE name = 'passages'")
+        connection.commit()
+    for options in ([], ["--repair"]):
+        output = run("verify", *options, "--index", collection, code=1).output
+        assert f"retriever salvage NEW --index {collection}" in output.replace("\n", "")
+        assert "put it right with" not in output
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="a small disk can only be mounted by root")

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,28 @@ def test_index_is_stopped_and_goes_on(run: Run, tmp_path: Path, tiny_bert: str, 
     assert int(embedded.replace(",", "")) == DOCUMENTS - stored
     assert int(reused.replace(",", "")) <= stored
     assert "all as stored" in run("verify", "--index", folder).output
+
+
+IMPORTING = """
+import os, signal, sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == interrupted:
+            os.kill(os.getpid(), signal.SIGINT)
+interrupted = sys.argv.pop(1)
+sys.meta_path.insert(0, Interrupting())
+from retriever.entry import main
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["cli", "click", "benchmarks.commands", "retriever.errors", "retriever.display"])
+def test_ctrl_c_while_modules_are_imported(tmp_path: Path, name: str) -> None:
+    command = [sys.executable, "-c", IMPORTING, name, "info", "--index", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGINT, "\nInterrupted.\n"), done.stderr
+
+
+def test_the_command_is_the_entry() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    assert project["project"]["scripts"] == {"retriever": "retriever.entry:main"}

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bm25 import some_documents
@@ -147,9 +148,9 @@ def test_a_database_that_never_stands_still_is_told(folder: Path, monkeypatch: p
     with Retriever.open(folder) as reader:
         documents = reader.collection.store.documents
 
-        def disturbed(numbers: list[int]) -> object:
+        def disturbed(*args: Any) -> object:
             os.utime(folder / "documents.sqlite")
-            return documents(numbers)
+            return documents(*args)
 
         monkeypatch.setattr(reader.collection.store, "documents", disturbed)
         with pytest.raises(Locked, match="written to all the time"):

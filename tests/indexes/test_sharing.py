@@ -3,17 +3,24 @@
 import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from indexes import wal
 from indexes.errors import Locked
 from retriever import Document, Retriever
+from retriever.reranker import Reranker
 
 QUERY = "Number 7 is odd."
 
@@ -121,6 +128,129 @@ def test_a_child_that_closes_what_it_inherited_takes_nothing_from_its_parent(fol
         assert retriever.verify().clean
         retriever.delete(["later"])
         assert ranking(retriever) == expected
+
+
+def _forked(work: Callable[[], object], seconds: float = 60) -> int | None:
+    """The exit status of a child that does some work; None if it has not come to its end by then."""
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        os._exit(status)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.005)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_children_forked_while_threads_search(folder: Path) -> None:
+    """Threads come and go, each with a connection of its own: what they lock for a moment is not locked in a child."""
+    with Retriever.open(folder) as retriever:
+        expected = ranking(retriever)
+        stop = threading.Event()
+
+        def search() -> None:
+            assert ranking(retriever) == expected
+            assert retriever.search(QUERY, 5, mode="hybrid")
+
+        def keep_searching() -> int:
+            count = 0
+            while not stop.is_set():
+                with ThreadPoolExecutor(1) as one:
+                    one.submit(search).result()
+                count += 1
+            return count
+
+        with ThreadPoolExecutor(3) as pool:
+            searching = [pool.submit(keep_searching) for _ in range(3)]
+            try:
+                ended = [_forked(search) for _ in range(40)]
+            finally:
+                stop.set()
+            assert all(one.result() > 0 for one in searching)
+        assert ended == [0] * 40
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_fork_waits_for_the_searches_of_other_threads(folder: Path) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    class Slow(Reranker):
+        def __init__(self) -> None:
+            pass
+
+        def scores(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+            entered.set()
+            assert go_on.wait(60)
+            return np.zeros(len(texts), np.float32)
+
+    with Retriever.open(folder) as retriever, ThreadPoolExecutor(2) as pool:
+        searching = pool.submit(retriever.search, QUERY, rerank=Slow())
+        assert entered.wait(60)
+        forking = pool.submit(_forked, lambda: ranking(retriever))
+        time.sleep(0.3)
+        waited = not forking.done() and not searching.done()
+        go_on.set()
+        assert waited
+        assert forking.result() == 0 and len(searching.result()) == 10
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_what_another_thread_had_locked_is_free_in_a_child(folder: Path) -> None:
+    held, go_on = threading.Event(), threading.Event()
+    with Retriever.open(folder) as retriever, ThreadPoolExecutor(1) as pool:
+
+        def hold() -> None:
+            with retriever._finding_encoder, retriever.collection._loading:
+                held.set()
+                go_on.wait(60)
+
+        holding = pool.submit(hold)
+        assert held.wait(60)
+        try:
+            assert _forked(lambda: ranking(retriever)) == 0
+        finally:
+            go_on.set()
+        holding.result()
+
+
+def test_no_thread_loses_its_connection_to_one_that_comes_or_goes(folder: Path) -> None:
+    """A new thread may get the number of one that has ended, whose connection is being closed."""
+    with Retriever.open(folder) as retriever:
+        expected = ranking(retriever)
+        stop = threading.Event()
+
+        def churn() -> None:
+            for _ in range(30):
+                with ThreadPoolExecutor(1) as one:
+                    assert one.submit(ranking, retriever).result() == expected
+
+        def close() -> None:
+            while not stop.is_set():
+                retriever.collection.store.connections._close_of_ended_threads()
+
+        with ThreadPoolExecutor(4) as pool:
+            closing = pool.submit(close)
+            churning = [pool.submit(churn) for _ in range(3)]
+            try:
+                for one in churning:
+                    one.result()
+            finally:
+                stop.set()
+            closing.result()
 
 
 @pytest.mark.skipif(not wal.LOCKS.exists(), reason="the system does not list its locks")

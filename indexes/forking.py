@@ -1,0 +1,116 @@
+"""Forks of a process whose threads use collections: a fork waits for them, and the child gets locks of its own.
+
+What SQLite, ONNX Runtime and the rest lock for a moment while a thread works stays locked for ever in a child that is
+forked at that moment. So what is short and may be asked by many threads, searching above all, is done `between_forks`.
+What may take long is not: a process must not fork while one of its threads writes, and use collections in the child.
+"""
+
+import concurrent.futures.thread  # noqa: F401 - what they do before a fork must be done after what is done here,
+import logging  # noqa: F401 -                    so they must register it first
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from functools import wraps
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+LONGEST_WAIT = 60.0
+"""Seconds a fork waits for other threads; then it goes on."""
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+class _Gate:
+    """Threads come and go through it; a fork has it closed, and waits until all others are gone."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._forking = False
+        self._own = threading.local()
+
+    def __enter__(self) -> None:
+        depth = getattr(self._own, "depth", 0)
+        if not depth:
+            with self._changed:
+                while self._forking:
+                    self._changed.wait()
+                self._inside += 1
+        self._own.depth = depth + 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._own.depth -= 1
+        if not self._own.depth:
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    def _own_count(self) -> int:
+        return int(getattr(self._own, "depth", 0) > 0)
+
+    def before_fork(self) -> None:
+        with self._changed:
+            while self._forking:  # another thread is
+                self._changed.wait()
+            self._forking = True
+            self._changed.wait_for(lambda: self._inside <= self._own_count(), LONGEST_WAIT)
+
+    def after_fork_in_parent(self) -> None:
+        with self._changed:
+            self._forking = False
+            self._changed.notify_all()
+
+    def after_fork_in_child(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = self._own_count()
+        self._forking = False
+
+
+class Lock:
+    """A lock that is free in a forked child, whoever held it in the parent."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        _locks.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+    def renew(self) -> None:
+        self._lock = threading.Lock()
+
+
+_gate = _Gate()
+_locks: "weakref.WeakSet[Lock]" = weakref.WeakSet()
+
+
+def between_forks(work: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Have a function never run while another thread forks."""
+
+    @wraps(work)
+    def gated(*given: Given.args, **named: Given.kwargs) -> Result:
+        with _gate:
+            return work(*given, **named)
+
+    return gated
+
+
+def _after_in_child() -> None:
+    _gate.after_fork_in_child()
+    for lock in list(_locks):
+        lock.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_gate.before_fork, after_in_parent=_gate.after_fork_in_parent, after_in_child=_after_in_child
+    )
