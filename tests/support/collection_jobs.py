@@ -29,6 +29,10 @@ MARK = "/acknowledged-and-not-there"
 TALLY = "RETRIEVER_TALLY"
 """Names a file, shared by processes, in which each text that ingestion embeds is noted, without a system call."""
 TALLY_BYTES = 1 << 16
+BATCH_BEGINS = 0x8000
+"""In the tally, added to the number of tokens of the first text of a batch."""
+LONGEST = 32
+"""Tokens of a passage: short, so that a long document is embedded in many batches."""
 
 
 @dataclass
@@ -59,12 +63,14 @@ class Scenario:
         made.backlog = rng.choice([2, 1000])
         numbers = range(rng.randint(6, 24))
         documents = {f"d{number}": _document(rng, number) for number in numbers}
+        documents |= {f"d{number}": _document(rng, number, 25) for number in rng.sample(numbers, 2)}
         made.before = {} if kind == "first run" else documents
         made.after = dict(documents)
         changed = rng.sample(sorted(documents), rng.randint(1, 4))
         if kind in ("next run", "add"):
             made.after |= {id_: _document(rng, 100 + place) for place, id_ in enumerate(changed)}
             made.after |= {f"n{number}": _document(rng, 200 + number) for number in range(rng.randint(1, 6))}
+            made.after |= {f"l{number}": _document(rng, 300 + number, 25) for number in range(2)}
         if kind == "next run":
             del made.after[next(id_ for id_ in documents if id_ not in changed)]
         if kind == "delete":
@@ -77,20 +83,15 @@ class Scenario:
         return made
 
     @property
-    def batch(self) -> int:
-        """How many tokens the job embeds at once; `add` has no option for it."""
-        return 512 if self.kind == "add" else self.batch_tokens
-
-    @property
     def uncertain(self) -> set[str]:
         """The documents that are one thing before the job and another after it."""
         return {i for i in self.before | self.after if self.before.get(i) != self.after.get(i)}
 
 
-def _document(rng: random.Random, number: int) -> tuple[str, str, dict[str, Any]]:
+def _document(rng: random.Random, number: int, length: int | None = None) -> tuple[str, str, dict[str, Any]]:
     sentences = [
         f"{' '.join(rng.choice(WORDS) for _ in range(rng.randint(3, 9)))} {number}."
-        for _ in range(rng.choice([1, 1, 1, 2, 30]))
+        for _ in range(length or rng.choice([1, 1, 1, 2, 5]))
     ]
     title = f"Title {number}" if rng.random() < 0.5 else ""
     return title, " ".join(sentences), {"number": number} if rng.random() < 0.5 else {}
@@ -117,7 +118,7 @@ def warm(encoder: str) -> None:
         fit(spec, np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32), seed=0)
     assert retriever.retriever
     Database(memory=True).conn.close()
-    loaded = Encoder(encoder, precision="fp32")
+    loaded = [Encoder(encoder, precision="fp32", max_length=length) for length in (None, LONGEST)]
     for part in ("_tokenizer", "_cutting_tokenizer", "_backend"):
         _load_once(Encoder, part, loaded)
     run, encode = Ingestion.run, Encoder._encode_tokens
@@ -140,35 +141,46 @@ def warm(encoder: str) -> None:
     Encoder._encode_tokens = counted_encode  # type: ignore[method-assign]
 
 
-def _load_once(encoder_class: Any, part: str, loaded: Any) -> None:
-    """Have every encoder of the same files take this one's part."""
+def _load_once(encoder_class: Any, part: str, loaded: list[Any]) -> None:
+    """Have every encoder of the same files and length take the part of one of these."""
     own = vars(encoder_class)[part]
-    ready = getattr(loaded, part)
+    ready = {(one.files.folder, one.identity.max_length): getattr(one, part) for one in loaded}
 
     def of(encoder: Any) -> Any:
-        same = (encoder.files.folder, encoder.identity.max_length) == (loaded.files.folder, loaded.identity.max_length)
-        return ready if same else own.func(encoder)
+        found = ready.get((encoder.files.folder, encoder.identity.max_length))
+        return own.func(encoder) if found is None else found
 
     setattr(encoder_class, part, property(of))
 
 
 def _note(tokens: list[list[int]]) -> None:
+    """Write down a batch that was embedded."""
     if TALLY not in os.environ:
         return
     with Path(os.environ[TALLY]).open("r+b") as file, mmap.mmap(file.fileno(), TALLY_BYTES) as shared:
-        for own in tokens:
+        for number, own in enumerate(tokens):
             (count,) = struct.unpack_from("<Q", shared)
             digest = hashlib.sha256(repr(own).encode()).digest()[:6]
-            shared[8 * (count + 1) : 8 * (count + 2)] = digest + len(own).to_bytes(2, "little")
+            length = len(own) + (0 if number else BATCH_BEGINS)
+            shared[8 * (count + 1) : 8 * (count + 2)] = digest + length.to_bytes(2, "little")
             struct.pack_into("<Q", shared, 0, count + 1)
 
 
-def embedded_again() -> int:
-    """How many tokens were embedded once more than they had to be, since the tally was emptied."""
+def embedded() -> tuple[int, int, int]:
+    """Since the tally was emptied: how many tokens were embedded, how many of them once more than they had to be, and
+    how many there are in the two largest batches."""
     data = Path(os.environ[TALLY]).read_bytes()
     (count,) = struct.unpack_from("<Q", data)
-    seen = Counter(data[8 * (n + 1) : 8 * (n + 2)] for n in range(count))
-    return sum((times - 1) * int.from_bytes(noted[6:], "little") for noted, times in seen.items())
+    seen: Counter[bytes] = Counter()
+    batches, again = [0], 0
+    for number in range(count):
+        digest, length = struct.unpack_from("<6sH", data, 8 * (number + 1))
+        if length & BATCH_BEGINS:
+            batches.append(0)
+        batches[-1] += length % BATCH_BEGINS
+        again += length % BATCH_BEGINS if seen[digest] else 0
+        seen[digest] += 1
+    return sum(batches), again, sum(sorted(batches)[-2:])
 
 
 def prepare(kind: str, seed: int, encoder: str, folder: str) -> None:
@@ -214,7 +226,7 @@ def _records(contents: Contents) -> list[Any]:
 def _build(scenario: Scenario, folder: Path, contents: Contents, **options: Any) -> None:
     from retriever import Retriever
 
-    fixed = {"precision": "fp32", "batch_tokens": scenario.batch_tokens, "encoder": scenario.encoder}
+    fixed = {"precision": "fp32", "max_length": LONGEST, "encoder": scenario.encoder}
     Retriever.build(_records(contents), folder, **fixed, **scenario.settings, **options).close()
 
 
@@ -222,11 +234,13 @@ def act(kind: str, seed: int, encoder: str, folder: str, largest_file: int | Non
     """The job itself; `largest_file` has the system refuse to write beyond so many bytes of any file."""
     import resource
 
+    from retriever import encoder as encoders
     from retriever import publishing
     from retriever.interrupts import stopped_cleanly
 
     scenario, path = Scenario.make(kind, seed, encoder), Path(folder)
     publishing.BACKLOG_ROWS = scenario.backlog
+    encoders.BATCH_TOKENS = {"cpu": scenario.batch_tokens}
     if largest_file is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
     with stopped_cleanly():
@@ -342,8 +356,8 @@ def go_on(kind: str, seed: int, encoder: str, folder: str) -> dict[str, Any]:
     problems += [f"there is a file {name}" for name in sorted(names - expected) if not name.startswith("checked.json.")]
     if len(generations := list((path / "generations").iterdir())) != 1:
         problems.append(f"there are generations {[generation.name for generation in generations]}")
-    longest = 128  # of the model: a batch may be one such text
-    return {"problems": problems, "again": embedded_again(), "batch": max(scenario.batch, longest)}
+    in_all, again, in_hand = embedded()
+    return {"problems": problems, "embedded": in_all, "again": again, "in_hand": in_hand}
 
 
 def _finished(folder: Path) -> bool:

@@ -62,9 +62,18 @@ class Outcome:
     told: str = ""
     """The error that the job ended with, if it was not killed."""
     problems: list[str] = field(default_factory=list)
+    embedded: int = 0
+    """Tokens embedded in all, by the job that was disturbed and the one that went on."""
     again: int = 0
     """Tokens embedded once more than they had to be."""
-    batch: int = 1
+    in_hand: int = 0
+    """Tokens in the two largest batches: with one thread of the encoder, what can be embedded and not yet stored is the
+    batch that is being stored and the one finished meanwhile."""
+
+    @property
+    def too_much_again(self) -> bool:
+        """Whether more was embedded again than a run can have had in its hands."""
+        return self.again > self.in_hand
 
 
 class Zygote:
@@ -203,9 +212,9 @@ class Disturber:
             shutil.rmtree(folder, ignore_errors=True)
 
     def points(
-        self, kind: str, seed: int, how: str, step: int = 1, *, job: str = "act", beside: bool = False
+        self, kind: str, seed: int, how: str, most: int | None = None, *, job: str = "act", beside: bool = False
     ) -> Iterator[Outcome]:
-        """Have strace disturb the job at every call that changes a file, or at every `step`th.
+        """Have strace disturb the job at every call that changes a file, or at so many of them, evenly apart.
 
         `beside` another process that has the collection open. A `job` of "stumble" goes on after a fault.
         """
@@ -213,7 +222,9 @@ class Disturber:
             arguments = {"kind": kind, "seed": seed, "encoder": self.zygote.encoder, "folder": str(folder)}
             made = self.zygote.calls(job, **arguments)
         places = [(call, number) for call, count in sorted(made) for number in range(1, count + 1)]
-        for call, number in places[random.Random(seed).randrange(step) :: step]:
+        count = len(places) if most is None else min(most, len(places))
+        first = random.Random(f"{kind} {seed} {how}").random()
+        for call, number in (places[int((place + first) * len(places) / count)] for place in range(count)):
             yield self.point(kind, seed, call, f"{how}:when={number}", job=job, beside=beside)
 
     def point(self, kind: str, seed: int, call: str, inject: str, *, job: str = "act", beside: bool = False) -> Outcome:
@@ -282,7 +293,8 @@ class Disturber:
             went_on = self.zygote.run("go on", **arguments)
             outcome.problems += _found(went_on, "go on")
             if returned := (went_on["result"] or {}).get("returned"):
-                outcome.again, outcome.batch = returned["again"], returned["batch"]
+                outcome.embedded = returned["embedded"]
+                outcome.again, outcome.in_hand = returned["again"], returned["in_hand"]
         return outcome
 
 

@@ -70,31 +70,36 @@ class Place:
 
 def crashes(place: Place) -> Line:
     line = Line("crashes", "SIGKILL at every call that changes a file, seven jobs, other documents each round")
-    return _disturbed(place, line, place.points, lambda seed, kind: (kind, seed, "signal=SIGKILL", 1))
+    return _disturbed(place, line, place.points, lambda seed, kind: (kind, seed, "signal=SIGKILL", None))
 
 
 def faults(place: Place) -> Line:
     line = Line("faults", "EIO or ENOSPC from such a call, once")
 
-    def of(seed: int, kind: str) -> tuple[str, int, str, int]:
-        return kind, seed, f"error={'EIO' if seed % 2 else 'ENOSPC'}", 3
+    def of(seed: int, kind: str) -> Points:
+        return kind, seed, f"error={'EIO' if seed % 2 else 'ENOSPC'}", 40
 
     return _disturbed(place, line, place.points // 4, of)
 
 
 def beside(place: Place) -> Line:
     line = Line("beside", "SIGKILL at such a call, while another process has the collection open")
-    return _disturbed(place, line, place.points // 4, lambda seed, kind: (kind, seed, "signal=SIGKILL", 2), beside=True)
+    return _disturbed(
+        place, line, place.points // 4, lambda seed, kind: (kind, seed, "signal=SIGKILL", None), beside=True
+    )
 
 
 def stumbles(place: Place) -> Line:
     line = Line("stumbles", "EIO from such a call, then another write by the same process, then SIGKILL")
-    return _disturbed(place, line, place.points // 10, lambda seed, kind: (kind, seed, "error=EIO", 3), job="stumble")
+    return _disturbed(
+        place, line, place.points // 10, lambda seed, kind: (kind, seed, "error=EIO", None), job="stumble"
+    )
 
 
-def _disturbed(
-    place: Place, line: Line, wanted: int, of: Callable[[int, str], tuple[str, int, str, int]], **how: Any
-) -> Line:
+Points = tuple[str, int, str, int | None]
+
+
+def _disturbed(place: Place, line: Line, wanted: int, of: Callable[[int, str], Points], **how: Any) -> Line:
     """One worker a core, each with its own zygote, over the rounds of all jobs until so many points were reached."""
     rounds = ((seed, kind) for seed in itertools.count(100) for kind in KINDS)
     taking, counting = threading.Lock(), threading.Lock()
@@ -132,11 +137,9 @@ def _count(line: Line, came_to: "Counter[str]", outcome: Outcome) -> None:
     came_to["reached" if outcome.reached else "without effect"] += 1
     if outcome.told:
         came_to[f"told as {outcome.told}"] += 1
-    batches = outcome.again / outcome.batch
-    # How much was embedded twice, in batches; with one thread of the encoder it can be two.
-    came_to["embedded again: nothing" if not batches else f"embedded again: up to {int(-(-batches // 1))} batches"] += 1
-    if batches > 2:
-        line.fail(f"{outcome.what}: {outcome.again} tokens were embedded again")
+    came_to["embedded again: nothing" if not outcome.again else "embedded again: no more than was in hand"] += 1
+    if outcome.too_much_again:
+        line.fail(f"{outcome.what}: {outcome.again} tokens embedded again, and at most {outcome.in_hand} were in hand")
     for problem in outcome.problems:
         line.fail(f"{outcome.what}: {problem}")
 
