@@ -30,11 +30,20 @@ PATIENCE = 30_000
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator["Browser"]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
+def chromium() -> str:
+    """Where the browser lies; without it, or what drives it, the page's tests are skipped."""
+    pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright")
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
         pytest.skip("the page is tested in chromium, which is not installed")
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator["Browser"]:
+    """One for each file: while playwright runs, no other test of this process could begin an event loop."""
+    from playwright import sync_api
+
     sync_api.expect.set_options(timeout=PATIENCE)
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=OPTIONS)
@@ -52,7 +61,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(scope="session")
-def server(browser: "Browser", folders: list[Path]) -> Iterator[Server]:
+def server(chromium: str, folders: list[Path]) -> Iterator[Server]:
     pytest.importorskip("uvicorn", reason="serving needs the extra serve")
     server = Server(folders)
     server.start()

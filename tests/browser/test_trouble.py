@@ -153,7 +153,6 @@ def test_who_closes_the_token_dialog_is_asked_again(open_page, guarded: Server):
     expect(dialog).to_be_visible()
     for _ in range(2):  # as often as one likes
         page.keyboard.press("Escape")
-        page.keyboard.press("Escape")
         expect(dialog).to_be_hidden()
         expect(page.locator("#token-needed")).to_contain_text("A token is needed")
         page.get_by_role("button", name="Enter the token").click()
