@@ -22,6 +22,7 @@ from indexes.conditions import Condition, check_fields
 from indexes.connections import Connections
 from indexes.content import content_hash, document_seal, is_unicode, metadata_text, setting_checksum, vector_checksum
 from indexes.errors import DAMAGE, BadFilter, Damaged, Locked, NotACollection, first_line, salvage_advice
+from indexes.locking import file_identity
 from indexes.schema import migrations
 from indexes.sqlite import Database
 
@@ -110,7 +111,7 @@ class DocumentStore:
             try:
                 for pragma in PRAGMAS:
                     connection.execute(f"PRAGMA {pragma}")
-                self._identity = self._identity or _identity(self.path)
+                self._identity = self._identity or file_identity(self.path)
                 self.refuse_if_replaced()
             except BaseException:
                 connection.close()
@@ -123,7 +124,7 @@ class DocumentStore:
     @property
     def replaced(self) -> bool:
         """Whether the database in the folder, if there is one, is no longer the one that was opened."""
-        return _identity(self.path) != self._identity
+        return file_identity(self.path) != self._identity
 
     def refuse_if_replaced(self) -> None:
         """Refuse to go on with a database that is no longer the one in the folder."""
@@ -565,14 +566,6 @@ def _matrix(blobs: Sequence[bytes], dimension: int) -> NDArray[np.float32]:
             f"a stored vector has the wrong size (expected {dimension} dimensions); run: retriever verify --repair"
         )
     return np.frombuffer(b"".join(blobs), VECTOR_TYPE).reshape(len(blobs), dimension).astype(np.float32)
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def is_passing(error: sqlite3.OperationalError) -> bool:

@@ -62,7 +62,7 @@ class WriteLock:
                 ) from None
             except PermissionError as error:
                 raise Misuse(f"{self.folder} may not be written to by this user: {first_line(error)}.") from error
-            self._own.identity, self._own.depth = _identity(path), 1
+            self._own.identity, self._own.depth = file_identity(path), 1
             try:
                 yield
             finally:
@@ -70,7 +70,7 @@ class WriteLock:
 
     def refuse_if_lost(self) -> None:
         """Refuse to go on where the lock's file was removed or replaced since: another may be writing now."""
-        if self._own.depth and _identity(self.folder / NAME) != self._own.identity:
+        if self._own.depth and file_identity(self.folder / NAME) != self._own.identity:
             raise Locked(
                 f"{self.folder / NAME} was removed while it was held, so that another process may be writing to the "
                 "collection; nothing more is written. Leave that file alone, and run the same command again."
@@ -105,7 +105,8 @@ def _holder(path: Path) -> str:
     return "another process"
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def file_identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another that has taken its name; None where there is none."""
     try:
         found = path.stat()
     except OSError:
