@@ -172,11 +172,11 @@ def _soak(
 
 def _queries(retriever: Retriever) -> list[str]:
     """The first words of documents from all over the collection."""
-    numbers = [row[0] for row in retriever.collection.store.db.conn.execute("SELECT number FROM documents")]
+    numbers = [row[0] for row in retriever.local.store.db.conn.execute("SELECT number FROM documents")]
     if not numbers:
-        raise RetrieverError(f"{retriever.collection.folder} has no documents to ask for.")
+        raise RetrieverError(f"{retriever.local.folder} has no documents to ask for.")
     some = np.random.default_rng(0).choice(numbers, min(QUERIES, len(numbers)), replace=False).tolist()
-    texts = [document["text"] for document in retriever.collection.store.documents(some).values()]
+    texts = [document["text"] for document in retriever.local.store.documents(some).values()]
     return [" ".join(text.split()[:QUERY_WORDS])[:1000] for text in texts]
 
 

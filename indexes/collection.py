@@ -11,6 +11,7 @@ that was superseded is removed when its last reader lets go of it.
 """
 
 import contextlib
+import os
 import shutil
 import sqlite3
 import threading
@@ -34,8 +35,9 @@ from indexes.generation import Generation
 from indexes.locking import WriteLock
 from indexes.recall import SHORT_TEXTS, WANTED, Queries, stored_queries
 from indexes.space import Apply, Space
-from indexes.types import AUTO, Asked
-from indexes.vectors import VectorIndex, unit_rows
+from indexes.types import AUTO, Asked, factory_string
+from indexes.vectors import VectorIndex, empty_index, unit_rows
+from indexes.words import Words
 
 FORMAT = 1
 DATABASE = "documents.sqlite"
@@ -63,7 +65,9 @@ class Collection:
         """Where the index is searched: cpu, cuda, or auto."""
         self.device_note = ""
         """Once the index is loaded: whether a GPU searches it, if there is one."""
+        self.apply_of: Callable[[Generation], Apply] | None = None
         self.store = store
+        self.words = Words(store)
         self._lock = WriteLock(folder)
         self._loaded: tuple[Generation, VectorIndex] | None = None
         self._loading = Lock()
@@ -72,8 +76,9 @@ class Collection:
     # ---- opening -----------------------------------------------------------------------------------------
 
     @classmethod
-    def open(cls, folder: Path, *, device: str = "cpu") -> Self:
+    def open(cls, folder: Path | str, *, device: str = "cpu") -> Self:
         """Open the collection in `folder` for reading; `writing()` takes the lock to change it."""
+        folder = Path(folder)
         if folder.exists() and not folder.is_dir():
             raise Misuse(f"{folder} is a file; --index takes a folder.")
         if not cls.is_there(folder):
@@ -85,8 +90,9 @@ class Collection:
         return opened
 
     @classmethod
-    def create(cls, folder: Path, settings: dict[str, Any]) -> Self:
+    def create(cls, folder: Path | str, settings: dict[str, Any]) -> Self:
         """Make a new collection in an empty or new folder."""
+        folder = Path(folder)
         cls.refuse_if_taken(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -100,8 +106,9 @@ class Collection:
         return collection
 
     @staticmethod
-    def refuse_if_taken(folder: Path) -> None:
+    def refuse_if_taken(folder: Path | str) -> None:
         """Refuse a folder that a collection cannot be made in, because something else is there."""
+        folder = Path(folder)
         generations.refuse_links(folder, OWN_NAMES)
         if folder.is_dir() and any(path.name not in OWN_NAMES for path in folder.iterdir()):
             raise Misuse(f"{folder} holds other files and no collection; give --index an empty or new folder.")
@@ -112,8 +119,9 @@ class Collection:
         return (folder / DATABASE).is_file()
 
     @classmethod
-    def is_begun(cls, folder: Path) -> bool:
+    def is_begun(cls, folder: Path | str) -> bool:
         """Whether the folder holds a collection with anything in it; one without may still be made anew."""
+        folder = Path(folder)
         if not cls.is_there(folder):
             return False
         try:
@@ -129,6 +137,34 @@ class Collection:
                 if tables - BOOKKEEPING_TABLES:
                     raise
             return False
+
+    @staticmethod
+    def check_index(asked: Asked, dimension: int, device: str) -> None:
+        """Refuse an index that FAISS does not know, or that a GPU which was asked for could not search."""
+        if asked.type == AUTO:
+            return
+        factory = factory_string(asked.type, 0, dimension)
+        index = empty_index(factory, dimension)
+        if device == "cuda" and (reason := gpu.why_not(index, factory)):
+            raise Misuse(f"--device cuda: the index cannot be searched on a GPU. {reason}")
+
+    @property
+    def name(self) -> str:
+        """What to call it in messages and commands."""
+        return str(self.folder)
+
+    def sizes(self) -> dict[str, int]:
+        """The bytes of every file; one that goes away meanwhile is left out."""
+        found = {}
+        for parent, _, names in os.walk(self.folder):
+            for path in (Path(parent, name) for name in names):
+                with contextlib.suppress(FileNotFoundError):
+                    found[path.relative_to(self.folder).as_posix()] = path.stat().st_size
+        return found
+
+    def kept_logs(self) -> list[str]:
+        """Copies of broken logs in the quarantine, of which something may be lost."""
+        return [str(path) for path in kept_logs.kept(self.folder)]
 
     def is_empty(self) -> bool:
         """Whether nothing was ever stored here."""
@@ -197,7 +233,7 @@ class Collection:
         if own != built:
             raise Damaged(
                 f"{generation.folder} was built for another encoder than the one in the settings of {self.store.path} "
-                f"({_difference(built, own)}); run: retriever verify --repair --index {self.folder}"
+                f"({difference(built, own)}); run: retriever verify --repair --index {self.folder}"
             )
 
     # ---- generations -------------------------------------------------------------------------------------
@@ -446,7 +482,7 @@ def _unchanged(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     return vectors
 
 
-def _difference(one: Any, other: Any) -> str:
+def difference(one: Any, other: Any) -> str:
     """What differs between two identities, naming both sides."""
     if not is_encoder(one) or not is_encoder(other):
         return "one of the two is damaged"

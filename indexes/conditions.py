@@ -18,7 +18,7 @@ import difflib
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,16 +139,25 @@ def check_fields(connection: sqlite3.Connection, conditions: Sequence[Condition]
         there, bound = _any_place(field, ("1", []))
         query = f"SELECT EXISTS (SELECT 1 FROM documents WHERE {there})"  # noqa: S608 - names and values are bound
         if not connection.execute(query, bound).fetchone()[0]:
-            raise BadFilter(
-                f"no document has a metadata field {_shown(field)}; {_advice(field, known_fields(connection))}"
-            )
+            raise no_such_field(field, known_fields(connection))
+
+
+def no_such_field(field: str, known: list[str]) -> BadFilter:
+    """The refusal of a field that no document has; `known` are those there are, the most common first."""
+    return BadFilter(f"no document has a metadata field {_shown(field)}; {_advice(field, known)}")
 
 
 def known_fields(connection: sqlite3.Connection) -> list[str]:
-    """The names of all metadata fields, those inside objects with dots, the most common first."""
+    """The names of all metadata fields of a database."""
+    rows = connection.execute("SELECT metadata FROM documents WHERE metadata <> '{}'")
+    return names_in(json.loads(metadata) for (metadata,) in rows)
+
+
+def names_in(every: Iterable[Any]) -> list[str]:
+    """The names of all fields in the metadata of documents, those inside objects with dots, the most common first."""
     counts: Counter[str] = Counter()
-    for (metadata,) in connection.execute("SELECT metadata FROM documents WHERE metadata <> '{}'"):
-        counts.update(set(_names(json.loads(metadata), "")))
+    for metadata in every:
+        counts.update(set(_names(metadata, "")))
         if len(counts) > MOST_FIELDS:
             break
     return sorted(counts, key=lambda name: (-counts[name], name))

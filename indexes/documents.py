@@ -193,6 +193,14 @@ class DocumentStore:
     def close(self) -> None:
         self.connections.close()
 
+    def snapshot(self) -> AbstractContextManager[Any]:
+        """While it lasts, all that is read is of one state."""
+        return self.db.atomic()
+
+    def why_not(self, metadata: Mapping[str, Any]) -> str | None:
+        """Why a document with this metadata cannot be stored here: SQLite takes what was read."""
+        return None
+
     def changing(self) -> AbstractContextManager[Database]:
         """One transaction that writes."""
         return self.connections.changing()
@@ -393,6 +401,15 @@ class DocumentStore:
                 f"run: retriever verify --repair --index {self.path.parent}"
             )
         return np.unique(np.abs(found))
+
+    def passage_sample(self, most: int, seed: int) -> list[PassageRow]:
+        """Passages in the order of the documents' arrival: all of them or a seeded random choice."""
+        wanted = set(np.random.default_rng(seed).permutation(self.count("passages"))[:most].tolist())
+        rows = self.db.conn.execute(
+            'SELECT document, position, start, "end", vector FROM passages JOIN documents ON number = document'
+            " ORDER BY document, position"
+        )
+        return [PassageRow(*row) for place, row in enumerate(rows) if place in wanted]
 
     def passage_vectors(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The document and the vector of every passage, documents rising."""

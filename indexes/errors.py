@@ -36,7 +36,7 @@ class BadFilter(Misuse):
 class NoSuchDocument(Misuse):
     """No document has this id."""
 
-    def __init__(self, id_: str, folder: Path) -> None:
+    def __init__(self, id_: str, folder: Path | str) -> None:
         super().__init__(f"there is no document {id_!r} in {folder}.")
         self.id = id_
 

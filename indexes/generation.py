@@ -57,9 +57,11 @@ class Generation:
     @property
     def measured(self) -> dict[str, Any]:
         """What was measured of the index when it was built, with its size and how it is searched."""
-        size = self.manifest["files"][INDEX_FILE]["bytes"] / max(self.count, 1)
-        settings = self.manifest.get("search_settings", {})
-        return {**self.manifest.get("measured", {}), "settings": settings, "bytes_per_vector": round(size, 1)}
+        known = {**self.manifest.get("measured", {}), "settings": self.manifest.get("search_settings", {})}
+        if INDEX_FILE in self.manifest["files"]:  # Milvus does not tell
+            size = self.manifest["files"][INDEX_FILE]["bytes"] / max(self.count, 1)
+            known["bytes_per_vector"] = round(size, 1)
+        return known
 
 
 def write(

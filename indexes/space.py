@@ -109,6 +109,20 @@ class Space:
             wanted = min(4 * wanted, total)
         return found
 
+    def similar_documents(self, number: int, k: int, documents: NDArray[np.int64] | None = None) -> list[Match]:
+        """The k documents nearest to a stored one, by their nearest pair of passages, itself left out."""
+        store = self.store
+        own = [passage.vector for passage in store.passages_of_documents([number])[number]]
+        stands_for = store.passages_of_vectors(own)
+        only_own = [v for v in own if all(passage.document == number for passage in stands_for[v])]
+        best: dict[int, Match] = {}
+        results = self.nearest_documents(store.vectors(own, self.dimension), k + 1, only_own, documents)
+        for match in (match for matches in results for match in matches):
+            document = match.passage.document
+            if document != number and (document not in best or match.score > best[document].score):
+                best[document] = match
+        return sorted(best.values(), key=lambda match: (-match.score, match.passage.document))[:k]
+
     def nearest_of(self, query: NDArray[np.float32], documents: Sequence[int]) -> dict[int, Nearest]:
         """The passage of each of these documents that is nearest to the query (a raw vector)."""
         passages = self.store.passages_of_documents(documents)
@@ -118,7 +132,7 @@ class Space:
             return {}
         raw = np.concatenate([query[None, :], self.store.vectors(numbers, self.dimension)])
         mapped = unit_rows(self.apply(raw)).astype(np.float64)
-        score_of = dict(zip(numbers, _products(mapped[1:], mapped[0]).tolist(), strict=True))
+        score_of = dict(zip(numbers, products(mapped[1:], mapped[0]).tolist(), strict=True))
         best = {number: max(own, key=lambda passage: score_of[passage.vector]) for number, own in passages.items()}
         return {number: (passage, score_of[passage.vector]) for number, passage in best.items()}
 
@@ -175,10 +189,10 @@ class Space:
                 vectors = unit_rows(self.apply(raw)).astype(np.float64)
             for query, own, results in zip(queries.astype(np.float64), candidates, scores, strict=True):
                 if own is everything:
-                    results[start : start + len(some)] = _products(vectors, query)
+                    results[start : start + len(some)] = products(vectors, query)
                 else:
                     here = np.flatnonzero((own >= some[0]) & (own <= some[-1]))
-                    results[here] = _products(vectors[np.searchsorted(some, own[here])], query)
+                    results[here] = products(vectors[np.searchsorted(some, own[here])], query)
         return [Scored(own, results) for own, results in zip(candidates, scores, strict=True)]
 
     def _by_document(self, scored: Scored, findable: frozenset[int] | None) -> list[Nearest]:
@@ -199,7 +213,7 @@ class Space:
         return sorted(best.values(), key=lambda pair: (-pair[1], pair[0].document))
 
 
-def _products(rows: NDArray[np.float64], query: NDArray[np.float64]) -> NDArray[np.float64]:
+def products(rows: NDArray[np.float64], query: NDArray[np.float64]) -> NDArray[np.float64]:
     # Not `rows @ query`: BLAS sums a row in another order at another place, and equal vectors would not tie.
     return np.asarray(np.einsum("ij,j->i", rows, query))
 

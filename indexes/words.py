@@ -31,6 +31,25 @@ MARK = f"\x02{uuid4().hex}\x03"
 """What highlight() puts before a match; no document holds it."""
 
 
+class Words:
+    """The index of words of one store."""
+
+    def __init__(self, store: DocumentStore) -> None:
+        self._store = store
+
+    def best(self, query: str, k: int, documents: NDArray[np.int64] | None = None) -> list[tuple[int, float]]:
+        """The k documents with the highest BM25: (number, score); `documents` are those that may be found."""
+        return best(self._store, query, k, documents)
+
+    def scores(self, query: str, documents: Iterable[int]) -> dict[int, float]:
+        """The BM25 of each of these documents that holds a word of the query."""
+        return scores(self._store, query, documents)
+
+    def matches(self, query: str, k: int, documents: NDArray[np.int64] | None = None) -> list[Match]:
+        """The best as matches, each by the passage that holds the most words of the query."""
+        return matches(self._store, query, k, documents)
+
+
 def words(query: str) -> list[str]:
     """The different words of a query: runs of letters, digits and the marks that belong to them."""
     runs = ("".join(run) for is_word, run in groupby(query, _in_word) if is_word)

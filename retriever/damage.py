@@ -5,9 +5,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from indexes.collection import Collection
 from indexes.documents import is_passing
 from indexes.errors import DAMAGE
+from indexes.protocol import AnyCollection
 from indexes.verify import Report
 from retriever.errors import Damaged, first_line
 
@@ -18,7 +18,8 @@ Result = TypeVar("Result")
 class Verifiable(Protocol):
     """What holds a collection and can check it."""
 
-    collection: Collection
+    @property
+    def collection(self) -> AnyCollection: ...
 
     def verify(self) -> Report: ...
 
@@ -42,8 +43,7 @@ def telling_damage(method: Method[Owner, Given, Result]) -> Method[Owner, Given,
             return store.steadily(lambda: method(self, *given, **named))
         except (sqlite3.Error, *DAMAGE) as error:
             if problem := _explanation(self, error):
-                folder = self.collection.folder
-                raise Damaged(f"{problem}; look with: retriever verify --index {folder}") from error
+                raise Damaged(f"{problem}; look with: retriever verify --index {self.collection.name}") from error
             raise
 
     return told
@@ -53,6 +53,6 @@ def _explanation(owner: Verifiable, error: Exception) -> str:
     if isinstance(error, sqlite3.OperationalError) and is_passing(error):
         return ""
     if type(error) is sqlite3.DatabaseError:
-        return f"{owner.collection.store.path} is damaged: {first_line(error)}"
+        return f"{owner.collection.name} is damaged: {first_line(error)}"
     report = owner.verify()
     return report.problems[0] if report.problems else ""

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from indexes.collection import Collection
 from indexes.generation import Generation
+from indexes.protocol import AnyCollection
 from retriever.novelty import FEWEST, Novelty
 
 # Enough to tell a share of a few per cent, and scored in a moment.
@@ -53,10 +53,10 @@ class Drift:
         return asdict(self) | {"share": self.share, "verdict": self.verdict}
 
 
-def drift(collection: Collection, novelty: Novelty, after: int = 0) -> Drift:
+def drift(collection: AnyCollection, novelty: Novelty, after: int = 0) -> Drift:
     """The drift of the vectors in use that are newer than the fit and than the vector `after`."""
     store = collection.store
-    with store.db.atomic():
+    with store.snapshot():
         numbers = store.used_vectors(max(after, novelty.last_vector))
         added = len(numbers)
         if added > MOST_SCORED:

@@ -25,8 +25,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import words
-from indexes.space import Match, Nearest, Space
+from indexes.protocol import AnySpace, AnyWords
+from indexes.space import Match, Nearest
+from indexes.words import K1
 from retriever.choosing import MARGIN
 
 DEPTH = 100
@@ -65,18 +66,19 @@ def _surprise(z: float) -> float:
 
 
 def fused(
-    space: Space,
+    space: AnySpace,
+    words: AnyWords,
     queries: Sequence[str],
     vectors: NDArray[np.float32],
     k: int,
     *,
     trust: float,
-    documents: NDArray[np.int64] | None = None,
+    documents: Any = None,
 ) -> list[list[Match]]:
     """The k best documents of each query by both; a score is the sum of the two surprises, in nats.
 
     Each side puts its best forward, and all of these are scored by both. `trust` is what a nat of the vectors counts.
-    `documents` are the numbers of those that may be found, None for all.
+    `documents` are those that may be found, as the store gives them for conditions, None for all.
     """
     depth = max(DEPTH, 2 * k)
     nearest = space.nearest_passages(vectors, depth, documents=documents)
@@ -84,12 +86,12 @@ def fused(
     results = []
     for query, vector, near, mean, spread in zip(queries, vectors, nearest, means, spreads, strict=True):
         forward = [passage.document for passage, _ in near]
-        forward += [number for number, _ in words.best(space.store, query, depth, documents)]
+        forward += [number for number, _ in words.best(query, depth, documents)]
         found = space.nearest_of(vector, list(dict.fromkeys(forward)))
-        by_words = words.scores(space.store, query, found)
+        by_words = words.scores(query, found)
         cosines = np.array([cosine for _, cosine in found.values()])
         lexical = np.array([by_words.get(number, 0.0) for number in found])
-        scores = trust * surprise((cosines - mean) / spread) + lexical / (words.K1 + 1)
+        scores = trust * surprise((cosines - mean) / spread) + lexical / (K1 + 1)
         passages = (passage for passage, _ in found.values())
         results.append(sorted(zip(passages, scores.tolist(), strict=True), key=_best_first)[:k])
     return space.matches(results)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
-from indexes.documents import DocumentRow, DocumentStore
+from indexes.documents import DocumentRow
+from indexes.protocol import AnyStore
 from retriever.corpus import Document, Skipped
 from retriever.drift import Drift
 from retriever.encoder import Encoder
@@ -83,7 +84,7 @@ class Ingestion:
 
     def __init__(
         self,
-        store: DocumentStore,
+        store: AnyStore,
         encoder: Encoder,
         *,
         on_error: OnError = "skip",

@@ -8,8 +8,10 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from indexes.places import in_milvus
 from retriever.errors import RetrieverError, first_line
 from retriever.excerpt import excerpt
 from retriever.search import Hit
@@ -89,13 +91,13 @@ def _value(value: Any) -> str:
 
 def collection_html(retriever: "Retriever") -> str:
     """A collection in a few lines: what it holds and what made it."""
-    folder = retriever.collection.folder
+    place = retriever.collection.name
     try:
         facts = _facts(retriever)
     except (RetrieverError, sqlite3.Error) as error:  # closed, damaged: a notebook shows that too
         facts = {"cannot be read": first_line(error)}
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(one_line(fact))}</dd>" for name, fact in facts.items())
-    name = escape(one_line(folder.resolve().name))
+    name = escape(one_line(place if in_milvus(place) else Path(place).resolve().name))
     return f'{STYLE}\n<div class="retriever-collection"><strong>{name}</strong><dl>{rows}</dl></div>'
 
 
@@ -112,5 +114,5 @@ def _facts(retriever: "Retriever") -> dict[str, str]:
         "encoder": f"{encoder['name']}, {encoder['dimension']} dimensions, {encoder['pooling']} pooling",
         "transform": transform,
         "index": index,
-        "folder": str(collection.folder),
+        "folder": collection.name,
     }

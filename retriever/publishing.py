@@ -13,13 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import gpu
-from indexes.collection import Collection
-from indexes.documents import DocumentStore
 from indexes.generation import Generation
-from indexes.types import AUTO as AUTO_INDEX
-from indexes.types import Asked, factory_string
-from indexes.vectors import empty_index, save_array
+from indexes.protocol import AnyCollection, AnyStore
+from indexes.types import Asked
+from indexes.vectors import save_array
 from retriever.choosing import CANDIDATES, POOL, STRENGTHS, Evidence, choose
 from retriever.errors import Damaged, EncoderUnavailable, Mismatch, Misuse, first_line
 from retriever.novelty import JSON_FILE as NOVELTY_FILE
@@ -63,18 +60,14 @@ class Plan:
         if self.transform != AUTO:
             object.__setattr__(self, "transform", str(parse(self.transform)))
 
-    def check(self, dimension: int, device: str = "cpu") -> None:
-        """Refuse, before anything is embedded, what vectors of this dimension could not be made into, or what a GPU
-        that was asked for could not search."""
+    def check(self, dimension: int, device: str, kind: type[AnyCollection]) -> None:
+        """Refuse, before anything is embedded, what vectors of this dimension could not be made into, what this kind
+        of collection has no index for, or what a GPU that was asked for could not search."""
         options = {} if self.transform == AUTO else parse(self.transform).options
         kept = int(options.get("dimension", dimension))
         if kept > dimension:
             raise Misuse(f"--transform {self.transform}: the encoder's vectors have only {dimension} dimensions.")
-        if self.index.type != AUTO_INDEX:
-            factory = factory_string(self.index.type, 0, kept)
-            index = empty_index(factory, kept)
-            if device == "cuda" and (reason := gpu.why_not(index, factory)):
-                raise Misuse(f"--device cuda: the index cannot be searched on a GPU. {reason}")
+        kind.check_index(self.index, kept, device)
 
 
 def load_transform(generation: Generation) -> Transform:
@@ -89,7 +82,7 @@ def load_transform(generation: Generation) -> Transform:
     return transform
 
 
-def due(collection: Collection, plan: Plan) -> bool:
+def due(collection: AnyCollection, plan: Plan) -> bool:
     """Whether the published generation is missing, not what is planned, or far behind the table."""
     generation = collection.generation()
     if generation is None:
@@ -101,7 +94,7 @@ def due(collection: Collection, plan: Plan) -> bool:
 
 
 def publish(
-    collection: Collection,
+    collection: AnyCollection,
     plan: Plan,
     *,
     refit: bool = False,
@@ -173,7 +166,7 @@ def publish(
 
 
 def republish(
-    collection: Collection,
+    collection: AnyCollection,
     plan: Plan,
     files: Mapping[str, bytes],
     counts: dict[str, int] | None,
@@ -203,7 +196,7 @@ def republish(
 
 
 def _publish(
-    collection: Collection,
+    collection: AnyCollection,
     plan: Plan,
     transform: Transform,
     write_transform: Callable[[Path], list[str]],
@@ -276,7 +269,7 @@ def _queries(folder: Path, dimension: int) -> NDArray[np.float16] | None:
 
 
 def _kept_transform(
-    collection: Collection, plan: Plan
+    collection: AnyCollection, plan: Plan
 ) -> tuple[Transform, Novelty | None, dict[str, int], NDArray[np.float16] | None] | None:
     generation = collection.generation()
     if generation is None or generation.manifest["asked"] != plan.transform:
@@ -293,13 +286,13 @@ def fitted_on(generation: Generation) -> dict[str, int]:
     return dict(manifest.get("fitted_on") or {"passages": manifest["transform"]["fitted_on"]})
 
 
-def _outgrown(collection: Collection, generation: Generation) -> bool:
+def _outgrown(collection: AnyCollection, generation: Generation) -> bool:
     """Whether the transform was fitted on so few that fitting it again is worth it."""
     passages = fitted_on(generation)["passages"]
     return passages < FIT_SAMPLE and collection.store.count_used_after(0) >= REFIT_GROWTH * passages
 
 
-def _sample(collection: Collection) -> NDArray[np.int64]:
+def _sample(collection: AnyCollection) -> NDArray[np.int64]:
     """The numbers of the vectors in use: all of them or, past FIT_SAMPLE, a seeded random choice."""
     numbers = collection.store.used_vectors()
     if len(numbers) > FIT_SAMPLE:
@@ -326,7 +319,7 @@ def _short_texts(evidence: Evidence, plan: Plan, encode: Encode, progress: Progr
 
 
 def _measured(
-    collection: Collection, numbers: NDArray[np.int64], sample: NDArray[np.float32], short: ShortTexts | None
+    collection: AnyCollection, numbers: NDArray[np.int64], sample: NDArray[np.float32], short: ShortTexts | None
 ) -> Novelty | None:
     """What ordinary text scores, for the alarm."""
     store = collection.store
@@ -341,24 +334,19 @@ def _measured(
     return measured(sample, documents, texts_of, short, last_vector=store.last_vector(), seed=SEED)
 
 
-def _evidence(collection: Collection) -> Evidence:
+def _evidence(collection: AnyCollection) -> Evidence:
     """Some passages with their texts, documents and raw vectors: a seeded random choice."""
     store = collection.store
-    count = store.count("passages")
-    wanted = set(np.random.default_rng(SEED).permutation(count)[:POOL].tolist())
-    rows = store.db.conn.execute(
-        'SELECT document, start, "end", vector FROM passages JOIN documents ON number = document'
-        " ORDER BY document, position"
-    )
-    chosen = [row for number, row in enumerate(rows) if number in wanted]
+    chosen = store.passage_sample(POOL, SEED)
+    places = [(passage.document, passage.start, passage.end) for passage in chosen]
     return Evidence(
-        [encoded_text(title, text) for title, text in _texts(store, [row[:3] for row in chosen])],
-        np.array([row[0] for row in chosen], np.int64),
-        store.vectors([row[3] for row in chosen], collection.dimension, checked=True),
+        [encoded_text(title, text) for title, text in _texts(store, places)],
+        np.array([passage.document for passage in chosen], np.int64),
+        store.vectors([passage.vector for passage in chosen], collection.dimension, checked=True),
     )
 
 
-def _texts(store: DocumentStore, places: Sequence[tuple[int, int, int]]) -> list[tuple[str, str]]:
+def _texts(store: AnyStore, places: Sequence[tuple[int, int, int]]) -> list[tuple[str, str]]:
     """The title and the passage at each place: (document, start, end). One document is held at a time: it may be one
     of megabytes."""
     found: list[tuple[str, str]] = [("", "")] * len(places)

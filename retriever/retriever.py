@@ -1,7 +1,6 @@
 """The public API: build or open a collection, add, delete, search, and look after it."""
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -12,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import kept_logs
 from indexes import repair as repairing
 from indexes import verify as verification
 from indexes.collection import Collection
 from indexes.content import is_unicode
 from indexes.forking import Lock, between_forks
+from indexes.places import kind_of
+from indexes.protocol import AnyCollection
 from indexes.types import Asked
 from indexes.verify import Report as VerifyReport
 from retriever import publishing
@@ -72,7 +72,7 @@ class Retriever:
     '1'
     """
 
-    def __init__(self, collection: Collection, options: EncoderOptions, progress: Progress = silent) -> None:
+    def __init__(self, collection: AnyCollection, options: EncoderOptions, progress: Progress = silent) -> None:
         self.collection = collection
         self.progress = progress
         self.report = IngestReport()
@@ -82,6 +82,7 @@ class Retriever:
         self._finding_encoder = Lock()
         self._encoded_for_fit: dict[tuple[str, ...], NDArray[np.float32]] = {}
         self._searcher = Searcher(collection, self.encoder)
+        collection.apply_of = self._searcher.apply_of
 
     # ---- opening and building ----------------------------------------------------------------------------
 
@@ -95,11 +96,14 @@ class Retriever:
         device: str = "auto",
         progress: Progress = silent,
     ) -> Self:
-        """Open an existing collection. `encoder` says where its encoder lies now, if it has moved.
+        """Open an existing collection: a folder, or milvus:URI.
+
+        `encoder` says where its encoder lies now, if it has moved.
 
         `device="cuda"` has a GPU run the encoder and search the index, `auto` where there is one that can.
         """
-        return cls(Collection.open(Path(index), device=device), EncoderOptions(encoder, device=device), progress)
+        collection = kind_of(index).open(index, device=device)
+        return cls(collection, EncoderOptions(encoder, device=device), progress)
 
     @classmethod
     def build(
@@ -121,7 +125,7 @@ class Retriever:
         prune: bool = False,
         progress: Progress = silent,
     ) -> Self:
-        """Bring the collection in the folder `index` up to date with the documents, making it if need be.
+        """Bring the collection in `index`, a folder or milvus:URI, up to date with the documents, making it if need be.
 
         Only new and changed documents are embedded; an interrupted build goes on where it was. Options left
         None keep what the collection has; a new one takes the embedded encoder with its own pooling and
@@ -132,15 +136,15 @@ class Retriever:
         """
         fixed_pooling, fixed_precision = (None if asked == AUTO else asked for asked in (pooling, precision))
         options = EncoderOptions(encoder, fixed_pooling, max_length, batch_tokens, device, fixed_precision)
-        folder = Path(index)
+        kind = kind_of(index)
         source = Source(documents)
-        begun = Collection.is_begun(folder)
+        begun = kind.is_begun(index)
         settings: dict[str, Any] = {}
         if not begun:
             identity = _encoder_from(options, None, progress).identity
             wanted = DEFAULT_INDEX_TYPE if index_type is None else index_type
             plan = Plan(transform or DEFAULT_TRANSFORM, Asked(wanted, recall, memory))
-            plan.check(identity.dimension, device)
+            plan.check(identity.dimension, device, kind)
             settings = {
                 "encoder": identity.to_json(),
                 "pooling_choice": None,
@@ -154,28 +158,38 @@ class Retriever:
             }
         source.refuse_if_empty(on_error)
         if not begun and pooling == AUTO:
-            Collection.refuse_if_taken(folder)
+            kind.refuse_if_taken(index)
             choice = _chosen_pooling(source, options, settings["transform"], progress)
             settings["encoder"] = replace(identity, pooling=choice.chosen).to_json()
             settings["pooling_choice"] = choice.to_json()
         if not begun and fixed_precision is None:
-            Collection.refuse_if_taken(folder)
+            kind.refuse_if_taken(index)
             identity = EncoderIdentity.from_json(settings["encoder"])
             chosen = _chosen_precision(source, options, identity, settings["transform"], progress)
             settings["encoder"] = replace(identity, precision=chosen.chosen).to_json()
             settings["precision_choice"] = chosen.to_json()
-        collection = Collection.open(folder) if begun else Collection.create(folder, settings)
+        collection = kind.open(index) if begun else kind.create(index, settings)
         collection.device = device
         retriever = cls(collection, options, progress)
         try:
             with retriever._writing():
-                plan = retriever._plan(transform, index_type, recall, memory)
-                plan.check(retriever.collection.dimension, device)
+                plan = retriever.plan(transform, index_type, recall, memory)
+                plan.check(retriever.collection.dimension, device, kind)
                 retriever._update(source, plan, on_error, prune, whole=True)
         except BaseException:
             retriever.close()
             raise
         return retriever
+
+    @property
+    def local(self) -> Collection:
+        """The collection in its folder, for what needs its files; refused where it lies in Milvus."""
+        if not isinstance(self.collection, Collection):
+            raise Misuse(
+                f"this needs a collection in a folder, and {self.collection.name} lies in Milvus; copy it first: "
+                f"retriever copy {self.collection.name} DIR"
+            )
+        return self.collection
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -190,7 +204,7 @@ class Retriever:
         source = Source(documents)
         source.refuse_if_empty(on_error)
         with self._writing():
-            self._update(source, self._plan(), on_error, prune=False, whole=False)
+            self._update(source, self.plan(), on_error, prune=False, whole=False)
         return self.report
 
     @telling_damage
@@ -200,7 +214,7 @@ class Retriever:
             raise Misuse(f"delete takes a list of ids; for one: delete([{ids!r}]).")
         ids = [id_ for id_ in ids if is_unicode(id_)]
         with self._writing():
-            plan = self._plan()
+            plan = self.plan()
             deleted = self.collection.store.delete_documents(ids)
             if self.collection.store.count("passages") and publishing.due(self.collection, plan):
                 self._publish(plan, compact=True)
@@ -221,9 +235,9 @@ class Retriever:
         """
         with self._writing():
             if not self.collection.store.count("passages"):
-                raise Misuse(f"{self.collection.folder} has no documents to rebuild an index from.")
-            plan = self._plan(transform, index_type, recall, memory)
-            plan.check(self.collection.dimension, self._options.device)
+                raise Misuse(f"{self.collection.name} has no documents to rebuild an index from.")
+            plan = self.plan(transform, index_type, recall, memory)
+            plan.check(self.collection.dimension, self._options.device, type(self.collection))
             self.rebuild_as(plan)
 
     def rebuild_as(self, plan: Plan) -> None:
@@ -248,7 +262,7 @@ class Retriever:
             self._encoded_for_fit = dict([*self._encoded_for_fit.items(), (key, self.encoder().encode(texts))][-2:])
         return self._encoded_for_fit[key]
 
-    def _plan(
+    def plan(
         self,
         transform: str | None = None,
         index_type: str | None = None,
@@ -336,7 +350,7 @@ class Retriever:
         store = self.collection.store
         number = store.document_number(id_)
         if number is None:
-            raise NoSuchDocument(id_, self.collection.folder)
+            raise NoSuchDocument(id_, self.collection.name)
         fields = store.documents([number])[number]
         return Document(fields["id"], fields["text"], fields["title"], fields["metadata"])
 
@@ -361,7 +375,7 @@ class Retriever:
         transform = generation.manifest["transform"] if generation else {"spec": store.setting("transform")}
         newer, unused = collection.backlog()
         return {
-            "folder": str(collection.folder),
+            "folder": collection.name,
             "documents": store.count("documents"),
             "passages": store.count("passages"),
             "vectors": store.count("vectors"),
@@ -389,8 +403,8 @@ class Retriever:
                 "made_by": generation.manifest["made_by"] if generation else None,
             },
             "quarantined": store.count("quarantine"),
-            "kept_logs": [str(path) for path in kept_logs.kept(collection.folder)],
-            "bytes": _sizes(collection.folder),
+            "kept_logs": collection.kept_logs(),
+            "bytes": collection.sizes(),
             "created": store.setting("created"),
             "made_by": store.setting("made_by"),
         }
@@ -400,17 +414,18 @@ class Retriever:
         """What the collection is, on one page: `retriever.card.rendering` makes HTML or Markdown of it."""
         from retriever.card.contents import gather
 
-        transform = self.collection.with_generation(
+        collection = self.local
+        transform = collection.with_generation(
             lambda generation: publishing.load_transform(generation) if generation else None
         )
-        return gather(self.collection, self.info(), transform)
+        return gather(collection, self.info(), transform)
 
     @telling_damage
     def map(self, progress: Progress | None = None) -> "Map":
         """Every document as a point on a plane, like beside like; made once for a generation and then cached."""
         from retriever.maps.mapping import map_of
 
-        return map_of(self.collection, progress or self.progress)
+        return map_of(self.local, progress or self.progress)
 
     @telling_damage
     def export(self, target: str | Path, format: Format = "parquet") -> list[Path]:
@@ -429,11 +444,17 @@ class Retriever:
                 aside.mkdir()
                 names = write_sentence_folder(aside, encoder, transform, publishing.made_by())
             return [Path(target) / name for name in names]
-        return export(self.collection, Path(target), format, transform.apply, transform.dimension_out, self.progress)
+        return export(self.local, Path(target), format, transform.apply, transform.dimension_out, self.progress)
 
     @telling_damage
     def verify(self, *, repair: bool = False) -> VerifyReport:
         """Check every hash and every row; `repair` makes what is derived again and puts damage aside."""
+
+        if not isinstance(self.collection, Collection):
+            from retriever.milvus_repair import verify_in_milvus
+
+            return verify_in_milvus(self, repair=repair)
+        collection = self.collection
 
         def check() -> VerifyReport:
             defaults = {
@@ -442,26 +463,23 @@ class Retriever:
                 "recall": None,
                 "memory": None,
             }
-            return verification.check(
-                self.collection, defaults, lambda done, total: self.progress("verifying", done, total)
-            )
+            return verification.check(collection, defaults, lambda done, total: self.progress("verifying", done, total))
 
         if not repair:
             return check()
-        with self.collection.writing():
+        with collection.writing():
             report = check()
             if report.database_broken:
                 raise Damaged(
                     f"{report.problems[0]}. The database itself is damaged and nothing was changed; "
-                    f"{salvage_advice(self.collection.folder)}"
+                    f"{salvage_advice(collection.folder)}"
                 )
             if not report.clean:
-                self._repair(report)
+                self._repair(collection, report)
                 report.left = check().problems
         return report
 
-    def _repair(self, report: VerifyReport) -> None:
-        collection = self.collection
+    def _repair(self, collection: Collection, report: VerifyReport) -> None:
         copies = []
         for copy in (collection.kept_files, lambda: repairing.folder_files(collection)):
             with contextlib.suppress(Damaged):
@@ -477,8 +495,8 @@ class Retriever:
             collection.forget_generation()
             return
         try:
-            plan = self._plan()
-            plan.check(collection.dimension)
+            plan = self.plan()
+            plan.check(collection.dimension, "cpu", Collection)
         except Misuse:  # a setting that damage has left as another text
             plan = Plan(DEFAULT_TRANSFORM, Asked(DEFAULT_INDEX_TYPE))
         for files in copies:
@@ -499,8 +517,8 @@ class Retriever:
             if self._encoder is None:
                 stored = EncoderIdentity.from_json(self.collection.encoder)
                 encoder = _encoder_from(self._options, stored, self.progress)
-                check_same(stored, encoder.identity, self.collection.folder)
-                encoder.refuse_too_long(self.collection.folder)
+                check_same(stored, encoder.identity, self.collection.name)
+                encoder.refuse_too_long(self.collection.name)
                 self._encoder = encoder
             return self._encoder
 
@@ -544,13 +562,3 @@ def _chosen_precision(
         return PrecisionChoice("fp32", "8-bit integers are for processors, and this runs on a GPU")
     integers = _encoder_from(replace(options, precision="int8"), identity, progress)
     return choose_precision(source.look_ahead(), single, integers, transform, progress=progress)
-
-
-def _sizes(folder: Path) -> dict[str, int]:
-    """The bytes of every file; one that goes away meanwhile is left out."""
-    sizes = {}
-    for parent, _, names in os.walk(folder):
-        for path in (Path(parent, name) for name in names):
-            with contextlib.suppress(FileNotFoundError):
-                sizes[path.relative_to(folder).as_posix()] = path.stat().st_size
-    return sizes

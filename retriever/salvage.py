@@ -244,7 +244,7 @@ class _Salvage:
         collection = retriever.collection
         plan = self.left.plan
         try:
-            plan.check(collection.dimension)
+            plan.check(collection.dimension, "cpu", Collection)
         except Misuse:  # a setting that damage has left as another text
             plan = Plan(DEFAULT_TRANSFORM, Asked(DEFAULT_INDEX_TYPE))
         for files, counts in self.left.transforms:

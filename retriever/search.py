@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypedDict, get_ar
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import words
-from indexes.collection import Collection
 from indexes.conditions import Condition
 from indexes.content import is_unicode
-from indexes.documents import DocumentStore
 from indexes.filters import parse
 from indexes.generation import Generation
+from indexes.protocol import AnyCollection, AnySpace, AnyStore
 from indexes.space import Apply, Match
-from indexes.space import Space as VectorSpace
 from indexes.vectors import unit_rows
 from retriever.encoder import Encoder
 from retriever.errors import BadFilter, Misuse, NoSuchDocument
@@ -111,7 +108,7 @@ class Answer:
 class Searcher:
     """Answers queries over one collection with its encoder and the transform of its generation."""
 
-    def __init__(self, collection: Collection, encoder: Callable[[], Encoder]) -> None:
+    def __init__(self, collection: AnyCollection, encoder: Callable[[], Encoder]) -> None:
         self.collection = collection
         self._encoder = encoder
         self._loaded: tuple[tuple[int, str, str], Transform, Novelty | None] | None = None
@@ -128,7 +125,7 @@ class Searcher:
         """What a nat of the vectors counts beside one of the words in a hybrid search."""
         return trust(self.collection.store.setting("choice"), self.transform().family)
 
-    def _apply_of(self, generation: Generation) -> Apply:
+    def apply_of(self, generation: Generation) -> Apply:
         return self._transform_of(generation).apply
 
     def _transform_of(self, generation: Generation) -> Transform:
@@ -169,11 +166,10 @@ class Searcher:
         novelty = None
         if mode == "lexical":
             vectors = None
-            store = self.collection.store
             self.collection.refuse_unfinished()
-            with store.db.atomic():
-                allowed = _allowed(store, conditions)
-                found = [words.matches(store, query, wanted, allowed) for query in queries]
+            with self.collection.store.snapshot():
+                allowed = _allowed(self.collection.store, conditions)
+                found = [self.collection.words.matches(query, wanted, allowed) for query in queries]
         else:
             novelty = self.novelty()  # a collection that cannot be searched says so before the encoder is loaded
             vectors = self._encoder().encode(queries) if vectors is None else vectors
@@ -216,37 +212,27 @@ class Searcher:
         conditions: Sequence[Condition],
         space: Space,
     ) -> list[list[Match]]:
-        def look(inside: VectorSpace) -> list[list[Match]]:
+        def look(inside: AnySpace) -> list[list[Match]]:
             allowed = _allowed(inside.store, conditions)
             if mode == "hybrid":
-                return fused(inside, queries, vectors, k, trust=self.trust(), documents=allowed)
+                words = self.collection.words
+                return fused(inside, words, queries, vectors, k, trust=self.trust(), documents=allowed)
             return inside.nearest_documents(vectors, k, documents=allowed)
 
-        return self.collection.in_raw_space(look) if space == "raw" else self.collection.in_space(self._apply_of, look)
+        return self.collection.in_raw_space(look) if space == "raw" else self.collection.in_space(self.apply_of, look)
 
     def similar(self, id_: str, k: int, *, where: Sequence[str] = ()) -> Hits:
         """The documents nearest to a stored one, by their nearest pair of passages."""
         _check_request([], k, "dense", None, "index")
         conditions = self.conditions(where)
 
-        def look(space: VectorSpace) -> list[Match]:
-            store = space.store
-            number = store.document_number(id_)
+        def look(space: AnySpace) -> list[Match]:
+            number = space.store.document_number(id_)
             if number is None:
-                raise NoSuchDocument(id_, self.collection.folder)
-            own = [passage.vector for passage in store.passages_of_documents([number])[number]]
-            stands_for = store.passages_of_vectors(own)
-            only_own = [v for v in own if all(passage.document == number for passage in stands_for[v])]
-            best: dict[int, Match] = {}
-            allowed = _allowed(store, conditions)
-            results = space.nearest_documents(store.vectors(own, space.dimension), k + 1, only_own, allowed)
-            for match in (match for matches in results for match in matches):
-                document = match.passage.document
-                if document != number and (document not in best or match.score > best[document].score):
-                    best[document] = match
-            return sorted(best.values(), key=lambda match: (-match.score, match.passage.document))[:k]
+                raise NoSuchDocument(id_, self.collection.name)
+            return space.similar_documents(number, k, _allowed(space.store, conditions))
 
-        return _hits(self.collection.in_space(self._apply_of, look))
+        return _hits(self.collection.in_space(self.apply_of, look))
 
     def _highlighted(self, hits: Hits, query: NDArray[np.float32], space: Space) -> Hits:
         """The hits with the sentence nearest to the query marked, where a passage has more than one."""
@@ -267,7 +253,7 @@ class Searcher:
         return marked
 
 
-def _allowed(store: DocumentStore, conditions: Sequence[Condition]) -> NDArray[np.int64] | None:
+def _allowed(store: AnyStore, conditions: Sequence[Condition]) -> Any:
     """The documents that may be found, None for all; to be asked in the snapshot of the search."""
     return store.matching(conditions) if conditions else None
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from indexes.documents import VECTOR_TYPE, DocumentStore
+from indexes.documents import VECTOR_TYPE
+from indexes.protocol import AnyStore
 from retriever.encoder import Encoder
 from retriever.encoding import Batch
 from retriever.errors import RetrieverError
@@ -17,7 +18,7 @@ from retriever.errors import RetrieverError
 class Storing:
     """Encodes texts and stores their vectors under these hashes, while the caller does something else."""
 
-    def __init__(self, store: DocumentStore, encoder: Encoder, texts: Sequence[str], hashes: Sequence[bytes]) -> None:
+    def __init__(self, store: AnyStore, encoder: Encoder, texts: Sequence[str], hashes: Sequence[bytes]) -> None:
         self.texts = 0
         """How many texts have a stored vector by now; `tokens`, how many tokens those have."""
         self.tokens = 0

@@ -50,7 +50,8 @@ def describe_index(index: dict[str, Any]) -> str:
             "recall@{at} {recall:.3f} [{low:.3f}, {high:.3f}] against exact search".format(**measured)
             + f", {measured['queries']:,} queries ({measured['queries_were']})"
         ]
-    parts.append(f"{measured['bytes_per_vector']:,.0f} bytes a vector")
+    if "bytes_per_vector" in measured:
+        parts.append(f"{measured['bytes_per_vector']:,.0f} bytes a vector")
     if "cpu_ms" in measured:
         parts.append(f"{measured['cpu_ms']:.2g} ms a query")
     if measured.get("settings"):

@@ -92,7 +92,7 @@ class Toolbox:
         default = " (default)" if name == self._default and len(self._collections) > 1 else ""
         start = f"Collection {one_line(name)!r}{default}: "
         try:
-            connection = retriever.collection.store.db.conn
+            connection = retriever.local.store.db.conn
             some = "SELECT metadata FROM documents ORDER BY number LIMIT ?"
             query = f"SELECT key, count(*) FROM ({some}), json_each(metadata) GROUP BY key ORDER BY 2 DESC, 1"  # noqa: S608 - constant text
             fields = [str(row[0]) for row in connection.execute(query, [LOOKED_AT])]
@@ -191,7 +191,7 @@ class Toolbox:
 
 @telling_damage
 def _facts(retriever: Retriever, name: str, default: bool) -> CollectionFacts:
-    collection, store = retriever.collection, retriever.collection.store
+    collection, store = retriever.local, retriever.local.store
     generation = collection.generation()
     transform = generation.manifest["transform"]["spec"] if generation else store.setting("transform")
     return CollectionFacts(

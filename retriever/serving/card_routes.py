@@ -58,7 +58,7 @@ class Cards:
             raise problem_of(error, served.name) from error
 
     def _card(self, served: Served) -> Card:
-        version = served.retriever.collection.store.data_version
+        version = served.retriever.local.store.data_version
         known = self._made.get(served.name)
         if known is None or known[0] != version:
             known = self._made[served.name] = (version, served.retriever.card())

@@ -59,7 +59,7 @@ class Maps:
 
     def look(self) -> tuple[Map, int] | Making:
         """The newest map and how many documents are not on it, or how far the first is; starts making a newer one."""
-        store = self.served.retriever.collection.store
+        store = self.served.retriever.local.store
         version = store.data_version
         if version != self._version or not self._current:
             self._compare()
@@ -82,7 +82,7 @@ class Maps:
 
     def remembered(self, key: tuple[Any, ...], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What was made for a key as long as the collection has not changed; called in the reading thread alone."""
-        versioned = (*key, self.served.retriever.collection.store.data_version)
+        versioned = (*key, self.served.retriever.local.store.data_version)
         if versioned not in self._coloured:
             self._coloured = dict([*self._coloured.items(), (versioned, make())][-16:])
         return self._coloured[versioned]
@@ -97,7 +97,7 @@ class Maps:
 
     def _compare(self) -> None:
         """Hold the newest map against the collection, and have a newer one made where they differ."""
-        collection = self.served.retriever.collection
+        collection = self.served.retriever.local
         published = collection.published()
         if published is None:
             raise NotACollection(f"{collection.folder} has no index yet.")
@@ -157,7 +157,7 @@ class Maps:
         return reason
 
     def _follow(self, target: Path, complaints: IO[bytes]) -> tuple[str, int]:
-        folder = self.served.retriever.collection.folder.resolve()
+        folder = self.served.retriever.local.folder.resolve()
         # The very package that runs here, and never one that lies where the server was started (-P).
         paths = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")]))
         process = subprocess.Popen(

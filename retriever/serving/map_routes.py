@@ -170,7 +170,7 @@ def router() -> APIRouter:
         """A colour for every point, by a metadata field."""
         maps = await of(request, name)
         shown = maps.named(key)
-        store = maps.served.retriever.collection.store
+        store = maps.served.retriever.local.store
 
         def look() -> dict[str, Any]:
             return maps.remembered((key, field), lambda: _coloured(maps, colours(store, shown, field), field))
@@ -191,7 +191,7 @@ def router() -> APIRouter:
         """The points of documents by their ids; null for one that is not on the map."""
         maps = await of(request, body.collection)
         shown = maps.named(body.key)
-        store = maps.served.retriever.collection.store
+        store = maps.served.retriever.local.store
 
         def look() -> dict[str, Any]:
             found = [store.document_number(id_) for id_ in body.ids]
@@ -221,7 +221,7 @@ def _coloured(maps: Maps, found: dict[str, Any] | None, field: str) -> dict[str,
 def _point(maps: Maps, shown: Map, number: int) -> dict[str, Any]:
     if number >= len(shown):
         raise Problem(404, f"the map has {len(shown):,} points, and none numbered {number}.")
-    store = maps.served.retriever.collection.store
+    store = maps.served.retriever.local.store
     document = int(shown.numbers[number])
     stored = store.documents([document]).get(document)
     passages = store.passages_of_documents([document])[document]

@@ -39,7 +39,7 @@ class Served:
     def __init__(self, name: str, retriever: Retriever) -> None:
         self.name = name
         self.retriever = retriever
-        retriever.collection.store.outlives_replacement = True
+        retriever.local.store.outlives_replacement = True
         self.facts = _facts(retriever)
         self._facts_version: tuple[int, ...] | None = None
         self._facets: tuple[tuple[int, ...], list[Facet]] | None = None
@@ -54,7 +54,7 @@ class Served:
     @property
     def generation(self) -> int | None:
         """The number of the published generation; to be asked in a thread that reads."""
-        published = self.retriever.collection.published()
+        published = self.retriever.local.published()
         return published[0] if published else None
 
     def load(self) -> None:
@@ -82,7 +82,7 @@ class Served:
 
     def _read_facts(self) -> Facts:
         try:
-            version = self.retriever.collection.store.data_version
+            version = self.retriever.local.store.data_version
             if version != self._facts_version:
                 self.facts, self._facts_version = _facts(self.retriever), version
         except (RetrieverError, sqlite3.Error) as error:
@@ -91,9 +91,9 @@ class Served:
 
     def _read_facets(self) -> list[Facet]:
         try:
-            version = self.retriever.collection.store.data_version
+            version = self.retriever.local.store.data_version
             if self._facets is None or self._facets[0] != version:
-                self._facets = (version, facets(self.retriever.collection.store.db.conn))
+                self._facets = (version, facets(self.retriever.local.store.db.conn))
             return self._facets[1]
         except Exception as error:
             raise problem_of(error, self.name) from error
@@ -103,7 +103,7 @@ class Served:
     @property
     def replaced(self) -> bool:
         """Whether the folder no longer has what was opened."""
-        return self.retriever.collection.store.replaced
+        return self.retriever.local.store.replaced
 
     def hold(self) -> None:
         """Keep it open until `release`."""
@@ -138,7 +138,7 @@ class Served:
 
 
 def _facts(retriever: Retriever) -> Facts:
-    collection, store = retriever.collection, retriever.collection.store
+    collection, store = retriever.local, retriever.local.store
     generation = collection.generation()
     transform: dict[str, Any] = generation.manifest["transform"] if generation else {}
     return Facts(

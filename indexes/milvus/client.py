@@ -1,0 +1,324 @@
+"""What is asked of Milvus: rows in, rows out, with every failure told for people.
+
+Of Milvus Lite and of a server the same things are asked, by the same client (pymilvus). Every read sees what was
+written before it (consistency level Strong). A file of Milvus Lite can be open in one process only, and is open there
+as long as somebody has it.
+"""
+
+import contextlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.errors import Locked, NotACollection, RetrieverError, first_line
+from indexes.milvus.address import TOKEN, Address
+
+CONNECT_SECONDS = 10.0
+CALL_SECONDS = 120.0
+# What Milvus gives at once at most.
+MOST_ROWS = 16_384
+# Rows of some kilobytes: a request stays well below the 64 MB that a server takes.
+WRITTEN_TOGETHER = 1000
+ASKED_TOGETHER = 1000
+READ_TOGETHER = 2000
+NOT_FOUND = 100
+NOT_LOADED = 101
+"""Milvus's codes for a collection that is not there, and for one that is not in memory."""
+
+Row = dict[str, Any]
+
+
+class Unreachable(RetrieverError):
+    """Milvus did not answer."""
+
+
+class Refused(RetrieverError):
+    """Milvus answered that it cannot."""
+
+
+class TableGone(RetrieverError):
+    """A table that was there is not: an index that another process has replaced."""
+
+
+_opened: dict[Address, tuple[Any, int]] = {}
+_opening = threading.Lock()
+
+
+class Client:
+    """A connection to one address; those of a process share one."""
+
+    def __init__(self, address: Address, *, create: bool = False) -> None:
+        if address.is_file and not create and not Path(address.uri).exists():
+            raise NotACollection(f"{address} does not exist; make it with: retriever index SOURCE --store {address}")
+        self.address = address
+        self._client = _connect(address)
+        self._closed = False
+
+    @property
+    def maker(self) -> Any:
+        """What makes schemas and parameters."""
+        return self._client
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            _disconnect(self.address)
+
+    def _call(self, what: str, table: str, **given: Any) -> Any:
+        """What the client's own method of this name gives; a table that nobody has loaded yet is loaded."""
+        from pymilvus.exceptions import MilvusException
+
+        method = getattr(self._client, what)
+        try:
+            try:
+                return method(collection_name=table, timeout=CALL_SECONDS, **given)
+            except MilvusException as error:
+                if error.code != NOT_LOADED:
+                    raise
+                self._client.load_collection(table, timeout=CALL_SECONDS)
+                return method(collection_name=table, timeout=CALL_SECONDS, **given)
+        except MilvusException as error:
+            raise _told(self.address, what, table, error) from error
+
+    # ---- tables --------------------------------------------------------------------------------------------
+
+    def has(self, table: str) -> bool:
+        return bool(self._call("has_collection", table))
+
+    def create(self, table: str, schema: Any, indexes: Any) -> None:
+        self._call("create_collection", table, schema=schema, index_params=indexes, consistency_level="Strong")
+
+    def drop(self, table: str) -> None:
+        with contextlib.suppress(TableGone):
+            self._call("drop_collection", table)
+
+    def load(self, table: str) -> None:
+        self._call("load_collection", table)
+
+    def flush(self, table: str) -> None:
+        """Have what was written sealed into files that are searched by their index."""
+        self._call("flush", table)
+
+    def fields(self, table: str) -> dict[str, Row]:
+        """The fields of a table by their names."""
+        return {field["name"]: field for field in self._call("describe_collection", table)["fields"]}
+
+    def tables(self) -> list[str]:
+        from pymilvus.exceptions import MilvusException
+
+        try:
+            return list(self._client.list_collections(timeout=CALL_SECONDS))
+        except MilvusException as error:
+            raise _told(self.address, "list_collections", "", error) from error
+
+    # ---- rows ----------------------------------------------------------------------------------------------
+
+    def put(self, table: str, rows: Sequence[Row]) -> None:
+        """Write rows, in place of those with the same keys: what is written again is there once."""
+        for start in range(0, len(rows), WRITTEN_TOGETHER):
+            self._call("upsert", table, data=list(rows[start : start + WRITTEN_TOGETHER]))
+
+    def delete(self, table: str, expression: str) -> None:
+        self._call("delete", table, filter=expression)
+
+    def delete_among(self, table: str, field: str, values: Sequence[int | str]) -> None:
+        for some in _some(values):
+            self.delete(table, among(field, some))
+
+    def select(self, table: str, expression: str, fields: Sequence[str]) -> list[Row]:
+        """The rows that an expression is true of; no more than MOST_ROWS may be."""
+        found = self._call("query", table, filter=expression, output_fields=list(fields), limit=MOST_ROWS)
+        return [dict(row) for row in found]
+
+    def select_among(
+        self, table: str, field: str, values: Sequence[int | str], fields: Sequence[str], also: str = ""
+    ) -> list[Row]:
+        """The rows whose field, one that names a row, has one of these values."""
+        found: list[Row] = []
+        for some in _some(list(dict.fromkeys(values))):
+            found += self.select(table, both(among(field, some), also), fields)
+        return found
+
+    def each(self, table: str, key: str, fields: Sequence[str], expression: str = "") -> Iterator[list[Row]]:
+        """All rows that an expression is true of, some at a time, by rising key (a whole number)."""
+        from pymilvus.exceptions import MilvusException
+
+        rows = self._call(
+            "query_iterator",
+            table,
+            filter=expression,
+            output_fields=list({key: None, **dict.fromkeys(fields)}),
+            batch_size=READ_TOGETHER,
+        )
+        try:
+            with contextlib.closing(rows):
+                last: Any = None
+                while block := rows.next():
+                    found = sorted((dict(row) for row in block), key=lambda row: row[key])
+                    if last is not None and found[0][key] <= last:
+                        raise Refused(f"{self.address}: Milvus gave the rows of {table} out of order.")
+                    last = found[-1][key]
+                    yield found
+        except MilvusException as error:
+            raise _told(self.address, "query_iterator", table, error) from error
+
+    def count(self, table: str, expression: str = "") -> int:
+        found = self._call("query", table, filter=expression, output_fields=["count(*)"])
+        return int(found[0]["count(*)"])
+
+    def search(
+        self,
+        table: str,
+        field: str,
+        queries: Sequence[Any] | NDArray[np.float32],
+        limit: int,
+        fields: Sequence[str],
+        *,
+        expression: str = "",
+        metric: str = "IP",
+        settings: dict[str, Any] | None = None,
+    ) -> list[list[Row]]:
+        """The rows nearest to each query, best first, each with its `distance`."""
+        found = self._call(
+            "search",
+            table,
+            data=list(queries),
+            anns_field=field,
+            limit=min(limit, MOST_ROWS),
+            filter=expression,
+            output_fields=list(fields),
+            search_params={"metric_type": metric, "params": settings or {}},
+        )
+        return [[{**hit["entity"], "distance": hit["distance"]} for hit in hits] for hits in found]
+
+
+# ---- expressions: whole numbers, and texts of hexadecimal digits and the like, never words of a user ------------
+
+
+def among(field: str, values: Sequence[int | str]) -> str:
+    """Whether a field has one of these values: numbers, or texts that need no escaping."""
+    for value in values:
+        if isinstance(value, str) and not (value.isascii() and value.replace(".", "").isalnum()):
+            raise ValueError(f"{value!r} cannot stand in an expression as it is")
+    return f"{field} in {json.dumps(list(values))}"
+
+
+def both(one: str, other: str) -> str:
+    return f"({one}) and ({other})" if one and other else one or other
+
+
+def _some(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(values), ASKED_TOGETHER):
+        yield values[start : start + ASKED_TOGETHER]
+
+
+# ---- connections -------------------------------------------------------------------------------------------------
+
+
+def _connect(address: Address) -> Any:
+    try:
+        import pymilvus
+    except ModuleNotFoundError as error:
+        raise _missing(address, "pymilvus") from error
+    if address.is_file:
+        try:
+            import milvus_lite  # noqa: F401
+        except ModuleNotFoundError as error:
+            raise _missing(address, "milvus-lite") from error
+    for library in ("pymilvus", "milvus_lite"):  # what goes wrong is told by what is raised
+        logging.getLogger(library).setLevel(logging.CRITICAL)
+    with _opening:
+        client, users = _opened.get(address, (None, 0))
+        if client is None:
+            client = _tried(pymilvus, address)
+        _opened[address] = (client, users + 1)
+        return client
+
+
+def _tried(pymilvus: Any, address: Address) -> Any:
+    """A client, once the server answers; one that is just starting is waited for."""
+    began, tries = time.monotonic(), 0
+    while True:
+        tries += 1
+        try:
+            return pymilvus.MilvusClient(
+                address.uri, token=address.token, db_name=address.database, timeout=CONNECT_SECONDS
+            )
+        except pymilvus.MilvusException as error:
+            if address.is_file:
+                raise _not_opened(address, error) from error
+            passed = time.monotonic() - began
+            if passed < CONNECT_SECONDS and not _is_login(error):
+                time.sleep(min(1.0, CONNECT_SECONDS - passed))
+                continue
+            advice = (
+                f"it refuses the login; set {TOKEN} to user:password or an API key"
+                if _is_login(error)
+                else "see that it runs and that its port is open"
+            )
+            raise Unreachable(
+                f"Milvus at {address.uri} did not let us in, tried {tries} times in {passed:.0f} seconds "
+                f"({first_line(error)}): {advice}, and run the same command again."
+            ) from error
+
+
+def _is_login(error: Exception) -> bool:
+    text = str(error).lower()
+    return "auth" in text or "permission" in text
+
+
+def _not_opened(address: Address, error: Exception) -> RetrieverError:
+    """Milvus Lite says no more than that it failed; whether somebody else has the file can be seen."""
+    import fcntl
+
+    lock = Path(address.uri) / "LOCK"
+    with contextlib.suppress(OSError), lock.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return Locked(
+                f"{address} is open in another process, and Milvus Lite allows one at a time; wait for it, or let "
+                "both ask a server (`milvus-lite server`, or Milvus itself)."
+            )
+    if Path(address.uri).is_file():
+        return NotACollection(f"{address.uri} is a file; Milvus Lite of this version keeps its data in a folder.")
+    return Unreachable(f"{address} cannot be opened by Milvus Lite: {first_line(error)}")
+
+
+def _disconnect(address: Address) -> None:
+    with _opening:
+        client, users = _opened.pop(address, (None, 0))
+        if users > 1:
+            _opened[address] = (client, users - 1)
+        elif client is not None:
+            client.close()
+            if address.is_file and not any(other.uri == address.uri for other in _opened):
+                from milvus_lite.server_manager import server_manager_instance
+
+                server_manager_instance.release_server(address.uri)
+
+
+def _missing(address: Address, package: str) -> RetrieverError:
+    return RetrieverError(
+        f"{address} needs the package {package}; install it with: pip install 'flow-retriever[milvus]'"
+    )
+
+
+def _told(address: Address, what: str, table: str, error: Exception) -> RetrieverError:
+    code = getattr(error, "code", None)
+    text = first_line(error)
+    if code == NOT_FOUND or "collection not found" in text.lower() or "can't find collection" in text.lower():
+        return TableGone(f"{address}: the table {table} is not there; it was dropped meanwhile.")
+    if code in (1, 2) or any(word in text.lower() for word in ("unavailable", "deadline", "timeout", "connect")):
+        return Unreachable(
+            f"Milvus at {address.uri} stopped answering ({what} of {table}: {text}). What was stored stays; when it "
+            "answers again, run the same command, it goes on from there."
+        )
+    return Refused(f"Milvus at {address.uri} refuses {what} of {table}: {text}")

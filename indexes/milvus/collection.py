@@ -1,0 +1,386 @@
+"""One collection in Milvus: opening and making it, its published index, and the lock of who writes."""
+
+import base64
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.building import Stage, silent
+from indexes.collection import difference, is_encoder
+from indexes.errors import Damaged, NotACollection
+from indexes.generation import MANIFEST, Generation, plain_name
+from indexes.milvus import schema
+from indexes.milvus.address import Address
+from indexes.milvus.client import Client, TableGone
+from indexes.milvus.publishing import Publication
+from indexes.milvus.space import MilvusSpace
+from indexes.milvus.state import State
+from indexes.milvus.store import MilvusStore
+from indexes.milvus.words import MilvusWords
+from indexes.space import Apply
+from indexes.types import Asked
+
+Result = TypeVar("Result")
+
+
+class MilvusCollection:
+    """A collection opened for reading, or for reading and writing; threads may share it."""
+
+    def __init__(self, client: Client, device: str = "cpu") -> None:
+        self.client = client
+        self.device = device
+        self.device_note = ""
+        self.apply_of: Callable[[Generation], Apply] | None = None
+        self.state = State(client)
+        self.store = MilvusStore(client, self.state)
+        self.words = MilvusWords(self.store)
+        self._files = TemporaryDirectory(prefix="retriever-")
+        self._read: Generation | None = None
+
+    # ---- opening -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, place: str | Path, /, *, device: str = "cpu") -> Self:
+        """Open the collection that lies there."""
+        client = Client(Address.parse(place))
+        try:
+            opened = cls(client, device)
+            if not client.has(opened.state.records.table):
+                raise NotACollection(
+                    f"{client.address} holds no collection; make one with: retriever index SOURCE --store "
+                    f"{client.address}"
+                )
+            opened._check_tables()
+            opened.state.read()
+        except BaseException:
+            client.close()
+            raise
+        return opened
+
+    @classmethod
+    def create(cls, place: str | Path, /, settings: dict[str, Any]) -> Self:
+        """Make a new collection."""
+        address = Address.parse(place)
+        if address.is_file:
+            Path(address.uri).parent.mkdir(parents=True, exist_ok=True)
+        client = Client(address, create=True)
+        try:
+            made = cls(client)
+            store, maker = made.store, client.maker
+            tables = {
+                made.state.records.table: schema.settings_table(maker),
+                store.documents_table: schema.documents_table(maker),
+                store.vectors_table: schema.vectors_table(maker, settings["encoder"]["dimension"]),
+            }
+            for table, fields in tables.items():
+                if not client.has(table):
+                    client.create(table, *fields)
+                client.load(table)
+            made._check_tables()
+            if made.state.records.read("state") is None:  # else another process made it meanwhile
+                made.state.change(settings=settings)
+        except BaseException:
+            client.close()
+            raise
+        return made
+
+    @staticmethod
+    def refuse_if_taken(place: str | Path, /) -> None:
+        """What is there under other names is none of ours."""
+
+    @classmethod
+    def is_begun(cls, place: str | Path, /) -> bool:
+        """Whether a collection with anything in it lies there; one without may still be made anew."""
+        address = Address.parse(place)
+        if address.is_file and not Path(address.uri).exists():
+            return False
+        client = Client(address)
+        try:
+            found = cls(client)
+            if not client.has(found.state.records.table) or found.state.records.read("state") is None:
+                return False
+            found._check_tables()
+            return not found.is_empty()
+        finally:
+            client.close()
+
+    def _check_tables(self) -> None:
+        """Refuse tables of the same names that somebody else has made, or for other vectors."""
+        maker = self.client.maker
+        expected = {
+            self.state.records.table: schema.settings_table(maker)[0],
+            self.store.documents_table: schema.documents_table(maker)[0],
+            self.store.vectors_table: schema.vectors_table(maker, 1)[0],
+        }
+        for table, wanted in expected.items():
+            try:
+                there = set(self.client.fields(table))
+            except TableGone as error:
+                raise NotACollection(
+                    f"{self.client.address} is not whole: it has no table {table}. If it was being made, run the same "
+                    "command again; else copy or index into another name (#NAME)."
+                ) from error
+            if missing := {field.name for field in wanted.fields} ^ there:
+                raise NotACollection(
+                    f"{self.client.address}: the table {table} is another program's or version's (its fields differ in "
+                    f"{', '.join(sorted(missing))}); take another name: {self.client.address}#NAME"
+                )
+
+    @staticmethod
+    def check_index(asked: Asked, dimension: int, device: str) -> None:
+        schema.check_index(asked)
+
+    @property
+    def name(self) -> str:
+        return str(self.client.address)
+
+    def is_empty(self) -> bool:
+        """Whether nothing was ever stored here."""
+        return not (self.published() or self.store.last_vector() or self.store.count("documents"))
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Be the one who writes; what is written goes to the published index at once. May be nested."""
+        with self.state.locked():
+            before = self.store.apply
+            generation = self.generation()
+            if generation and self.apply_of:
+                self.store.apply = self.apply_of(generation)
+            try:
+                yield
+            finally:
+                self.store.apply = before
+
+    def close(self) -> None:
+        self.store.close()
+        self.client.close()
+        self._files.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def encoder(self) -> dict[str, Any]:
+        """The identity of the encoder that made the vectors."""
+        encoder = self.store.setting("encoder")
+        if not is_encoder(encoder):
+            raise Damaged(f"{self.name}: the setting 'encoder' is damaged; copy or index the collection again.")
+        return dict(encoder)
+
+    @property
+    def dimension(self) -> int:
+        return int(self.encoder["dimension"])
+
+    def refuse_another_encoder(self) -> None:
+        """Refuse to write where the settings name another encoder than the one the index was built for."""
+        read = self.state.read()
+        if read.generation and read.generation["manifest"]["encoder"] != read.settings.get("encoder"):
+            built = read.generation["manifest"]["encoder"]
+            raise Damaged(
+                f"{self.name}: its index was built for another encoder than the one in its settings "
+                f"({difference(built, read.settings.get('encoder'))}); copy or index the collection again."
+            )
+
+    def sizes(self) -> dict[str, int]:
+        """The bytes of every file, where Milvus Lite holds them; a server does not tell."""
+        if not self.client.address.is_file:
+            return {}
+        root = Path(self.client.address.uri)
+        return {path.relative_to(root).as_posix(): path.stat().st_size for path in root.rglob("*") if path.is_file()}
+
+    def kept_logs(self) -> list[str]:
+        return []
+
+    # ---- the published index -------------------------------------------------------------------------------
+
+    def published(self) -> tuple[int, str, str] | None:
+        return self.state.read().published
+
+    def generation(self) -> Generation | None:
+        return self.with_generation(lambda generation: generation)
+
+    def with_generation(
+        self, use: Callable[[Generation | None], Result], *, fresh: bool = False
+    ) -> Result:
+        """What `use` makes of the published generation; called again with the newer one where that goes meanwhile."""
+        while True:
+            row = self.published()
+            try:
+                return use(self._fetched(row, fresh) if row else None)
+            except (TableGone, Damaged):
+                if self.published() == row:
+                    raise
+
+    def _fetched(self, row: tuple[int, str, str], fresh: bool) -> Generation:
+        """The generation of this row with the transform's files, which are fetched once."""
+        if not fresh and self._read is not None and self._read.row == row:
+            return self._read
+        read = self.state.read()
+        if read.generation is None or read.published != row:
+            raise Damaged(f"{self.name}: its index was published anew while it was read; try again.")
+        manifest = read.generation["manifest"]
+        if _sha256(manifest) != row[2]:
+            raise Damaged(f"{self.name}: its manifest is not what was written; copy or index the collection again.")
+        folder = Path(self._files.name) / row[2][:16] / row[1]
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, expected in manifest["files"].items():
+            data = self._file(row[0], plain_name(name, folder))
+            if hashlib.sha256(data).hexdigest() != expected["sha256"]:
+                raise Damaged(f"{self.name}: the transform's file {name} is damaged; copy or index it again.")
+            (folder / name).write_bytes(data)
+        (folder / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+        self._read = Generation(row[0], folder, manifest, row[2])
+        return self._read
+
+    def _file(self, number: int, name: str) -> bytes:
+        text = self.state.records.read(file_record(number, name))
+        if text is None:
+            raise Damaged(f"{self.name}: the transform's file {name} is gone; copy or index the collection again.")
+        return base64.b64decode(text)
+
+    def kept_files(self) -> dict[str, bytes]:
+        """The transform's files as they were published."""
+        read = self.state.read()
+        if read.generation is None:
+            return {}
+        number, names = int(read.generation["number"]), read.generation["manifest"]["files"]
+        return {name: self._file(number, name) for name in names}
+
+    def publish(
+        self,
+        apply: Apply,
+        dimension_out: int,
+        asked: Asked,
+        write_transform: Callable[[Path], list[str]],
+        facts: dict[str, Any],
+        settings: dict[str, Any],
+        *,
+        compact: bool = False,
+        queries: NDArray[np.float32] | None = None,
+        reconsider: bool = True,
+        progress: Stage = silent,
+    ) -> Generation:
+        """Build an index beside the published one and switch to it; readers see the old or the new one."""
+        state = self.state
+        before = state.read()
+        number = before.last_generation + 1
+        name = f"{number:06d}"
+        publication = Publication(self.store, f"{self.client.address.name}_{name}", apply, dimension_out, asked)
+        measured = publication.build(str(facts["transform"]["fingerprint"]), queries, progress)
+        with TemporaryDirectory() as folder:
+            names = write_transform(Path(folder))
+            files = {file: (Path(folder) / file).read_bytes() for file in names}
+        for file, data in files.items():
+            state.records.write(file_record(number, file), base64.b64encode(data).decode())
+        manifest = {
+            "format": 1,
+            "factory": schema.INDEXES[asked.type][0],
+            "index_type": asked.type,
+            "asked_recall": asked.recall,
+            "asked_memory": asked.memory,
+            "index_note": "",
+            "measured": measured,
+            "search_settings": schema.SEARCH_SETTINGS.get(schema.INDEXES[asked.type][0], {}),
+            "last_sequence": self.store.last_vector(),
+            "count": publication.count,
+            "files": {
+                file: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)} for file, data in files.items()
+            },
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            **facts,
+        }
+        state.renew()
+        generation = {"number": number, "name": name, "sha256": _sha256(manifest), "manifest": manifest}
+        state.change(settings=settings, generation=generation, last_generation=number)
+        self.store.apply = apply
+        publication.done()
+        if compact:
+            publication.drop_unused()
+        if before.generation is not None:
+            self.client.drop(f"{self.client.address.name}_{before.generation['name']}")
+            old = int(before.generation["number"])
+            state.records.delete(file_record(old, file) for file in before.generation["manifest"]["files"])
+        found = self.generation()
+        assert found is not None
+        return found
+
+    def backlog(self) -> tuple[int, int]:
+        """How many vectors the index does not have yet: none, once there is one; and none in it is unused."""
+        return (0, 0) if self.published() else (self.store.count_used_after(0), 0)
+
+    # ---- searching -----------------------------------------------------------------------------------------
+
+    def refuse_unfinished(self) -> None:
+        """Refuse a collection whose first run has not come to its end."""
+        if self.published() is None:
+            raise self._unfinished()
+
+    def _unfinished(self) -> NotACollection:
+        return NotACollection(
+            f"{self.name} has {self.store.count('documents'):,} documents but no index yet: its first run was "
+            "interrupted. Run the same command again to finish it."
+        )
+
+    def load(self, prepare: Callable[[Generation], Result]) -> tuple[Generation, Result]:
+        """The published generation, and what `prepare` makes of its files."""
+
+        def prepared(generation: Generation | None) -> tuple[Generation, Result]:
+            if generation is None:
+                raise self._unfinished()
+            return generation, prepare(generation)
+
+        return self.with_generation(prepared)
+
+    def in_space(self, transform_of: Callable[[Generation], Apply], look: Callable[[Any], Result]) -> Result:
+        """What `look` finds in the published index."""
+        return self._in(transform_of, look, raw=False)
+
+    def in_raw_space(self, look: Callable[[Any], Result]) -> Result:
+        """The same in the encoder's own space."""
+        return self._in(lambda generation: _unchanged, look, raw=True)
+
+    def _in(
+        self, transform_of: Callable[[Generation], Apply], look: Callable[[Any], Result], *, raw: bool
+    ) -> Result:
+        def looked(generation: Generation | None) -> Result:
+            if generation is None:
+                raise self._unfinished()
+            return look(
+                MilvusSpace(
+                    self.store,
+                    int(generation.manifest["encoder"]["dimension"]),
+                    f"{self.client.address.name}_{generation.folder.name}",
+                    transform_of(generation),
+                    raw,
+                    generation.manifest["search_settings"],
+                )
+            )
+
+        return self.with_generation(looked)
+
+
+def file_record(number: int, name: str) -> str:
+    """The record of a transform's file."""
+    return f"file/{number}/{name}"
+
+
+def _sha256(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _unchanged(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    return vectors

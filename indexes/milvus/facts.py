@@ -1,0 +1,181 @@
+"""Filters over metadata as Milvus expressions that mean what they mean in SQLite (indexes/conditions.py).
+
+What a document's metadata says is written beside it in a form that simple tests decide. A *fact* is a short hash of
+what one value equals under one name: as a text, as a number, as true or false; or that there is a value, or a key, of
+that name. Its *bounds* are, for each name, the lowest and highest number and text there, written so that they sort as
+texts. An expression then holds nothing but hashes and hexadecimal digits: whatever a field or value of a filter is, it
+can mean nothing to Milvus.
+
+Texts are compared by their first 128 bytes in < <= > >=.
+"""
+
+import hashlib
+import json
+import re
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from indexes.conditions import Condition, Value
+from indexes.filters import MOST_LEVELS
+from indexes.milvus.schema import LARGEST_JSON, MOST_FACTS
+
+# As SQLite takes a text for a number.
+NUMBER = re.compile(r"[ \t\n\v\f\r]*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[ \t\n\v\f\r]*", re.ASCII)
+WHOLE = re.compile(r"[ \t\n\v\f\r]*[+-]?\d+[ \t\n\v\f\r]*", re.ASCII)
+COMPARED_BYTES = 128
+
+KEY, VALUE, TEXT, NUMERIC, BOOLEAN = "k", "v", "t", "n", "b"
+
+
+def facts_and_bounds(metadata: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """What is written beside a document with this metadata."""
+    facts: dict[str, None] = {}
+    bounds: dict[str, str] = {}
+
+    def bound(name: str, kind: str, written: str) -> None:
+        low, high = _bound_names(name, kind)
+        bounds[low] = min(bounds.get(low, written), written)
+        bounds[high] = max(bounds.get(high, written), written)
+
+    for name, value in _named(metadata):
+        facts[_fact(KEY, name)] = None
+        for one in value if isinstance(value, list) else [value]:
+            if one is not None:
+                facts[_fact(VALUE, name)] = None
+            if isinstance(one, str):
+                one = one.replace("\0", "")
+                facts[_fact(TEXT, name, one)] = None
+                bound(name, TEXT, text_key(one))
+                if _ascii_lower(one) in ("true", "false"):
+                    facts[_fact(BOOLEAN, name, _ascii_lower(one))] = None
+            elif isinstance(one, bool):
+                facts[_fact(BOOLEAN, name, json.dumps(one))] = None
+            if (number := _number(one)) is not None:
+                facts[_fact(NUMERIC, name, number_key(number))] = None
+                bound(name, NUMERIC, number_key(number))
+    return list(facts), bounds
+
+
+def why_not(metadata: Mapping[str, Any]) -> str | None:
+    """Why Milvus cannot hold this metadata; None if it can."""
+    if not metadata:
+        return None
+    facts, bounds = facts_and_bounds(metadata)
+    if len(facts) > MOST_FACTS:
+        return f"its metadata says {len(facts):,} things that filters could ask for, and Milvus holds {MOST_FACTS:,}"
+    if (size := len(json.dumps(bounds))) > LARGEST_JSON:
+        return f"its metadata has values for {size:,} bytes of bounds, and Milvus holds {LARGEST_JSON:,}"
+    return None
+
+
+def expression(conditions: Sequence[Condition]) -> str:
+    """Whether a row meets all conditions."""
+    return " and ".join(f"({_expression(condition)})" for condition in conditions)
+
+
+def has_key(name: str) -> str:
+    """Whether the metadata has such a key at all."""
+    return _holds([_fact(KEY, name)])
+
+
+def _expression(condition: Condition) -> str:
+    name, operator = condition.field, condition.operator
+    there = _holds([_fact(VALUE, name)])
+    if operator not in ("=", "!=", "in"):
+        (value,) = condition.values
+        kind, written = (TEXT, text_key(value)) if isinstance(value, str) else (NUMERIC, number_key(_exact(value)))
+        low, high = _bound_names(name, kind)
+        return f'bounds["{low if operator in ("<", "<=") else high}"] {operator} "{written}"'
+    known = [value for value in condition.values if value is not None]
+    if not known:
+        return there if operator == "!=" else f"not {there}"
+    equal = _holds([_equal_fact(name, value) for value in known])
+    if operator == "!=":
+        return f"{there} and not {equal}"
+    return f"{equal} or not {there}" if None in condition.values else equal
+
+
+def _holds(facts: Iterable[str]) -> str:
+    return f"array_contains_any(facts, {json.dumps(list(facts))})"
+
+
+def _equal_fact(name: str, value: Value) -> str:
+    if isinstance(value, bool):
+        return _fact(BOOLEAN, name, json.dumps(value))
+    if isinstance(value, str):
+        return _fact(TEXT, name, value)
+    return _fact(NUMERIC, name, number_key(_exact(value)))
+
+
+def _fact(kind: str, name: str, value: str = "") -> str:
+    return kind + hashlib.sha256(json.dumps([kind, name, value]).encode()).hexdigest()[:24]
+
+
+def _bound_names(name: str, kind: str) -> tuple[str, str]:
+    own = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{kind}{own}l", f"{kind}{own}h"
+
+
+def _named(metadata: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every value with the name that a filter has for it; see `indexes.conditions`."""
+    for key, value in metadata.items():
+        key = key.replace("\0", "")
+        yield key, value
+        if "." not in key:
+            yield from _inside(key, value, 1)
+
+
+def _inside(name: str, value: Any, level: int) -> Iterator[tuple[str, Any]]:
+    if level > MOST_LEVELS:
+        return
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, dict):
+            for key, inner in one.items():
+                key = key.replace("\0", "")
+                if "." not in key:
+                    yield f"{name}.{key}", inner
+                    yield from _inside(f"{name}.{key}", inner, level + 1)
+
+
+# ---- numbers and texts that sort as texts -------------------------------------------------------------------------
+
+
+def number_key(number: int | float) -> str:
+    """A number as hexadecimal digits that sort as numbers do and are equal where they are: the floating-point number
+    nearest to it, and how much a whole number lies above or below that."""
+    near = float(number) or 0.0  # of the two zeros the positive one
+    (bits,) = struct.unpack(">Q", struct.pack(">d", near))
+    ordered = bits ^ (0xFFFF_FFFF_FFFF_FFFF if bits >> 63 else 1 << 63)
+    rest = number - int(near) if isinstance(number, int) else 0
+    return f"{ordered:016x}{rest + 0x8000:04x}"
+
+
+def text_key(text: str) -> str:
+    """A text as hexadecimal digits that sort by code point, as UTF-8 does."""
+    return text.encode("utf-8", "surrogatepass")[:COMPARED_BYTES].hex()
+
+
+def _number(value: Any) -> int | float | None:
+    """The number that a stored value is, or that its text says; None where it is none."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int | float):
+        return _exact(value)
+    if isinstance(value, str) and NUMBER.fullmatch(value):
+        return _exact(int(value)) if WHOLE.fullmatch(value) and len(value) < 100 else _exact(float(value))
+    return None
+
+
+def _exact(value: Any) -> int | float:
+    """A whole number within 64 bits as it is, any other as a floating-point one."""
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def _ascii_lower(text: str) -> str:
+    return "".join(chr(ord(c) + 32) if "A" <= c <= "Z" else c for c in text)

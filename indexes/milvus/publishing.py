@@ -1,0 +1,140 @@
+"""Builds an index in Milvus: every passage of every document, mapped, in a table beside the published one.
+
+How far it has come is written down: a run that dies goes on from there, unless documents or the transform have changed.
+"""
+
+import json
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.building import Stage
+from indexes.milvus import schema
+from indexes.milvus.client import Row
+from indexes.milvus.store import MilvusStore
+from indexes.recall import RECALL_AT, SHORT_TEXTS, WANTED, Nearest, Queries, interval
+from indexes.space import Apply
+from indexes.types import Asked
+from indexes.vectors import unit_rows
+
+BUILDING = "building"
+# Documents that are mapped together, and passages after which it is written down how far it has come.
+TOGETHER = 500
+NOTED_AFTER = 20_000
+TIMED = 32
+
+
+class Publication:
+    """One index on its way."""
+
+    def __init__(self, store: MilvusStore, table: str, apply: Apply, dimension: int, asked: Asked) -> None:
+        self.store = store
+        self.table = table
+        self.count = 0
+        self._apply = apply
+        self._dimension = dimension
+        self._asked = asked
+
+    def build(self, fingerprint: str, queries: NDArray[np.float32] | None, progress: Stage) -> dict[str, Any]:
+        """Fill the table, and measure what it finds."""
+        store, client = self.store, self.store.client
+        asking = None
+        if queries is not None and len(queries):
+            asking = Nearest(Queries(unit_rows(self._apply(queries)), SHORT_TEXTS), store.count("documents"))
+        exact = schema.INDEXES[self._asked.type][0] == schema.EXACT
+        after = self._begun(fingerprint) if exact else 0  # what is measured has to be seen whole
+        if not after:
+            client.drop(self.table)
+            client.create(self.table, *schema.index_table(client.maker, self._dimension, self._asked))
+        client.load(self.table)
+        documents, done, noted = store.count("documents"), 0, 0
+        if after:
+            done = client.count(store.documents_table, f"number <= {after}")
+        progress("building the index", done, documents)
+        for block in store.each_row(after):
+            for start in range(0, len(block), TOGETHER):
+                some = [(number, row) for number, row, _ in block[start : start + TOGETHER]]
+                vectors = {
+                    text_hash: passage.vector
+                    for _, row, passages in block[start : start + TOGETHER]
+                    for (_, _, text_hash), passage in zip(row.passages, passages, strict=True)
+                }
+                numbers, mapped = store.put_in_index(self.table, some, vectors, self._apply)
+                if asking is not None and not exact:
+                    asking.see(numbers, mapped)
+                noted += len(numbers)
+                done += len(some)
+                store.state.renew()
+                progress("building the index", done, documents)
+                if noted >= NOTED_AFTER:
+                    noted = 0
+                    self._note(fingerprint, some[-1][0])
+        client.flush(self.table)
+        self.count = client.count(self.table)
+        return self._measured(asking, exact)
+
+    def _begun(self, fingerprint: str) -> int:
+        """The last document that a run before this one has put into the same index."""
+        text = self.store.records.read(BUILDING)
+        told = json.loads(text) if text else None
+        if told is None or told["of"] != self._of(fingerprint) or not self.store.client.has(self.table):
+            return 0
+        return int(told["done"])
+
+    def _note(self, fingerprint: str, done: int) -> None:
+        self.store.records.write(BUILDING, json.dumps({"of": self._of(fingerprint), "done": done}))
+
+    def _of(self, fingerprint: str) -> list[Any]:
+        return [self.table, fingerprint, self._asked.type, self.store.state.counters()["changes"]]
+
+    def done(self) -> None:
+        """It is published, and nothing is left to go on with."""
+        self.store.records.delete([BUILDING])
+
+    def _measured(self, asking: Nearest | None, exact: bool) -> dict[str, Any]:
+        """What is written down of the index: how many of the true nearest it finds, and the time of a query."""
+        held_out = asking.held_out() if asking is not None else None
+        if held_out is None or not self.count:
+            return {"recall": 1.0 if exact else None, "exact": exact}
+        telling = held_out.half(1)
+        began = time.perf_counter()
+        for query in telling.queries.vectors[:TIMED]:
+            self._search(query[None])
+        passed = 1000 * (time.perf_counter() - began) / len(telling.queries.vectors[:TIMED])
+        found: dict[str, Any] = {"at": RECALL_AT, "wall_ms": round(passed, 3)}
+        if exact:
+            return found | {"recall": 1.0, "exact": True}
+        least = telling.scores[:, -1] - 1e-6
+        shares = np.array(
+            [
+                np.count_nonzero([hit["distance"] >= least[place] for hit in hits][: telling.numbers.shape[1]])
+                / telling.numbers.shape[1]
+                for place, query in enumerate(telling.queries.vectors)
+                for hits in [self._search(query[None])]
+            ]
+        )
+        low, high = interval(float(shares.mean()), len(shares))
+        return found | {
+            "exact": False,
+            "recall": round(float(shares.mean()), 4),
+            "low": round(low, 4),
+            "high": round(high, 4),
+            "queries": len(shares),
+            "queries_were": telling.queries.what,
+        }
+
+    def _search(self, query: NDArray[np.float32]) -> list[Row]:
+        """The nearest distinct vectors."""
+        settings = schema.SEARCH_SETTINGS.get(schema.INDEXES[self._asked.type][0], {})
+        (hits,) = self.store.client.search(self.table, "mapped", query, WANTED, ["vector"], settings=settings)
+        return list({hit["vector"]: hit for hit in hits}.values())
+
+    def drop_unused(self) -> None:
+        """Forget the raw vectors that no passage points to."""
+        used = set(self.store.used_vectors().tolist())
+        for block in self.store.client.each(self.store.vectors_table, "number", []):
+            gone = [row["number"] for row in block if row["number"] not in used]
+            if gone:
+                self.store.client.delete_among(self.store.vectors_table, "number", gone)

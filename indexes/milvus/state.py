@@ -1,0 +1,188 @@
+"""What a collection in Milvus is set to and which index is published, as one record: both change together."""
+
+import contextlib
+import json
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from indexes.errors import Locked, NotACollection, RetrieverError
+from indexes.milvus.client import Client
+from indexes.milvus.records import Records
+
+FORMAT = 1
+STATE, COUNTERS, LOCK = "state", "counters", "lock"
+# A lock that was not renewed for so long is nobody's: its holder has died, or lost its connection.
+LEASE_SECONDS = 120.0
+RENEWED_AFTER = 20.0
+SETTLING_SECONDS = 0.3
+
+
+@dataclass(frozen=True)
+class Read:
+    """The state as it was read."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    generation: dict[str, Any] | None = None
+    """Number, name and the manifest with its hash."""
+    last_generation: int = 0
+
+    @property
+    def published(self) -> tuple[int, str, str] | None:
+        found = self.generation
+        return None if found is None else (int(found["number"]), str(found["name"]), str(found["sha256"]))
+
+
+class State:
+    """The record, and the lock of the one who may change it."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.records = Records(client, f"{client.address.name}_settings")
+        self._own: Read | None = None
+        self._counters: dict[str, int] | None = None
+        self._token = ""
+        self._renewed = 0.0
+        self._depth = 0
+
+    # ---- reading and changing ------------------------------------------------------------------------------
+
+    def read(self) -> Read:
+        """The state; who holds the lock knows it."""
+        if self._own is not None:
+            return self._own
+        text = self.records.read(STATE)
+        if text is None:
+            raise NotACollection(
+                f"{self.client.address} holds no collection; make one with: "
+                f"retriever index SOURCE --store {self.client.address}"
+            )
+        told = json.loads(text)
+        if told.get("format") != FORMAT:
+            raise NotACollection(
+                f"{self.client.address} was made by another version of retriever (its format is "
+                f"{told.get('format')}, this one reads {FORMAT}); upgrade with: pip install --upgrade flow-retriever"
+            )
+        return Read(told["settings"], told["generation"], told["last_generation"])
+
+    def change(self, *, settings: dict[str, Any] | None = None, **changes: Any) -> None:
+        """Change some settings, and the published generation, at once."""
+        before = self._own or (self.read() if self.records.read(STATE) else Read())
+        after = replace(before, settings={**before.settings, **(settings or {})}, **changes)
+        told = {
+            "format": FORMAT,
+            "settings": after.settings,
+            "generation": after.generation,
+            "last_generation": after.last_generation,
+        }
+        self.records.write(STATE, json.dumps(told, sort_keys=True, ensure_ascii=False))
+        if self._own is not None:
+            self._own = after
+
+    @property
+    def dimension(self) -> int:
+        return int(self.read().settings["encoder"]["dimension"])
+
+    # ---- numbers -------------------------------------------------------------------------------------------
+
+    def counters(self) -> dict[str, int]:
+        """The last vector and document number given out, and how often documents have changed."""
+        if self._counters is not None:
+            return self._counters
+        text = self.records.read(COUNTERS)
+        return dict(json.loads(text)) if text else {"vector": 0, "document": 0, "changes": 0}
+
+    def take_numbers(self, kind: str, count: int, changes: int = 0) -> int:
+        """The first of so many numbers that nobody has yet."""
+        self.renew()
+        counters = dict(self.counters())
+        first = counters[kind] + 1
+        if count or changes:
+            counters[kind] += count
+            counters["changes"] += changes
+            self.set_counters(counters)
+        return first
+
+    def set_counters(self, counters: dict[str, int]) -> None:
+        self.records.write(COUNTERS, json.dumps(counters))
+        if self._own is not None:
+            self._counters = counters
+
+    # ---- the lock ------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the one who writes. May be nested.
+
+        Milvus has no way to write only if nobody else did: the lock is written, and after a moment read again. Of two
+        that begin in the same moment the later one has it.
+        """
+        if not self._depth:
+            self._take()
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if not self._depth:
+                self._own = self._counters = None
+                with contextlib.suppress(RetrieverError):  # of a server that is gone; the lock runs out
+                    self.records.delete([LOCK])
+
+    def _take(self) -> None:
+        if other := self._holder():
+            raise self._locked(other)
+        self._token = uuid.uuid4().hex
+        self._write_lock()
+        time.sleep(SETTLING_SECONDS)
+        if (other := self._holder()) and other["token"] != self._token:
+            raise self._locked(other)
+        self._own = self.read()
+        self._counters = self.counters()
+
+    def _holder(self) -> dict[str, Any] | None:
+        text = self.records.read(LOCK)
+        told = json.loads(text) if text else None
+        return told if told and told["until"] > time.time() and not self._is_dead(told) else None
+
+    @staticmethod
+    def _is_dead(told: dict[str, Any]) -> bool:
+        """Whether the process that holds it was on this machine and is no more."""
+        if told["host"] != socket.gethostname() or told["pid"] == os.getpid():
+            return False
+        try:
+            os.kill(told["pid"], 0)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def renew(self) -> None:
+        """Keep the lock while it is held; refused where it ran out and another took it."""
+        if self._depth and time.monotonic() - self._renewed > RENEWED_AFTER:
+            if (other := self._holder()) and other["token"] != self._token:
+                raise self._locked(other)
+            self._write_lock()
+
+    def _write_lock(self) -> None:
+        told = {
+            "token": self._token,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "since": datetime.now(UTC).isoformat(timespec="seconds"),
+            "until": time.time() + LEASE_SECONDS,
+        }
+        self.records.write(LOCK, json.dumps(told))
+        self._renewed = time.monotonic()
+
+    def _locked(self, other: dict[str, Any]) -> Locked:
+        return Locked(
+            f"{self.client.address} is being written to by process {other['pid']} on {other['host']} since "
+            f"{other['since']}; try again when it is done. One that died is waited for {LEASE_SECONDS:.0f} seconds."
+        )
