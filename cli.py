@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from retriever.search import Options
 
 INTERRUPTED = 130
-WRITING = ("index", "add", "demo", "rebuild")
+WRITING = ("index", "add", "demo", "rebuild", "copy")
 """The commands that write a collection, and lose nothing of it when they are stopped."""
 
 
@@ -69,7 +69,7 @@ class Cli(click.Group):
             command = None if _drop_output() else ctx.invoked_subcommand
             raise Failure(_os_message(error, command), 1) from error
         except KeyboardInterrupt as error:
-            resumes = ctx.invoked_subcommand in ("index", "add", "demo", "bench")
+            resumes = ctx.invoked_subcommand in ("index", "add", "demo", "bench", "copy")
             after = " What was stored stays; the same command goes on from there." if resumes else ""
             click.echo(f"\nInterrupted.{after}", err=True)
             raise SystemExit(getattr(error, "exit_code", INTERRUPTED)) from None
@@ -154,14 +154,25 @@ def _not_empty(ctx: click.Context, parameter: click.Parameter, value: str | None
     return value
 
 
+class Place(click.ParamType[Any]):
+    """A folder, or a collection in Milvus: milvus:URI."""
+
+    name = "place"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, ctx: click.Context | None) -> "str | Path":
+        return value if isinstance(value, Path) or str(value).startswith("milvus:") else Path(value)
+
+
 def index_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--index",
+        "--store",
         "index",
-        type=click.Path(path_type=Path),
+        type=Place(),
         required=True,
         envvar="RETRIEVER_INDEX",
-        help="Folder of the collection. [or: RETRIEVER_INDEX]",
+        metavar="DIR|milvus:URI",
+        help="Folder of the collection, or where it lies in Milvus. [or: RETRIEVER_INDEX]",
     )(command)
 
 
@@ -286,7 +297,7 @@ def index(
     title_key: str,
     id_key: str | None,
     lines: bool,
-    index: Path,
+    index: str | Path,
     prune: bool,
     **options: Any,
 ) -> None:
@@ -307,7 +318,7 @@ def index(
         _show_built(retriever, index, time.monotonic() - began, asked=options["transform"] is not None)
 
 
-def _show_built(retriever: "Retriever", index: Path, seconds: float, asked: bool = False) -> None:
+def _show_built(retriever: "Retriever", index: str | Path, seconds: float, asked: bool = False) -> None:
     from retriever import display
 
     display.show_ingest(retriever.report)
@@ -334,7 +345,7 @@ def _show_built(retriever: "Retriever", index: Path, seconds: float, asked: bool
     )
 
 
-def _command(name: str, index: Path) -> str:
+def _command(name: str, index: str | Path) -> str:
     from retriever.terminal import one_line
 
     return f"retriever {name} --index {one_line(shlex.quote(str(index)))}"
@@ -353,7 +364,7 @@ def add(
     id_key: str | None,
     lines: bool,
     on_error: Any,
-    index: Path,
+    index: str | Path,
     encoder: str | None,
     device: str,
 ) -> None:
@@ -376,7 +387,7 @@ def add(
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @index_option
 @stops_cleanly
-def delete(ids: tuple[str, ...], index: Path) -> None:
+def delete(ids: tuple[str, ...], index: str | Path) -> None:
     """Delete documents by id."""
     from retriever import display
     from retriever.retriever import Retriever
@@ -427,7 +438,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON obj
 @device_option
 def search(
     query: str | None,
-    index: Path,
+    index: str | Path,
     k: int,
     mode: Any,
     where: tuple[str, ...],
@@ -532,7 +543,7 @@ def _echo_json(value: Any) -> None:
 @k_option
 @where_option
 @json_option
-def similar(id_: str, index: Path, k: int, where: tuple[str, ...], as_json: bool) -> None:
+def similar(id_: str, index: str | Path, k: int, where: tuple[str, ...], as_json: bool) -> None:
     """Find the documents most like a stored one."""
     from retriever import display
     from retriever.retriever import Retriever
@@ -549,7 +560,7 @@ def similar(id_: str, index: Path, k: int, where: tuple[str, ...], as_json: bool
 @main.command()
 @index_option
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def info(index: Path, as_json: bool) -> None:
+def info(index: str | Path, as_json: bool) -> None:
     """Show what a collection holds and what made it."""
     from retriever import display
     from retriever.retriever import Retriever
@@ -592,7 +603,7 @@ def card(folder: Path, out: Path | None) -> None:
 @encoder_option
 @device_option
 @stops_cleanly
-def rebuild(index: Path, encoder: str | None, device: str, **options: Any) -> None:
+def rebuild(index: str | Path, encoder: str | None, device: str, **options: Any) -> None:
     """Fit the transform and build the index again from the stored vectors; no document is embedded."""
     from retriever import display
     from retriever.retriever import Retriever
@@ -620,7 +631,7 @@ def rebuild(index: Path, encoder: str | None, device: str, **options: Any) -> No
 )
 @encoder_option
 @stops_cleanly
-def export(target: Path, index: Path, format_: Any, encoder: str | None) -> None:
+def export(target: Path, index: str | Path, format_: Any, encoder: str | None) -> None:
     """Write documents and vectors, raw and transformed, to TARGET, or the model that makes the vectors."""
     from retriever import display
     from retriever.retriever import Retriever
@@ -641,7 +652,7 @@ def export(target: Path, index: Path, format_: Any, encoder: str | None) -> None
 @index_option
 @click.option("--repair", is_flag=True, help="Make what is derived again; put what is damaged aside.")
 @stops_cleanly
-def verify(index: Path, repair: bool) -> None:
+def verify(index: str | Path, repair: bool) -> None:
     """Check every hash and every row of a collection."""
     from retriever import display
     from retriever.retriever import Retriever
@@ -658,18 +669,36 @@ def verify(index: Path, repair: bool) -> None:
 
 
 @main.command()
+@click.argument("source", type=Place(), metavar="SOURCE")
+@click.argument("target", type=Place(), metavar="TARGET")
+@click.option("--index-type", metavar="TYPE", help="Of the copy.  [default: the source's]")
+@stops_cleanly
+def copy(source: str | Path, target: str | Path, index_type: str | None) -> None:
+    """Copy a collection from one place to another: folders, or milvus:URI. Interrupted, the same command goes on."""
+    from retriever import display
+    from retriever.copying import copy as copied
+
+    with display.progress_bar() as progress:
+        report = copied(source, target, index_type=index_type, progress=progress)
+    display.show_copy(report, _command("search", target))
+
+
+@main.command()
 @click.argument("target", type=click.Path(path_type=Path))
 @index_option
 @encoder_option
 @device_option
 @stops_cleanly
-def salvage(target: Path, index: Path, encoder: str | None, device: str) -> None:
+def salvage(target: Path, index: str | Path, encoder: str | None, device: str) -> None:
     """Make a new collection in TARGET from all that is sound in one whose database is damaged.
 
     The damaged one is only read. What is damaged but readable goes to TARGET/quarantine.
     """
     from retriever import display
     from retriever.salvage import salvage as save
+
+    if not isinstance(index, Path):
+        raise click.BadParameter("salvage reads a folder; Milvus keeps its own files.", param_hint="--index")
 
     with display.progress_bar() as progress:
         report = save(target, index, encoder=encoder, device=device, progress=progress)

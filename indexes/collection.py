@@ -35,6 +35,7 @@ from indexes.generation import Generation
 from indexes.locking import WriteLock
 from indexes.recall import SHORT_TEXTS, WANTED, Queries, stored_queries
 from indexes.space import Apply, Space
+from indexes.transfer import LocalTransfer
 from indexes.types import AUTO, Asked, factory_string
 from indexes.vectors import VectorIndex, empty_index, unit_rows
 from indexes.words import Words
@@ -161,6 +162,11 @@ class Collection:
                 with contextlib.suppress(FileNotFoundError):
                     found[path.relative_to(self.folder).as_posix()] = path.stat().st_size
         return found
+
+    @property
+    def transfer(self) -> LocalTransfer:
+        """Its rows with their numbers."""
+        return LocalTransfer(self.store, self.dimension)
 
     def kept_logs(self) -> list[str]:
         """Copies of broken logs in the quarantine, of which something may be lost."""

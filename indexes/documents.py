@@ -321,6 +321,22 @@ class DocumentStore:
                 raise self._not_as_stored(f"a passage of document {stored[passage.document]['id']!r}")
         return stored
 
+    def sealed_rows(self, numbers: Sequence[int]) -> Iterator[tuple[int, DocumentRow]]:
+        """These documents as they were put, with their numbers; refused where one is not what was stored."""
+        stored, passages = self.documents(numbers), self._sealed_passages(numbers)
+        rows = self._select_in("SELECT number, content_hash, source FROM documents WHERE number IN ({})", numbers)
+        for number, content, source in sorted(rows):
+            fields = stored[number]
+            places = [(start, end, text_hash) for _, _, start, end, _, text_hash in passages[number]]
+            yield (
+                number,
+                DocumentRow(fields["id"], fields["title"], fields["text"], fields["metadata"], content, source, places),
+            )
+
+    def hashes_of_vectors(self, numbers: Sequence[int]) -> dict[int, bytes]:
+        """The hash of the text that each of these vectors stands for."""
+        return dict(self._select_in("SELECT id, text_hash FROM vectors WHERE id IN ({})", numbers))
+
     def _sealed_passages(self, numbers: Sequence[int]) -> dict[int, list[tuple[Any, ...]]]:
         """The passages of each of these documents in order: the columns, and the hash of the text each stands for."""
         found: dict[int, list[tuple[Any, ...]]] = {number: [] for number in numbers}

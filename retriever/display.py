@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from indexes.verify import Report as VerifyReport
+from retriever.copying import CopyReport
 from retriever.corpus import Document
 from retriever.excerpt import excerpt
 from retriever.ingest import IngestReport
@@ -367,6 +368,19 @@ def show_verify(report: VerifyReport) -> None:
     if report.left:
         out.print("Still there after the repair:")
         _show_marked("✗", "red", report.left)
+
+
+def show_copy(report: CopyReport, search: str) -> None:
+    """What was copied and compared."""
+    out.print(
+        f"{plural(report.documents, 'document')} in {plural(report.passages, 'passage')}, "
+        f"{plural(report.vectors, 'vector')}; sent by this run: {report.documents_sent:,} and "
+        f"{report.vectors_sent:,}. The seals of all documents are the same, and so are "
+        f"{plural(report.vectors_compared, 'vector')} that were compared.",
+        soft_wrap=True,
+    )
+    out.print(f"index      {report.index}, by the same transform", soft_wrap=True)
+    out.print(f"{duration(report.seconds)}. Search it: {search}", soft_wrap=True)
 
 
 def show_salvage(report: SalvageReport) -> None:

@@ -22,6 +22,7 @@ from indexes.types import Asked
 from indexes.verify import Report as VerifyReport
 from retriever import publishing
 from retriever.aside import written_aside
+from retriever.copying import refuse_unfinished_copy
 from retriever.corpus import Document
 from retriever.damage import telling_damage
 from retriever.drift import Drift, drift, unknown
@@ -196,6 +197,7 @@ class Retriever:
         """Hold the write lock of a collection whose settings name the encoder that its vectors are of."""
         with self.collection.writing():
             self.collection.refuse_another_encoder()
+            refuse_unfinished_copy(self.collection)
             yield
 
     @telling_damage

@@ -1,4 +1,4 @@
-"""A collection in Milvus: the same documents, vectors, transform and refusals as in a folder, for more than one machine.
+"""A collection in Milvus, for more than one machine: documents, vectors, transform and refusals as in a folder.
 
 Milvus has no transactions, so what must change together is one row. With NAME the name of the collection:
 

@@ -14,7 +14,7 @@ from indexes.errors import Misuse
 
 PREFIX = "milvus:"
 DEFAULT_NAME = "retriever"
-TOKEN = "MILVUS_TOKEN"  # noqa: S105 - the name of a variable
+TOKEN = "MILVUS_TOKEN"
 DATABASE = "MILVUS_DATABASE"
 LONGEST_NAME = 100
 

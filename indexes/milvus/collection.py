@@ -25,6 +25,7 @@ from indexes.milvus.publishing import Publication
 from indexes.milvus.space import MilvusSpace
 from indexes.milvus.state import State
 from indexes.milvus.store import MilvusStore
+from indexes.milvus.transfer import MilvusTransfer
 from indexes.milvus.words import MilvusWords
 from indexes.space import Apply
 from indexes.types import Asked
@@ -202,6 +203,11 @@ class MilvusCollection:
         root = Path(self.client.address.uri)
         return {path.relative_to(root).as_posix(): path.stat().st_size for path in root.rglob("*") if path.is_file()}
 
+    @property
+    def transfer(self) -> MilvusTransfer:
+        """Its rows with their numbers."""
+        return MilvusTransfer(self.store)
+
     def kept_logs(self) -> list[str]:
         return []
 
@@ -213,9 +219,7 @@ class MilvusCollection:
     def generation(self) -> Generation | None:
         return self.with_generation(lambda generation: generation)
 
-    def with_generation(
-        self, use: Callable[[Generation | None], Result], *, fresh: bool = False
-    ) -> Result:
+    def with_generation(self, use: Callable[[Generation | None], Result], *, fresh: bool = False) -> Result:
         """What `use` makes of the published generation; called again with the newer one where that goes meanwhile."""
         while True:
             row = self.published()
@@ -353,9 +357,7 @@ class MilvusCollection:
         """The same in the encoder's own space."""
         return self._in(lambda generation: _unchanged, look, raw=True)
 
-    def _in(
-        self, transform_of: Callable[[Generation], Apply], look: Callable[[Any], Result], *, raw: bool
-    ) -> Result:
+    def _in(self, transform_of: Callable[[Generation], Apply], look: Callable[[Any], Result], *, raw: bool) -> Result:
         def looked(generation: Generation | None) -> Result:
             if generation is None:
                 raise self._unfinished()

@@ -67,16 +67,22 @@ def index_rows(
     return [
         {
             "key": f"{number}.{position}.{seal[:16]}",
-            **{"document": number, "position": position, "start": start, "end": end},
-            **{"vector": vectors[text_hash], "seal": seal, "mapped": mapped[vectors[text_hash]]},
-            **{"facts": known, "bounds": bounds},
+            "document": number,
+            "position": position,
+            "start": start,
+            "end": end,
+            "vector": vectors[text_hash],
+            "seal": seal,
+            "mapped": mapped[vectors[text_hash]],
+            "facts": known,
+            "bounds": bounds,
         }
         for position, (start, end, text_hash) in enumerate(row.passages)
     ]
 
 
 def stored_document(row: Row, records: Records) -> tuple[DocumentRow, list[PassageRow]]:
-    """The document of a row, with its passages; a ValueError, KeyError or TypeError where it is not as it was stored."""
+    """The document of a row, with its passages; a ValueError, KeyError or TypeError where it is not as stored."""
     if row["whole"]:
         title, text = row["body"][: row["title_length"]], row["body"][row["title_length"] + 1 :]
         id_, metadata, source = row["id"], row["metadata"], row["source"]
@@ -104,9 +110,7 @@ def metadata_in(row: Row, records: Records) -> Any:
 
 
 def passages_in(number: int, places: Sequence[Place]) -> list[PassageRow]:
-    return [
-        PassageRow(number, position, start, end, vector) for position, (start, end, vector, _) in enumerate(places)
-    ]
+    return [PassageRow(number, position, start, end, vector) for position, (start, end, vector, _) in enumerate(places)]
 
 
 def passage_of(row: Row) -> PassageRow:

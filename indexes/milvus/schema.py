@@ -62,9 +62,7 @@ def documents_table(client: Any) -> tuple[Any, Any]:
     _add_facts(schema)
     schema.add_field("words", _type("SPARSE_FLOAT_VECTOR"))
     schema.add_function(
-        Function(
-            name="bm25", function_type=FunctionType.BM25, input_field_names=["body"], output_field_names=["words"]
-        )
+        Function(name="bm25", function_type=FunctionType.BM25, input_field_names=["body"], output_field_names=["words"])
     )
     indexes = client.prepare_index_params()
     indexes.add_index(
@@ -107,9 +105,7 @@ def index_table(client: Any, dimension: int, asked: Asked) -> tuple[Any, Any]:
 
 def _add_facts(schema: Any) -> None:
     """What filters ask for (see indexes/milvus/facts.py)."""
-    schema.add_field(
-        "facts", _type("ARRAY"), element_type=_type("VARCHAR"), max_capacity=MOST_FACTS, max_length=HASH
-    )
+    schema.add_field("facts", _type("ARRAY"), element_type=_type("VARCHAR"), max_capacity=MOST_FACTS, max_length=HASH)
     schema.add_field("bounds", _type("JSON"))
 
 

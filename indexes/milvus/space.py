@@ -82,9 +82,7 @@ class MilvusSpace:
                 some, limit = left, 4 * limit
         return found
 
-    def _in_index(
-        self, queries: NDArray[np.float32], limit: int, expression: str
-    ) -> list[tuple[list[Nearest], bool]]:
+    def _in_index(self, queries: NDArray[np.float32], limit: int, expression: str) -> list[tuple[list[Nearest], bool]]:
         """For each query the nearest passages that are alive, and whether there are no more."""
         rows = self.store.client.search(
             self.index,
@@ -97,16 +95,17 @@ class MilvusSpace:
         )
         seals = self.store.seals([row["document"] for own in rows for row in own])
         return [
-            (_scored([row for row in own if seals.get(row["document"]) == row["seal"]], query, _mapped), len(own) < limit)
+            (
+                _scored([row for row in own if seals.get(row["document"]) == row["seal"]], query, _mapped),
+                len(own) < limit,
+            )
             for own, query in zip(rows, queries, strict=True)
         ]
 
     def _in_raw(self, queries: NDArray[np.float32], limit: int, expression: str) -> list[tuple[list[Nearest], bool]]:
         """The same by the encoder's own vectors, which stand for passages that the index knows."""
         client = self.store.client
-        rows = client.search(
-            self.store.vectors_table, "raw", queries, limit, ["number", "raw"], metric="COSINE"
-        )
+        rows = client.search(self.store.vectors_table, "raw", queries, limit, ["number", "raw"], metric="COSINE")
         vectors = [row["number"] for own in rows for row in own]
         passages = client.select_among(self.index, "vector", vectors, INDEX_FIELDS, expression)
         seals = self.store.seals([row["document"] for row in passages])

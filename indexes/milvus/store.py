@@ -123,7 +123,7 @@ class MilvusStore:
         for passage in found:
             own = passages.get(passage.document, [])
             if passage.document in stored and passage not in own:
-                raise self._not_as_stored(f"a passage of document {stored[passage.document]['id']!r}")
+                raise self.not_as_stored(f"a passage of document {stored[passage.document]['id']!r}")
         return stored
 
     def rows(self, numbers: Sequence[int]) -> Iterator[tuple[int, DocumentRow, list[PassageRow]]]:
@@ -141,9 +141,9 @@ class MilvusStore:
         try:
             return number, *stored_document(row, self.records)
         except (ValueError, KeyError, TypeError) as error:
-            raise self._not_as_stored(f"document number {number}") from error
+            raise self.not_as_stored(f"document number {number}") from error
 
-    def _not_as_stored(self, what: str) -> Damaged:
+    def not_as_stored(self, what: str) -> Damaged:
         return Damaged(
             f"{self.client.address}: {what} is not what was stored; "
             f"run: retriever verify --repair --store {self.client.address}"
@@ -185,7 +185,7 @@ class MilvusStore:
         try:
             return passages_in(int(row["number"]), places_in(row, self.records))
         except (ValueError, KeyError, TypeError) as error:
-            raise self._not_as_stored(f"document number {row['number']}") from error
+            raise self.not_as_stored(f"document number {row['number']}") from error
 
     def passage_sample(self, most: int, seed: int) -> list[PassageRow]:
         """Passages in the order of the documents' arrival: all of them or a seeded random choice."""
@@ -210,13 +210,13 @@ class MilvusStore:
             for row in self.client.select_among(self.vectors_table, "number", numbers, fields)
         }
         if missing := [number for number in numbers if number not in found]:
-            raise self._not_as_stored(f"vector {missing[0]}, which is gone,")
+            raise self.not_as_stored(f"vector {missing[0]}, which is gone,")
         return np.array([found[number] for number in numbers], np.float32).reshape(len(numbers), dimension)
 
     def _sound(self, row: Row) -> Any:
         halves = np.array(row["raw"], np.float32).astype(VECTOR_TYPE)
         if vector_checksum(bytes.fromhex(row["text_hash"]), halves.tobytes()) != row["checksum"]:
-            raise self._not_as_stored(f"vector {row['number']}")
+            raise self.not_as_stored(f"vector {row['number']}")
         return row["raw"]
 
     def last_vector(self) -> int:
