@@ -154,13 +154,9 @@ def _not_empty(ctx: click.Context, parameter: click.Parameter, value: str | None
     return value
 
 
-class Place(click.ParamType[Any]):
-    """A folder, or a collection in Milvus: milvus:URI."""
-
-    name = "place"
-
-    def convert(self, value: Any, parameter: click.Parameter | None, ctx: click.Context | None) -> "str | Path":
-        return value if isinstance(value, Path) or str(value).startswith("milvus:") else Path(value)
+def _place(ctx: click.Context, parameter: click.Parameter, value: str) -> "str | Path":
+    """A folder, or a collection in Milvus as it stands."""
+    return value if value.startswith("milvus:") else Path(value)
 
 
 def index_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -168,7 +164,7 @@ def index_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "--index",
         "--store",
         "index",
-        type=Place(),
+        callback=_place,
         required=True,
         envvar="RETRIEVER_INDEX",
         metavar="DIR|milvus:URI",
@@ -669,8 +665,8 @@ def verify(index: str | Path, repair: bool) -> None:
 
 
 @main.command()
-@click.argument("source", type=Place(), metavar="SOURCE")
-@click.argument("target", type=Place(), metavar="TARGET")
+@click.argument("source", callback=_place, metavar="SOURCE")
+@click.argument("target", callback=_place, metavar="TARGET")
 @click.option("--index-type", metavar="TYPE", help="Of the copy.  [default: the source's]")
 @stops_cleanly
 def copy(source: str | Path, target: str | Path, index_type: str | None) -> None:
