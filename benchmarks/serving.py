@@ -120,7 +120,7 @@ def measure(folder: Path, seconds: float, *, rounds: int = ROUNDS, progress: Pro
         copy = Path(temporary) / folder.resolve().name
         shutil.copytree(folder, copy)
         with Retriever.open(copy) as retriever:
-            queries = _queries(retriever)
+            queries = own_queries(retriever, QUERIES)
             figures = Figures(len(retriever))
             with _server(copy) as (process, url):
                 bodies = [{"query": query} for query in queries]
@@ -170,12 +170,12 @@ def _soak(
     return load
 
 
-def _queries(retriever: Retriever) -> list[str]:
+def own_queries(retriever: Retriever, most: int) -> list[str]:
     """The first words of documents from all over the collection."""
     numbers = [row[0] for row in retriever.local.store.db.conn.execute("SELECT number FROM documents")]
     if not numbers:
         raise RetrieverError(f"{retriever.local.folder} has no documents to ask for.")
-    some = np.random.default_rng(0).choice(numbers, min(QUERIES, len(numbers)), replace=False).tolist()
+    some = np.random.default_rng(0).choice(numbers, min(most, len(numbers)), replace=False).tolist()
     texts = [document["text"] for document in retriever.local.store.documents(some).values()]
     return [" ".join(text.split()[:QUERY_WORDS])[:1000] for text in texts]
 
