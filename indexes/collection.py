@@ -45,6 +45,9 @@ OWN_NAMES |= {f"{DATABASE}-{ending}" for ending in ("wal", "shm", "journal")}
 NOTHING = np.zeros(0, np.int64)
 
 Result = TypeVar("Result")
+Blocks = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
+ApplyEach = Callable[[Blocks], Blocks]
+"""A transform over vectors that come block after block, with their numbers."""
 
 
 class _Spaces(threading.local):
@@ -245,6 +248,7 @@ class Collection:
         compact: bool = False,
         queries: NDArray[np.float32] | None = None,
         reconsider: bool = True,
+        apply_each: ApplyEach | None = None,
         progress: Stage = silent,
     ) -> Generation:
         """Build a generation from the stored raw vectors and switch to it; readers see the old or the new one.
@@ -252,14 +256,17 @@ class Collection:
         `facts` go into the manifest, `settings` into the table together with the switch. `compact` leaves the
         unused vectors out and forgets them in the same transaction. `queries` are raw vectors that the index does
         not hold, to tune and measure it with. Without `reconsider`, what `auto` chose before is taken again if it does.
+        `apply_each` does what `apply` does to block after block, where that is done elsewhere.
         """
         store = self.store
         last = store.last_vector()
         numbers = store.vector_numbers(last, used_only=compact)
 
-        def blocks() -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-            for some, raw in store.each_vector(self.dimension, last=last, used_only=compact):
-                yield some, unit_rows(apply(raw))
+        def blocks() -> Blocks:
+            stored = store.each_vector(self.dimension, last=last, used_only=compact)
+            each = apply_each(stored) if apply_each else ((some, apply(raw)) for some, raw in stored)
+            for some, rows in each:
+                yield some, unit_rows(rows)
 
         def take(some: NDArray[np.int64]) -> NDArray[np.float32]:
             return unit_rows(apply(store.vectors(some.tolist(), self.dimension, checked=True)))
