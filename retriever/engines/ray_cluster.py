@@ -5,6 +5,7 @@ in a process of its own first: Ray waits minutes for what does not answer, deaf 
 whether the cluster's head is still there, because Ray by itself would end the process a minute after it is gone.
 """
 
+import atexit
 import contextlib
 import os
 import secrets
@@ -29,6 +30,7 @@ TCP_SECONDS = 10
 # The head of a cluster may be started again; when it has been away so long, it is taken for gone.
 HEAD_GONE_SECONDS = 30
 WATCHED_EVERY = 5
+LEAVE_SECONDS = 20
 # What is on its way between processes: blocks of vectors and chunks of documents. More than that waits on disk.
 OBJECT_STORE_BYTES = 512 << 20
 # A socket's path may have 107 characters, and Ray's own part of it takes most of them.
@@ -37,7 +39,7 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     # Else Ray ends this process when it misses the head for a minute; `Cluster.check` does better.
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "86400",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "1800",
 }
 STAYS = "What was stored stays; the same command goes on from there."
 
@@ -136,15 +138,22 @@ class Cluster:
     def close(self) -> None:
         """Leave the cluster, or end the one that was started here."""
         if self._ours:
+            self._ours = False
             handlers = _handlers()
-            with contextlib.suppress(Exception):  # of a cluster that is gone there is nothing to leave
-                self.ray.shutdown()
+            # Of a cluster that is gone Ray would take leave for as long as it hopes for it to come back.
+            leaving = threading.Thread(target=self._leave, daemon=True)
+            leaving.start()
+            leaving.join(LEAVE_SECONDS)
+            atexit.unregister(self.ray.shutdown)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-            self._ours = False
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
+
+    def _leave(self) -> None:
+        with contextlib.suppress(Exception):
+            self.ray.shutdown()
 
     # ---- what it has -------------------------------------------------------------------------------------
 
@@ -161,13 +170,18 @@ class Cluster:
 
     def check(self) -> None:
         """Raise `ClusterLost` once the head has not answered for a while; to be called often."""
-        now = time.monotonic()
-        if self._head is None or now < self._watched + WATCHED_EVERY:
-            return
-        self._watched = now
+        if time.monotonic() >= self._watched + WATCHED_EVERY:
+            self.answers()
+
+    def answers(self) -> bool:
+        """Whether the head answers now. Ray must be asked for nothing while it does not: it would wait, and not end."""
+        if self._head is None:
+            return True
+        now = self._watched = time.monotonic()
         try:
             with socket.create_connection(self._head, timeout=WATCHED_EVERY):
                 self._missed_since = 0.0
+                return True
         except OSError as error:
             self._missed_since = self._missed_since or now
             if time.monotonic() - self._missed_since >= HEAD_GONE_SECONDS:
@@ -176,6 +190,18 @@ class Cluster:
                 raise ClusterLost(
                     f"its head at {host}:{port} has not answered for {HEAD_GONE_SECONDS} s ({reason})"
                 ) from error
+            return False
+
+    def wait_for_head(self) -> None:
+        """Return once the head answers; raise `ClusterLost` where it does not for too long."""
+        while not self.answers():
+            time.sleep(0.5)
+
+    def kill(self, actor: Any) -> None:
+        """End a process of the cluster, if it and the cluster are still there."""
+        with contextlib.suppress(Exception):
+            if self.answers():
+                self.ray.kill(actor)
 
 
 def refuse_unanswered(address: str) -> None:

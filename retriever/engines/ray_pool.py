@@ -144,6 +144,7 @@ class Pool:
             raise RetrieverError(
                 f"a worker of the Ray cluster failed: {_reason(error)}. {STAYS}"
             ) from error  # a fault of ours, or of its machine
+        self._cluster.wait_for_head()  # else all have died
         self._members.remove(member)
         for call in member.calls.values():
             call.deaths += 1
@@ -163,14 +164,8 @@ class Pool:
                     f"no worker of the Ray cluster can be started: {_reason(error)}. Its nodes need this version of "
                     f"flow-retriever and what it needs. {STAYS}"
                 ) from error
-        self._kill(member)  # one that is only out of reach must not come back
+        self._cluster.kill(member.handle)  # one that is only out of reach must not come back
         self._members.append(self._asked_for())
-
-    def _kill(self, member: Member) -> None:
-        try:
-            self._ray.kill(member.handle)
-        except Exception:  # it is dead, or nobody is there to kill it
-            return
 
     def _refuse_to_wait_forever(self) -> None:
         now = time.monotonic()
@@ -190,7 +185,7 @@ class Pool:
     def close(self) -> None:
         """Let the workers go."""
         for member in self._members:
-            self._kill(member)
+            self._cluster.kill(member.handle)
 
 
 def _reason(error: BaseException) -> str:

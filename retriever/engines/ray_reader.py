@@ -195,6 +195,7 @@ class Reading:
                 if deaths >= MOST_DEATHS:
                     raise ClusterLost(f"its reader died {deaths} times ({first_line(error)})") from error
                 asked.clear()
+                self._cluster.wait_for_head()
                 self._reader = self._begun()  # another goes on where this one was
                 continue
             deaths = 0
@@ -205,7 +206,4 @@ class Reading:
 
     def close(self) -> None:
         """Let the reader go."""
-        try:
-            self._cluster.ray.kill(self._reader)
-        except Exception:  # it is gone already, or its cluster is
-            return
+        self._cluster.kill(self._reader)
