@@ -286,6 +286,18 @@ def main() -> None:
 @batch_tokens_option
 @device_option
 @click.option("--prune", is_flag=True, help="Delete documents that the sources no longer have.")
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="What reads, embeds and transforms: threads of this process, or the workers of a Ray cluster.",
+)
+@click.option(
+    "--address",
+    metavar="ADDRESS",
+    help="With ray: auto, HOST:PORT or ray://HOST:PORT.  [default: a cluster on this machine, for this run]",
+)
 @stops_cleanly
 def index(
     sources: tuple[str, ...],

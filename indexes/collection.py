@@ -34,7 +34,7 @@ from indexes.forking import Lock
 from indexes.generation import Generation
 from indexes.locking import WriteLock
 from indexes.recall import SHORT_TEXTS, WANTED, Queries, stored_queries
-from indexes.space import Apply, Space
+from indexes.space import Apply, ApplyEach, Blocks, Space
 from indexes.transfer import LocalTransfer
 from indexes.types import AUTO, Asked, factory_string
 from indexes.vectors import VectorIndex, empty_index, unit_rows
@@ -287,6 +287,7 @@ class Collection:
         compact: bool = False,
         queries: NDArray[np.float32] | None = None,
         reconsider: bool = True,
+        apply_each: ApplyEach | None = None,
         progress: Stage = silent,
     ) -> Generation:
         """Build a generation from the stored raw vectors and switch to it; readers see the old or the new one.
@@ -294,14 +295,17 @@ class Collection:
         `facts` go into the manifest, `settings` into the table together with the switch. `compact` leaves the
         unused vectors out and forgets them in the same transaction. `queries` are raw vectors that the index does
         not hold, to tune and measure it with. Without `reconsider`, what `auto` chose before is taken again if it does.
+        `apply_each` does what `apply` does to block after block, where that is done elsewhere.
         """
         store = self.store
         last = store.last_vector()
         numbers = store.vector_numbers(last, used_only=compact)
 
-        def blocks() -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-            for some, raw in store.each_vector(self.dimension, last=last, used_only=compact):
-                yield some, unit_rows(apply(raw))
+        def blocks() -> Blocks:
+            stored = store.each_vector(self.dimension, last=last, used_only=compact)
+            each = apply_each(stored) if apply_each else ((some, apply(raw)) for some, raw in stored)
+            for some, rows in each:
+                yield some, unit_rows(rows)
 
         def take(some: NDArray[np.int64]) -> NDArray[np.float32]:
             return unit_rows(apply(store.vectors(some.tolist(), self.dimension, checked=True)))

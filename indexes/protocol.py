@@ -17,7 +17,7 @@ from indexes.building import Stage
 from indexes.conditions import Condition
 from indexes.documents import DocumentRow, PassageRow
 from indexes.generation import Generation
-from indexes.space import Apply, Match, Nearest
+from indexes.space import Apply, ApplyEach, Match, Nearest
 from indexes.transfer import Transfer
 from indexes.types import Asked
 
@@ -142,6 +142,7 @@ class AnyCollection(Protocol):
         compact: bool = False,
         queries: NDArray[np.float32] | None = None,
         reconsider: bool = True,
+        apply_each: ApplyEach | None = None,
         progress: Stage = ...,
     ) -> Generation: ...
     def kept_files(self) -> dict[str, bytes]: ...

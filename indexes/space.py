@@ -1,6 +1,6 @@
 """Where a search looks: some indexes over vectors in one space, and the documents these vectors stand for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,9 @@ from indexes.errors import Damaged
 from indexes.vectors import VectorIndex, unit_rows
 
 Apply = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+Blocks = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
+ApplyEach = Callable[[Blocks], Blocks]
+"""A transform over vectors that come block after block, with their numbers."""
 
 
 LOOKED_AT = 2

@@ -174,6 +174,27 @@ class Encoder:
         """To encode the texts in threads of their own once it is started; close it when it is no longer wanted."""
         return Encoding(self._token_batches(texts), self._encode_tokens, self._backend.workers)
 
+    def batches(self, texts: Sequence[str], most_tokens: int | None = None) -> Iterator[TokenBatch]:
+        """The batches that `encoding` would encode, for who encodes them elsewhere."""
+        return self._token_batches(texts, most_tokens)
+
+    def encode_batch(self, tokens: list[list[int]]) -> NDArray[np.float32]:
+        """The vectors of one of those batches, in the caller's own thread."""
+        return self._encode_tokens(tokens)
+
+    def load(self) -> None:
+        """Load the model now; else the first batch does."""
+        _ = self._backend
+
+    @property
+    def asked_batch_tokens(self) -> int | None:
+        """The tokens of a batch, where they were asked for and do not go by the device."""
+        return self._batch_tokens
+
+    @property
+    def asked_device(self) -> str:
+        return self._device
+
     def encode_poolings(
         self, texts: Sequence[str], poolings: Sequence[str], progress: Callable[[int, int], None] | None = None
     ) -> dict[str, NDArray[np.float32]]:

@@ -19,9 +19,9 @@ from indexes.protocol import AnyStore
 from retriever.corpus import Document, Skipped
 from retriever.drift import Drift
 from retriever.encoder import Encoder
+from retriever.engines import Engine, Local
 from retriever.errors import BadSource, Misuse
 from retriever.interrupts import held_back
-from retriever.passages import encoded_text, fit_title, split
 from retriever.progress import Progress, silent
 from retriever.storing import Storing
 
@@ -67,14 +67,6 @@ class Window:
     storing: Storing | None
 
 
-def encoded_passages(document: Document, encoder: Encoder) -> Iterator[tuple[int, int, str]]:
-    """Where the passages of a document begin and end, and what the encoder is given for each."""
-    budget, count_tokens = encoder.token_budget, encoder.count_tokens
-    title = fit_title(document.title, budget, count_tokens)
-    for passage in split(document.text, title, budget, count_tokens):
-        yield passage.start, passage.end, encoded_text(title, document.text[passage.start : passage.end])
-
-
 def hash_of_text(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8")).digest()
 
@@ -89,11 +81,14 @@ class Ingestion:
         *,
         on_error: OnError = "skip",
         progress: Progress = silent,
+        engine: Engine | None = None,
     ) -> None:
+        """`engine`: where documents are split and texts embedded, if not in threads of this process."""
         if on_error not in ("skip", "stop"):
             raise Misuse(f"unknown --on-error {on_error!r}; known: skip, stop.")
         self.store = store
         self.encoder = encoder
+        self.engine: Engine = engine or Local()
         self.on_error = on_error
         self.progress = progress
         self.report = IngestReport()
@@ -148,13 +143,15 @@ class Ingestion:
         return batch
 
     def _documents(self, batch: list[Document | Skipped]) -> Iterator[Document]:
-        for item in batch:
+        for place, item in enumerate(batch):
+            if isinstance(item, Document) and (reason := self.store.why_not(item.metadata)):
+                item = Skipped(item.source or item.id, reason)
             if isinstance(item, Document):
                 self.report.read += 1
                 yield item
                 continue
             if self.on_error == "stop":
-                self._take([d for d in batch[: batch.index(item)] if isinstance(d, Document)])
+                self._take([d for d in batch[:place] if isinstance(d, Document)])
                 raise BadSource(
                     f"{item.where}: {item.reason}. What came before it is stored; mend the line and run the same "
                     "command again, or give --on-error skip."
@@ -192,7 +189,7 @@ class Ingestion:
 
     def _add_to_window(self, document: Document, content_hash: bytes) -> None:
         passages = []
-        for start, end, text in encoded_passages(document, self.encoder):
+        for start, end, text in self.engine.passages(document, self.encoder):
             text_hash = hash_of_text(text)
             self._texts[text_hash] = text
             passages.append((start, end, text_hash))
@@ -221,7 +218,10 @@ class Ingestion:
         # What is read so far against all there is tells how many texts are to come.
         fraction = 1.0 if self._all_read else getattr(self._source, "fraction_read", None)
         self._expected = int((self.report.texts_embedded + len(missing)) / fraction) if fraction else None
-        storing = Storing(self.store, self.encoder, list(missing.values()), list(missing)) if missing else None
+        storing = None
+        if missing:
+            encoding = self.engine.encoding(list(missing.values()), self.encoder)
+            storing = Storing(self.store, encoding, list(missing), self.encoder.identity.name)
         with held_back():  # its threads are begun and known to be, or not begun
             self._ahead = Window(list(self._window.values()), storing)
             if storing:

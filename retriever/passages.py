@@ -5,8 +5,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
 
 from retriever.errors import Misuse
+
+if TYPE_CHECKING:
+    from retriever.corpus import Document
+    from retriever.encoder import Encoder
 
 CountTokens = Callable[[list[str]], list[int]]
 """How many tokens each text has for the encoder, special tokens not counted."""
@@ -23,6 +28,14 @@ class Passage:
 
     start: int
     end: int
+
+
+def encoded_passages(document: "Document", encoder: "Encoder") -> Iterator[tuple[int, int, str]]:
+    """Where the passages of a document begin and end, and what the encoder is given for each."""
+    budget, count_tokens = encoder.token_budget, encoder.count_tokens
+    title = fit_title(document.title, budget, count_tokens)
+    for passage in split(document.text, title, budget, count_tokens):
+        yield passage.start, passage.end, encoded_text(title, document.text[passage.start : passage.end])
 
 
 def encoded_text(title: str, passage: str) -> str:

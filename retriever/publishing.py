@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from pathlib import Path
@@ -18,6 +19,7 @@ from indexes.protocol import AnyCollection, AnyStore
 from indexes.types import Asked
 from indexes.vectors import save_array
 from retriever.choosing import CANDIDATES, POOL, STRENGTHS, Evidence, choose
+from retriever.engines import Engine
 from retriever.errors import Damaged, EncoderUnavailable, Mismatch, Misuse, first_line
 from retriever.novelty import JSON_FILE as NOVELTY_FILE
 from retriever.novelty import Novelty, ShortTexts, measured
@@ -101,12 +103,14 @@ def publish(
     compact: bool = False,
     encode: Encode,
     device: str = "cpu",
+    engine: Engine | None = None,
     progress: Progress = silent,
 ) -> Transform:
     """Publish a new generation; the transform is chosen and fitted again only where it has to be.
 
     `encode` is called only when a transform is fitted, with short texts cut from the passages: those that serve
-    as queries where one is to be chosen, and those that tell what an ordinary query scores.
+    as queries where one is to be chosen, and those that tell what an ordinary query scores. `engine` applies the
+    transform to all vectors; it is fitted here, on the same sample whichever engine that is.
     """
     _return_free_memory()
     kept = None if refit else _kept_transform(collection, plan)
@@ -161,7 +165,7 @@ def publish(
             written.append(QUERIES_FILE)
         return written
 
-    _publish(collection, plan, transform, write_files, choice, counts, queries, compact, kept is None, progress)
+    _publish(collection, plan, transform, write_files, choice, counts, queries, compact, kept is None, progress, engine)
     return transform
 
 
@@ -206,6 +210,7 @@ def _publish(
     compact: bool,
     reconsider: bool,
     progress: Progress,
+    engine: Engine | None = None,
 ) -> None:
     collection.publish(
         transform.apply,
@@ -229,6 +234,7 @@ def _publish(
         compact=compact,
         queries=None if queries is None else queries.astype(np.float32),
         reconsider=reconsider,
+        apply_each=partial(engine.mapped, transform) if engine else None,
         progress=progress,
     )
 
@@ -293,7 +299,11 @@ def _outgrown(collection: AnyCollection, generation: Generation) -> bool:
 
 
 def _sample(collection: AnyCollection) -> NDArray[np.int64]:
-    """The numbers of the vectors in use: all of them or, past FIT_SAMPLE, a seeded random choice."""
+    """The numbers of the vectors in use: all of them or, past FIT_SAMPLE, a seeded random choice.
+
+    Every vector of the whole corpus is as likely to be in it as any other, and every set of so many as any other set:
+    what a reservoir would hold after the corpus has passed by, without the need to have seen it in one pass.
+    """
     numbers = collection.store.used_vectors()
     if len(numbers) > FIT_SAMPLE:
         rng = np.random.default_rng(SEED)

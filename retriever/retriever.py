@@ -20,13 +20,14 @@ from indexes.places import kind_of
 from indexes.protocol import AnyCollection
 from indexes.types import Asked
 from indexes.verify import Report as VerifyReport
-from retriever import publishing
+from retriever import engines, publishing
 from retriever.aside import written_aside
 from retriever.copying import refuse_unfinished_copy
 from retriever.corpus import Document
 from retriever.damage import telling_damage
 from retriever.drift import Drift, drift, unknown
 from retriever.encoder import Encoder, check_same
+from retriever.engines import Engine, Local
 from retriever.errors import Damaged, Misuse, NoSuchDocument, salvage_advice
 from retriever.export import Format, export, refuse_taken
 from retriever.fusion import trust
@@ -81,6 +82,8 @@ class Retriever:
         self._options = options
         self._encoder: Encoder | None = None
         self._finding_encoder = Lock()
+        self._engine: Engine = Local()
+        self._engine_notes: list[str] = []
         self._encoded_for_fit: dict[tuple[str, ...], NDArray[np.float32]] = {}
         self._searcher = Searcher(collection, self.encoder)
         collection.apply_of = self._searcher.apply_of
@@ -124,6 +127,8 @@ class Retriever:
         device: str = "auto",
         on_error: OnError = "skip",
         prune: bool = False,
+        engine: str = "local",
+        address: str | None = None,
         progress: Progress = silent,
     ) -> Self:
         """Bring the collection in `index`, a folder or milvus:URI, up to date with the documents, making it if need be.
@@ -133,8 +138,10 @@ class Retriever:
         length, the precision that keeps the ranking of this text and the transform that suits it best (`auto`),
         and an exact index. `index_type="auto"` takes the quickest index with a `recall` of .95 or what is given
         that needs no more than `memory` bytes. `pooling="auto"` has the text choose the pooling of a new
-        collection, too. `prune` deletes what `documents` no longer has.
+        collection, too. `prune` deletes what `documents` no longer has. `engine="ray"` has the workers of a Ray
+        cluster read, embed and transform: of the one at `address`, or of one on this machine for as long as it takes.
         """
+        engines.check(engine, address)
         fixed_pooling, fixed_precision = (None if asked == AUTO else asked for asked in (pooling, precision))
         options = EncoderOptions(encoder, fixed_pooling, max_length, batch_tokens, device, fixed_precision)
         kind = kind_of(index)
@@ -158,29 +165,33 @@ class Retriever:
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
             }
         source.refuse_if_empty(on_error)
-        if not begun and pooling == AUTO:
-            kind.refuse_if_taken(index)
-            choice = _chosen_pooling(source, options, settings["transform"], progress)
-            settings["encoder"] = replace(identity, pooling=choice.chosen).to_json()
-            settings["pooling_choice"] = choice.to_json()
-        if not begun and fixed_precision is None:
-            kind.refuse_if_taken(index)
-            identity = EncoderIdentity.from_json(settings["encoder"])
-            chosen = _chosen_precision(source, options, identity, settings["transform"], progress)
-            settings["encoder"] = replace(identity, precision=chosen.chosen).to_json()
-            settings["precision_choice"] = chosen.to_json()
-        collection = kind.open(index) if begun else kind.create(index, settings)
-        collection.device = device
-        retriever = cls(collection, options, progress)
-        try:
-            with retriever._writing():
-                plan = retriever.plan(transform, index_type, recall, memory)
-                plan.check(retriever.collection.dimension, device, kind)
-                retriever._update(source, plan, on_error, prune, whole=True)
-        except BaseException:
-            retriever.close()
-            raise
-        return retriever
+        with engines.opened(engine, address) as running:
+            if not begun and pooling == AUTO:
+                kind.refuse_if_taken(index)
+                choice = _chosen_pooling(source, options, settings["transform"], progress)
+                settings["encoder"] = replace(identity, pooling=choice.chosen).to_json()
+                settings["pooling_choice"] = choice.to_json()
+            if not begun and fixed_precision is None:
+                kind.refuse_if_taken(index)
+                identity = EncoderIdentity.from_json(settings["encoder"])
+                on_gpus = running.gpus > 0 and device != "cpu"
+                chosen = _chosen_precision(source, options, identity, settings["transform"], on_gpus, progress)
+                settings["encoder"] = replace(identity, precision=chosen.chosen).to_json()
+                settings["precision_choice"] = chosen.to_json()
+            collection = kind.open(index) if begun else kind.create(index, settings)
+            collection.device = device
+            retriever = cls(collection, options, progress)
+            retriever._engine = running
+            try:
+                with retriever._writing():
+                    plan = retriever.plan(transform, index_type, recall, memory)
+                    plan.check(retriever.collection.dimension, device, kind)
+                    retriever._update(source, plan, on_error, prune, whole=True)
+            except BaseException:
+                retriever.close()
+                raise
+            retriever._engine, retriever._engine_notes = Local(), running.notes()
+            return retriever
 
     @property
     def local(self) -> Collection:
@@ -254,6 +265,7 @@ class Retriever:
             compact=compact,
             encode=self._encode_for_fit,
             device=found_device(self._options.device),
+            engine=self._engine,
             progress=self.progress,
         )
 
@@ -261,7 +273,8 @@ class Retriever:
         """Vectors of texts that fits are made with; the next fit, of another transform, mostly asks for the same."""
         key = tuple(texts)
         if key not in self._encoded_for_fit:
-            self._encoded_for_fit = dict([*self._encoded_for_fit.items(), (key, self.encoder().encode(texts))][-2:])
+            vectors = self._engine.encode(texts, self.encoder())
+            self._encoded_for_fit = dict([*self._encoded_for_fit.items(), (key, vectors)][-2:])
         return self._encoded_for_fit[key]
 
     def plan(
@@ -286,10 +299,11 @@ class Retriever:
     def _update(self, documents: Source, plan: Plan, on_error: OnError, prune: bool, whole: bool) -> None:
         """Ingest, then publish if that is due; a whole run over a source always leaves nothing unpublished."""
         encoder = self.encoder()
-        ingestion = Ingestion(self.collection.store, encoder, on_error=on_error, progress=self.progress)
+        engine, store = self._engine, self.collection.store
+        ingestion = Ingestion(store, encoder, on_error=on_error, progress=self.progress, engine=engine)
         self.report = ingestion.report
         last_before = self.collection.store.last_vector()
-        ingestion.run(documents, prune=prune)
+        ingestion.run(engine.documents(documents, encoder), prune=prune)
         newer, unused = self.collection.backlog()
         if publishing.due(self.collection, plan) or (whole and newer):
             compact = unused > publishing.BACKLOG_SHARE * self.collection.store.count("vectors")
@@ -511,7 +525,8 @@ class Retriever:
 
     def notes(self) -> list[str]:
         """What runs otherwise than it would best, and why; known once something has run."""
-        return [note for note in (self._encoder.note if self._encoder else "", self.collection.device_note) if note]
+        own = (self._encoder.note if self._encoder else "", self.collection.device_note)
+        return [note for note in (*own, *self._engine_notes) if note]
 
     def encoder(self) -> Encoder:
         """The collection's encoder, refused if it is not the one that made the vectors."""
@@ -555,12 +570,17 @@ def _chosen_pooling(source: Source, options: EncoderOptions, transform: str, pro
 
 
 def _chosen_precision(
-    source: Source, options: EncoderOptions, identity: EncoderIdentity, transform: str, progress: Progress
+    source: Source,
+    options: EncoderOptions,
+    identity: EncoderIdentity,
+    transform: str,
+    on_gpus: bool,
+    progress: Progress,
 ) -> "PrecisionChoice":
     from retriever.precision import PrecisionChoice, choose_precision
 
     single = _encoder_from(replace(options, precision="fp32"), identity, progress)
-    if single.device != "cpu":
+    if on_gpus or single.device != "cpu":
         return PrecisionChoice("fp32", "8-bit integers are for processors, and this runs on a GPU")
     integers = _encoder_from(replace(options, precision="int8"), identity, progress)
     return choose_precision(source.look_ahead(), single, integers, transform, progress=progress)

@@ -30,7 +30,8 @@ from retriever.aside import written_aside
 from retriever.corpus import Document
 from retriever.encoder import Encoder
 from retriever.errors import Damaged, EncoderUnavailable, Mismatch, Misuse, NotACollection, RetrieverError
-from retriever.ingest import Ingestion, encoded_passages, hash_of_text
+from retriever.ingest import Ingestion, hash_of_text
+from retriever.passages import encoded_passages
 from retriever.progress import Progress, silent
 from retriever.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
 from retriever.retriever import EncoderOptions, Retriever

@@ -34,11 +34,26 @@ class Source:
         self._failure: Exception | None = None
 
     def __iter__(self) -> Iterator[Document | Skipped]:
+        yield from self.looked_at()
+        yield from self._rest()
+
+    def looked_at(self) -> Iterator[Document | Skipped]:
+        """What was read to look ahead; where that failed, the failure after it."""
         while self._ahead:
             yield self._ahead.popleft()
         if self._failure:
             raise self._failure
-        yield from self._rest()
+
+    @property
+    def files(self) -> Corpus | None:
+        """The corpus, if another process can read the same from it: files alone."""
+        corpus = self._documents
+        return corpus if isinstance(corpus, Corpus) and corpus.fraction_read is not None else None
+
+    @property
+    def taken(self) -> int:
+        """How many have been read, those that were only looked at too."""
+        return self._taken
 
     def _rest(self) -> Iterator[Document | Skipped]:
         for given in self._items:

@@ -10,15 +10,16 @@ import numpy as np
 
 from indexes.documents import VECTOR_TYPE
 from indexes.protocol import AnyStore
-from retriever.encoder import Encoder
 from retriever.encoding import Batch
+from retriever.engines import Encodes
 from retriever.errors import RetrieverError
 
 
 class Storing:
-    """Encodes texts and stores their vectors under these hashes, while the caller does something else."""
+    """Stores the vectors of texts that are being encoded under these hashes, while the caller does something else."""
 
-    def __init__(self, store: AnyStore, encoder: Encoder, texts: Sequence[str], hashes: Sequence[bytes]) -> None:
+    def __init__(self, store: AnyStore, encoding: Encodes, hashes: Sequence[bytes], encoder: str) -> None:
+        """`encoder` is its name, for a message."""
         self.texts = 0
         """How many texts have a stored vector by now; `tokens`, how many tokens those have."""
         self.tokens = 0
@@ -26,7 +27,7 @@ class Storing:
         self._encoder = encoder
         self._hashes = hashes
         self._error: BaseException | None = None
-        self._encoding = encoder.encoding(texts)
+        self._encoding = encoding
         self._begun = False
         self._ended = threading.Event()
 
@@ -51,9 +52,7 @@ class Storing:
         with np.errstate(over="ignore"):
             halves = np.concatenate([batch.vectors for batch in batches]).astype(VECTOR_TYPE)
         if not np.isfinite(halves).all():
-            raise RetrieverError(
-                f"the encoder {self._encoder.identity.name} gives vectors too large to be stored as float16."
-            )
+            raise RetrieverError(f"the encoder {self._encoder} gives vectors too large to be stored as float16.")
         self._store.add_vectors([self._hashes[p] for p in positions], halves)
         self.texts += len(positions)
         self.tokens += sum(batch.tokens for batch in batches)

@@ -27,7 +27,7 @@ from indexes.milvus.state import State
 from indexes.milvus.store import MilvusStore
 from indexes.milvus.transfer import MilvusTransfer
 from indexes.milvus.words import MilvusWords
-from indexes.space import Apply
+from indexes.space import Apply, ApplyEach
 from indexes.types import Asked
 
 Result = TypeVar("Result")
@@ -276,6 +276,7 @@ class MilvusCollection:
         compact: bool = False,
         queries: NDArray[np.float32] | None = None,
         reconsider: bool = True,
+        apply_each: ApplyEach | None = None,
         progress: Stage = silent,
     ) -> Generation:
         """Build an index beside the published one and switch to it; readers see the old or the new one."""
@@ -284,7 +285,7 @@ class MilvusCollection:
         number = before.last_generation + 1
         name = f"{number:06d}"
         publication = Publication(self.store, f"{self.client.address.name}_{name}", apply, dimension_out, asked)
-        measured = publication.build(str(facts["transform"]["fingerprint"]), queries, progress)
+        measured = publication.build(str(facts["transform"]["fingerprint"]), queries, apply_each, progress)
         with TemporaryDirectory() as folder:
             names = write_transform(Path(folder))
             files = {file: (Path(folder) / file).read_bytes() for file in names}

@@ -5,17 +5,19 @@ How far it has come is written down: a run that dies goes on from there, unless 
 
 import json
 import time
+from collections import deque
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from indexes.building import Stage
+from indexes.documents import DocumentRow
 from indexes.milvus import schema
 from indexes.milvus.client import Row
 from indexes.milvus.store import MilvusStore
 from indexes.recall import RECALL_AT, SHORT_TEXTS, WANTED, Nearest, Queries, interval
-from indexes.space import Apply
+from indexes.space import Apply, ApplyEach, Blocks
 from indexes.types import Asked
 from indexes.vectors import unit_rows
 
@@ -37,8 +39,11 @@ class Publication:
         self._dimension = dimension
         self._asked = asked
 
-    def build(self, fingerprint: str, queries: NDArray[np.float32] | None, progress: Stage) -> dict[str, Any]:
-        """Fill the table, and measure what it finds."""
+    def build(
+        self, fingerprint: str, queries: NDArray[np.float32] | None, apply_each: ApplyEach | None, progress: Stage
+    ) -> dict[str, Any]:
+        """Fill the table, and measure what it finds; `apply_each` maps block after block, where that is done
+        elsewhere."""
         store, client = self.store, self.store.client
         asking = None
         if queries is not None and len(queries):
@@ -53,27 +58,41 @@ class Publication:
         if after:
             done = client.count(store.documents_table, f"number <= {after}")
         progress("building the index", done, documents)
-        for block in store.each_row(after):
-            for start in range(0, len(block), TOGETHER):
-                some = [(number, row) for number, row, _ in block[start : start + TOGETHER]]
-                vectors = {
-                    text_hash: passage.vector
-                    for _, row, passages in block[start : start + TOGETHER]
-                    for (_, _, text_hash), passage in zip(row.passages, passages, strict=True)
-                }
-                numbers, mapped = store.put_in_index(self.table, some, vectors, self._apply)
-                if asking is not None and not exact:
-                    asking.see(numbers, mapped)
-                noted += len(numbers)
-                done += len(some)
-                store.state.renew()
-                progress("building the index", done, documents)
-                if noted >= NOTED_AFTER:
-                    noted = 0
-                    self._note(fingerprint, some[-1][0])
+        waiting: deque[tuple[list[tuple[int, DocumentRow]], dict[bytes, int]]] = deque()
+        raw = self._raw(after, waiting)
+        for numbers, rows in apply_each(raw) if apply_each else ((some, self._apply(own)) for some, own in raw):
+            some, vectors = waiting.popleft()
+            mapped = unit_rows(rows)
+            store.put_in_index(self.table, some, vectors, dict(zip(numbers.tolist(), mapped, strict=True)))
+            if asking is not None and not exact:
+                asking.see(numbers, mapped)
+            noted += len(numbers)
+            done += len(some)
+            store.state.renew()
+            progress("building the index", done, documents)
+            if noted >= NOTED_AFTER:
+                noted = 0
+                self._note(fingerprint, some[-1][0])
         client.flush(self.table)
         self.count = client.count(self.table)
         return self._measured(asking, exact)
+
+    def _raw(self, after: int, waiting: "deque[tuple[list[tuple[int, DocumentRow]], dict[bytes, int]]]") -> Blocks:
+        """The raw vectors of some documents after others, which are left in `waiting` until they are mapped."""
+        for block in self.store.each_row(after):
+            for start in range(0, len(block), TOGETHER):
+                some = block[start : start + TOGETHER]
+                vectors = {
+                    text_hash: passage.vector
+                    for _, row, passages in some
+                    for (_, _, text_hash), passage in zip(row.passages, passages, strict=True)
+                }
+                numbers = list(dict.fromkeys(vectors.values()))
+                waiting.append(([(number, row) for number, row, _ in some], vectors))
+                yield (
+                    np.array(numbers, np.int64),
+                    self.store.vectors(numbers, self.store.state.dimension, checked=True),
+                )
 
     def _begun(self, fingerprint: str) -> int:
         """The last document that a run before this one has put into the same index."""

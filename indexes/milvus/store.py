@@ -302,22 +302,22 @@ class MilvusStore:
         if index is not None:
             if self.apply is None:
                 raise RuntimeError("nobody has told by which transform what is written is mapped")
-            self.put_in_index(index, rows, vectors, self.apply)
+            numbers = list(dict.fromkeys(vectors.values()))
+            mapped = unit_rows(self.apply(self.vectors(numbers, self.state.dimension, checked=True)))
+            self.put_in_index(index, rows, vectors, dict(zip(numbers, mapped, strict=True)))
         self.client.put(
             self.documents_table, [document_row(number, row, vectors, self.records) for number, row in rows]
         )
 
     def put_in_index(
-        self, index: str, rows: Sequence[tuple[int, DocumentRow]], vectors: Mapping[bytes, int], apply: Apply
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Write the passages of documents to an index; returns the numbers of their vectors and these as mapped."""
-        numbers = list({vectors[text_hash]: None for _, row in rows for _, _, text_hash in row.passages})
-        if not numbers:
-            return np.zeros(0, np.int64), np.zeros((0, 1), np.float32)
-        every = unit_rows(apply(self.vectors(numbers, self.state.dimension, checked=True)))
-        mapped = dict(zip(numbers, every, strict=True))
+        self,
+        index: str,
+        rows: Sequence[tuple[int, DocumentRow]],
+        vectors: Mapping[bytes, int],
+        mapped: Mapping[int, NDArray[np.float32]],
+    ) -> None:
+        """Write the passages of documents to an index, by the mapped vectors of these numbers."""
         self.client.put(index, [one for number, row in rows for one in index_rows(number, row, vectors, mapped)])
-        return np.array(numbers, np.int64), every
 
     def delete_documents(self, ids: Sequence[str]) -> list[str]:
         """Delete these documents; returns the ids that were there."""

@@ -34,25 +34,25 @@ class Corpus:
         stdin: BinaryIO | None = None,
     ) -> None:
         """`lines`: a .txt file is one document a line, instead of one document."""
-        self._places = find(sources)
+        self.places = find(sources)
         self._keys = keys
         self._lines = lines
         self._stdin = stdin
         self._stdin_read = False
-        self._total = sum(place.size for place in self._places if isinstance(place, SourceFile))
+        self._total = sum(place.size for place in self.places if isinstance(place, SourceFile))
         self._read = 0.0
 
     @property
     def fraction_read(self) -> float | None:
         """How much of all files has been read, from 0 to 1; None if standard input is among the sources."""
-        if any(isinstance(place, Stdin) for place in self._places):
+        if any(isinstance(place, Stdin) for place in self.places):
             return None
         return min(1.0, self._read / self._total) if self._total else 1.0
 
     def __iter__(self) -> Iterator[Document | Skipped]:
         self._read = 0.0
         before = 0
-        for place in self._places:
+        for place in self.places:
             if isinstance(place, Skipped):
                 yield place
             elif isinstance(place, Stdin):
