@@ -4,6 +4,7 @@ import click
 
 from benchmarks import (
     commands_data,
+    commands_engines,
     commands_quantization,
     commands_search,
     commands_serving,
@@ -16,8 +17,8 @@ from benchmarks import (
 def bench() -> None:
     """Measure what a transform is worth: retrieval, answers, similarity, lexical bias, isotropy, bytes; and speed.
 
-    Every benchmark but serve keeps raw vectors in a cache, and with --out goes on where it was stopped. All but speed
-    and serve take several encoders, poolings and transforms at once.
+    Every benchmark but serve and engines keeps raw vectors in a cache, and with --out goes on where it was stopped. All
+    but speed, serve and engines take several encoders, poolings and transforms at once.
     """
 
 
@@ -30,6 +31,7 @@ for command in (
     commands_quantization.quantization,
     commands_speed.speed,
     commands_serving.serve,
+    commands_engines.engines,
     commands_data.model,
     commands_data.download,
 ):

@@ -66,8 +66,16 @@ class Pool:
         self._members = [self._asked_for() for _ in range(count)]
 
     def _asked_for(self) -> Member:
-        handle = self._actor.remote()
-        return Member(handle, handle.prepare.remote(self._spec))
+        try:
+            handle = self._actor.remote()
+            return Member(handle, handle.prepare.remote(self._spec))
+        except ImportError as error:  # by ray://, where the cluster looks at once at what it is sent
+            raise RetrieverError(
+                f"the Ray cluster lacks what its workers run ({first_line(error)}): install this version of "
+                f"flow-retriever on all of its nodes. {STAYS}"
+            ) from error
+        except ConnectionError as error:
+            raise ClusterLost(first_line(error)) from error
 
     # ---- giving and taking -------------------------------------------------------------------------------
 
