@@ -16,6 +16,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -86,11 +88,15 @@ class Cluster:
 
     def __enter__(self) -> Self:
         with _environment(self._settings()):
-            import ray
-
-            self.ray = ray
-            if ray.is_initialized() and self.address is None:  # the caller's own, who looks after it
-                self._head = self._head_of()
+            ray = self.ray = import_module("ray")
+            if ray.is_initialized():  # the caller's own, who looks after it
+                if self.address is not None:
+                    raise Misuse(
+                        f"this process is connected to a Ray cluster already, and cannot be to {self.address} too: "
+                        "call ray.shutdown() first, or give no address to use the one there is."
+                    )
+                self.client = bool(ray.util.client.ray.is_connected())
+                self._head = None if self.client else self._head_of()
                 return self
             handlers = _handlers()
             self._ours = True
@@ -117,8 +123,8 @@ class Cluster:
             return QUIET | {"RAY_AUTH_MODE": "token"}
         if self.address is not None:
             return QUIET
-        # Ray listens on every interface; a token of this run alone keeps all others out.
-        return QUIET | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        # Ray listens on every interface; a token of this process alone keeps all others out.
+        return QUIET | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": own_token()}
 
     def _connect(self) -> None:
         quietly: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -254,6 +260,12 @@ def _unanswered(address: str, tried: str) -> RetrieverError:
         "(6379) and needs a Ray node on this machine, ray://HOST:PORT is of its client server (10001) and needs none. "
         "A cluster with a token answers only who has it, in ~/.ray/auth_token or RAY_AUTH_TOKEN. Nothing was indexed."
     )
+
+
+@cache
+def own_token() -> str:
+    """One for all clusters that this process begins: Ray remembers the first it has seen."""
+    return secrets.token_hex(32)
 
 
 def _has_token() -> bool:

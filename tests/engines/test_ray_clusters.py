@@ -288,3 +288,36 @@ def test_from_outside_of_the_cluster(source: Path, tmp_path: Path, tiny_bert: st
             server.wait(20)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(server.pid, signal.SIGKILL)
+
+
+# ---- one process, several builds ---------------------------------------------------------------------------
+
+TWICE = """
+import sys
+from retriever import Retriever
+from retriever.engines.ray_cluster import Cluster
+from retriever.errors import Misuse
+folder, bert = sys.argv[1:]
+for name in ("a", "b"):
+    with Retriever.build(["One text.", "Another."], f"{folder}/{name}", encoder=bert, engine="ray") as built:
+        assert len(built) == 2
+import ray
+assert not ray.is_initialized()
+with Cluster(None):
+    try:
+        Cluster("head:6379").__enter__()
+    except Misuse as error:
+        print(error)
+    with Cluster(None):
+        pass
+    assert ray.is_initialized(), "who begins it ends it"
+assert not ray.is_initialized()
+"""
+
+
+@pytest.mark.slow
+def test_one_process_builds_twice(tmp_path: Path, tiny_bert: str) -> None:
+    command = [sys.executable, "-c", TWICE, str(tmp_path), tiny_bert]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "connected to a Ray cluster already" in done.stdout
