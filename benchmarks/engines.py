@@ -23,6 +23,7 @@ from retriever.errors import RetrieverError
 from retriever.progress import Progress, silent
 
 ENGINES = ("local", "ray")
+TIMES = ("seconds", "whole_seconds", "cpu_seconds")
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class EngineRun:
     """From the first document read to the index published."""
     whole_seconds: float
     """A cluster's start and end with it."""
+    cpu_seconds: float
+    """Of all cores and processes, a cluster's own with it: what others do on the machine does not count."""
     peak_bytes: dict[str, int]
 
     @property
@@ -50,36 +53,43 @@ class EngineFigures:
     precision: str
     runs: list[EngineRun] = field(default_factory=list)
 
-    def ratio(self, documents: int, whole: bool = False) -> float:
-        """Ray's throughput beside the threads': the median over the rounds, of pairs that ran one after the other."""
+    def ratio(self, documents: int, by: str = "seconds") -> float:
+        """Ray's throughput beside the threads', by the clock, with the cluster's start and end, or by CPU time: the
+        median over the rounds, of pairs that ran one after the other."""
         of = {name: [run for run in self.runs if (run.documents, run.engine) == (documents, name)] for name in ENGINES}
         pairs = zip(of["local"], of["ray"], strict=True)
-        name = "whole_seconds" if whole else "seconds"
-        return float(np.median([getattr(local, name) / getattr(ray, name) for local, ray in pairs]))
+        return float(np.median([getattr(local, by) / getattr(ray, by) for local, ray in pairs]))
 
     def sizes(self) -> list[int]:
         return sorted({run.documents for run in self.runs})
 
     def to_json(self) -> dict[str, Any]:
-        ratios = {
-            str(size): {"throughput": self.ratio(size), "with_the_cluster": self.ratio(size, True)}
-            for size in self.sizes()
-        }
+        ratios = {str(size): {by: self.ratio(size, by) for by in TIMES} for size in self.sizes()}
         return {**asdict(self), "ratios": ratios}
 
     def table(self) -> Table:
         table = Table(title=f"Engines, {self.encoder}, {self.precision}", box=None, padding=(0, 2, 0, 0))
-        heads = ("documents", "engine", "seconds", "a second", "with the cluster", "peak: driver", "a worker", "reader")
+        heads = (
+            "documents",
+            "engine",
+            "seconds",
+            "a second",
+            "with the cluster",
+            "CPU",
+            "driver",
+            "a worker",
+            "reader",
+        )
         for name in heads:
             table.add_column(name, justify="left" if name == "engine" else "right", no_wrap=True)
         for run in self.runs:
             peaks = (run.peak_bytes.get(kind) for kind in ("driver", "worker", "reader"))
             shown = (f"{peak / 1e6:,.0f} MB" if peak else "–" for peak in peaks)
-            rate, whole = f"{run.per_second:,.0f}", f"{run.whole_seconds:,.1f}"
-            table.add_row(f"{run.documents:,}", run.engine, f"{run.seconds:,.1f}", rate, whole, *shown)
+            took = (f"{run.seconds:,.1f}", f"{run.per_second:,.0f}", f"{run.whole_seconds:,.1f}")
+            table.add_row(f"{run.documents:,}", run.engine, *took, f"{run.cpu_seconds:,.1f}", *shown)
         for size in self.sizes():
-            ratios = (f"{self.ratio(size):.3f}", f"{self.ratio(size, whole=True):.3f}")
-            table.add_row(f"{size:,}", "ray/local", ratios[0], "", ratios[1])
+            by_clock, whole, by_cpu = (f"{self.ratio(size, by):.3f}" for by in TIMES)
+            table.add_row(f"{size:,}", "ray/local", by_clock, "", whole, by_cpu)
         return table
 
 

@@ -10,19 +10,25 @@ from typing import Any
 
 from retriever import Corpus, Retriever
 
-LOOK_SECONDS = 0.2
-KINDS = {b"ray::Worker": "worker", b"ray::Reader": "reader"}
+LOOK_SECONDS = 1.0
+KINDS = {b"driver": "driver", b"ray::Worker": "worker", b"ray::Reader": "reader"}
 
 
-class Peaks:
-    """The most that this process and the cluster's processes below it ever held, looked at while it lasts."""
+class Looked:
+    """What this process and the cluster's processes below it held at most and used, looked at while it lasts."""
 
     def __init__(self) -> None:
         self.bytes = {"driver": 0}
+        self._cpu: dict[int, float] = {}
         self._ended = threading.Event()
         self._looking = threading.Thread(target=self._look, daemon=True)
 
-    def __enter__(self) -> "Peaks":
+    @property
+    def cpu_seconds(self) -> float:
+        """Of all cores, by all of these processes, Ray's own too; of those that ended, until they were last seen."""
+        return sum(self._cpu.values())
+
+    def __enter__(self) -> "Looked":
         self._looking.start()
         return self
 
@@ -32,18 +38,19 @@ class Peaks:
 
     def _look(self) -> None:
         while not self._ended.wait(LOOK_SECONDS):
-            self._note("driver", _peak(os.getpid()))
             for path in Path("/proc").glob("[0-9]*/cmdline"):
+                pid = int(path.parent.name)
                 try:
-                    title = path.read_bytes()
-                    kind = next((kind for word, kind in KINDS.items() if title.startswith(word)), None)
-                    if kind and _below(int(path.parent.name), os.getpid()):
-                        self._note(kind, _peak(int(path.parent.name)))
+                    if _below(pid, os.getpid()):
+                        title = b"driver" if pid == os.getpid() else path.read_bytes()
+                        self._note(pid, next((kind for word, kind in KINDS.items() if title.startswith(word)), None))
                 except (OSError, ValueError):  # it has ended meanwhile
                     continue
 
-    def _note(self, kind: str, peak: int) -> None:
-        self.bytes[kind] = max(peak, self.bytes.get(kind, 0))
+    def _note(self, pid: int, kind: str | None) -> None:
+        self._cpu[pid] = _cpu_seconds(pid)
+        if kind:
+            self.bytes[kind] = max(_peak(pid), self.bytes.get(kind, 0))
 
 
 def _status(pid: int, name: str) -> int:
@@ -53,6 +60,11 @@ def _status(pid: int, name: str) -> int:
 
 def _peak(pid: int) -> int:
     return 1024 * _status(pid, "VmHWM")
+
+
+def _cpu_seconds(pid: int) -> float:
+    user, kernel = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(kernel)) / os.sysconf("SC_CLK_TCK")
 
 
 def _below(pid: int, ancestor: int) -> bool:
@@ -72,14 +84,15 @@ def main(source: str, folder: str, encoder: str, precision: str, engine: str) ->
     original = Retriever._update
     Retriever._update = update  # type: ignore[method-assign]
     began = time.perf_counter()
-    with Peaks() as peaks:
+    with Looked() as looked:
         built = Retriever.build(
             Corpus([source]), folder, encoder=encoder, precision=precision, transform="none", engine=engine
         )
     whole = time.perf_counter() - began
     assert built.report.texts_embedded
     built.close()
-    print(json.dumps({"seconds": times[1] - times[0], "whole_seconds": whole, "peak_bytes": peaks.bytes}))
+    found = {"seconds": times[1] - times[0], "whole_seconds": whole, "cpu_seconds": looked.cpu_seconds}
+    print(json.dumps({**found, "peak_bytes": looked.bytes}))
 
 
 if __name__ == "__main__":
