@@ -4,6 +4,7 @@ import click
 
 from benchmarks import (
     commands_data,
+    commands_engines,
     commands_quantization,
     commands_search,
     commands_serving,
@@ -17,8 +18,8 @@ from benchmarks import (
 def bench() -> None:
     """Measure what a transform is worth: retrieval, answers, similarity, lexical bias, isotropy, bytes; and speed.
 
-    Every benchmark but serve and stores keeps raw vectors in a cache, and with --out goes on where it was stopped. All
-    but speed, serve and stores take several encoders, poolings and transforms at once.
+    The benchmarks of transforms and of speed keep raw vectors in a cache, and with --out go on where they were stopped.
+    Those of transforms take several encoders, poolings and transforms at once.
     """
 
 
@@ -32,6 +33,7 @@ for command in (
     commands_speed.speed,
     commands_serving.serve,
     commands_stores.stores,
+    commands_engines.engines,
     commands_data.model,
     commands_data.download,
 ):

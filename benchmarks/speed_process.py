@@ -36,7 +36,7 @@ class Asked:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=_environment(),
+            env=environment(),
             text=True,
             encoding="utf-8",
         )
@@ -75,7 +75,7 @@ def run_cold(command: Sequence[str]) -> dict[str, float]:
     """Run a command from process start to its end: seconds by the clock and of all cores."""
     with TemporaryFile() as printed, TemporaryFile() as errors:
         began = time.perf_counter()
-        process = subprocess.Popen(command, stdout=printed, stderr=errors, env=_environment())
+        process = subprocess.Popen(command, stdout=printed, stderr=errors, env=environment())
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - began
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -95,7 +95,7 @@ def folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Ours, with this very package first to be found."""
     here = str(Path(benchmarks.__file__).parents[1])
     paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]

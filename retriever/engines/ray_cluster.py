@@ -16,7 +16,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -31,6 +34,7 @@ TCP_SECONDS = 10
 HEAD_GONE_SECONDS = 30
 WATCHED_EVERY = 5
 LEAVE_SECONDS = 20
+TOKEN_FILE = Path("~/.ray/auth_token")
 # What is on its way between processes: blocks of vectors and chunks of documents. More than that waits on disk.
 OBJECT_STORE_BYTES = 512 << 20
 # A socket's path may have 107 characters, and Ray's own part of it takes most of them.
@@ -84,11 +88,15 @@ class Cluster:
 
     def __enter__(self) -> Self:
         with _environment(self._settings()):
-            import ray
-
-            self.ray = ray
-            if ray.is_initialized() and self.address is None:  # the caller's own, who looks after it
-                self._head = self._head_of()
+            ray = self.ray = import_module("ray")
+            if ray.is_initialized():  # the caller's own, who looks after it
+                if self.address is not None:
+                    raise Misuse(
+                        f"this process is connected to a Ray cluster already, and cannot be to {self.address} too: "
+                        "call ray.shutdown() first, or give no address to use the one there is."
+                    )
+                self.client = bool(ray.util.client.ray.is_connected())
+                self._head = None if self.client else self._head_of()
                 return self
             handlers = _handlers()
             self._ours = True
@@ -109,10 +117,14 @@ class Cluster:
         self.close()
 
     def _settings(self) -> Mapping[str, str]:
-        if self.address is not None or "RAY_AUTH_MODE" in os.environ:
+        if "RAY_AUTH_MODE" in os.environ:
             return QUIET
-        # Ray listens on every interface; a token of this run alone keeps all others out.
-        return QUIET | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        if self.client and _has_token():  # elsewhere Ray finds it by itself
+            return QUIET | {"RAY_AUTH_MODE": "token"}
+        if self.address is not None:
+            return QUIET
+        # Ray listens on every interface; a token of this process alone keeps all others out.
+        return QUIET | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": own_token()}
 
     def _connect(self) -> None:
         quietly: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -246,8 +258,19 @@ def _unanswered(address: str, tried: str) -> RetrieverError:
         f"no Ray cluster answers at {address}. Tried, for up to {TCP_SECONDS} s and {CONNECT_SECONDS} s: {tried}. See "
         "whether it runs there (ray status) and whether the port is open from here; HOST:PORT is of `ray start --head` "
         "(6379) and needs a Ray node on this machine, ray://HOST:PORT is of its client server (10001) and needs none. "
-        "Nothing was indexed."
+        "A cluster with a token answers only who has it, in ~/.ray/auth_token or RAY_AUTH_TOKEN. Nothing was indexed."
     )
+
+
+@cache
+def own_token() -> str:
+    """One for all clusters that this process begins: Ray remembers the first it has seen."""
+    return secrets.token_hex(32)
+
+
+def _has_token() -> bool:
+    given = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
+    return given or TOKEN_FILE.expanduser().is_file()
 
 
 def _handlers() -> dict[int, Any]:

@@ -66,8 +66,16 @@ class Pool:
         self._members = [self._asked_for() for _ in range(count)]
 
     def _asked_for(self) -> Member:
-        handle = self._actor.remote()
-        return Member(handle, handle.prepare.remote(self._spec))
+        try:
+            handle = self._actor.remote()
+            return Member(handle, handle.prepare.remote(self._spec))
+        except ImportError as error:  # by ray://, where the cluster looks at once at what it is sent
+            raise RetrieverError(
+                f"the Ray cluster lacks what its workers run ({first_line(error)}): install this version of "
+                f"flow-retriever on all of its nodes. {STAYS}"
+            ) from error
+        except ConnectionError as error:
+            raise ClusterLost(first_line(error)) from error
 
     # ---- giving and taking -------------------------------------------------------------------------------
 
@@ -205,6 +213,7 @@ class InOrder:
         self._pool, self._method = pool, method
         self._arguments = enumerate(arguments)
         self._most_waiting = most_waiting
+        self._sent: set[Call] = set()
         self._waiting: dict[int, Any] = {}
         self._given = self._taken = 0
         self._stopped = False
@@ -221,7 +230,9 @@ class InOrder:
             if self._given == self._taken:
                 break
             for call, result in self._pool.wait():
-                self._waiting[call.number] = result
+                if call in self._sent:  # else of another, who left before its end
+                    self._sent.remove(call)
+                    self._waiting[call.number] = result
             while self._given in self._waiting:
                 found.append(self._waiting.pop(self._given))
                 self._given += 1
@@ -237,4 +248,6 @@ class InOrder:
                 self._stopped = True
                 return
             self._taken += 1
-            self._pool.give(Call(number, self._method, arguments))
+            call = Call(number, self._method, arguments)
+            self._sent.add(call)
+            self._pool.give(call)

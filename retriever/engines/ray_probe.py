@@ -11,7 +11,8 @@ import sys
 from importlib import import_module
 from typing import Any, NamedTuple
 
-CONNECT_SECONDS = 30
+# By ray://, a process of the cluster is begun for each who connects.
+CONNECT_SECONDS = 60
 MARK = "probed: "
 
 

@@ -228,7 +228,7 @@ def test_an_address_where_nobody_is(run: Run, pets: Path, tmp_path: Path) -> Non
         port = free.getsockname()[1]
     for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
         said = refused(run, pets, tmp_path / "c", address)
-        assert f"no Ray cluster answers at {address}. Tried, for up to 10 s and 30 s: a TCP connection" in said
+        assert f"no Ray cluster answers at {address}. Tried, for up to 10 s and 60 s: a TCP connection" in said
         assert "Connection refused" in said and "ray status" in said
 
 
@@ -276,14 +276,11 @@ def test_from_outside_of_the_cluster(source: Path, tmp_path: Path, tiny_bert: st
                 break
             time.sleep(0.2)
         Retriever.build(Corpus([source]), tmp_path / "local", encoder=tiny_bert, **OPTIONS).close()
-        Retriever.build(
-            Corpus([source]),
-            tmp_path / "ray",
-            encoder=tiny_bert,
-            engine="ray",
-            address=f"ray://127.0.0.1:{port}",
-            **OPTIONS,
-        ).close()
+        options = ["--transform", "whiten", "--precision", "fp32", "--batch-tokens", "64", "--encoder", tiny_bert]
+        options += ["--engine", "ray", "--address", f"ray://127.0.0.1:{port}"]
+        command = [sys.executable, "-m", "cli", "index", str(source), "--index", str(tmp_path / "ray"), *options]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
         assert differing(tmp_path / "local", tmp_path / "ray") == []
     finally:
         server.terminate()
@@ -291,3 +288,36 @@ def test_from_outside_of_the_cluster(source: Path, tmp_path: Path, tiny_bert: st
             server.wait(20)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(server.pid, signal.SIGKILL)
+
+
+# ---- one process, several builds ---------------------------------------------------------------------------
+
+TWICE = """
+import sys
+from retriever import Retriever
+from retriever.engines.ray_cluster import Cluster
+from retriever.errors import Misuse
+folder, bert = sys.argv[1:]
+for name in ("a", "b"):
+    with Retriever.build(["One text.", "Another."], f"{folder}/{name}", encoder=bert, engine="ray") as built:
+        assert len(built) == 2
+import ray
+assert not ray.is_initialized()
+with Cluster(None):
+    try:
+        Cluster("head:6379").__enter__()
+    except Misuse as error:
+        print(error)
+    with Cluster(None):
+        pass
+    assert ray.is_initialized(), "who begins it ends it"
+assert not ray.is_initialized()
+"""
+
+
+@pytest.mark.slow
+def test_one_process_builds_twice(tmp_path: Path, tiny_bert: str) -> None:
+    command = [sys.executable, "-c", TWICE, str(tmp_path), tiny_bert]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "connected to a Ray cluster already" in done.stdout
