@@ -1,0 +1,307 @@
+"""A small collection made by the very code of `retriever index`, every part of it measured, in a process of its own.
+
+    sample ─▶ choose precision ─▶ embed ─▶ store, with documents made up of its words ─▶ fit ─▶ index ─▶ try types
+
+The fit sees at most so many passages (FIT_SAMPLE): with as many stored it costs what it will cost in any larger
+collection. CPU seconds are of all threads; memory is what the process takes at most in each part.
+"""
+
+import contextlib
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.collection import Collection
+from indexes.documents import CACHE_KB
+from indexes.generation import INDEX_FILE, NUMBERS_FILE
+from indexes.types import Asked
+from indexes.vectors import unit_rows
+from retriever import publishing
+from retriever.backends.onnx_runtime import cores
+from retriever.corpus import Document
+from retriever.encoder import Encoder
+from retriever.ingest import Ingestion, encoded_passages
+from retriever.loading import found_device
+from retriever.planning import index_trials
+from retriever.planning.given import SEED, Given, stand_ins
+from retriever.planning.pages import vector_table_bytes
+from retriever.planning.rates import Encoded, Fitted, Published, Sampled, Stored
+from retriever.planning.sample import made_up
+from retriever.planning.usage import answer_with, cpu_seconds, forget_peak, peak_bytes
+from retriever.pooling import AUTO, choose_pooling
+from retriever.precision import FEWEST_DOCUMENTS, choose_precision
+from retriever.progress import Progress
+from retriever.short_texts import short_texts
+
+REHEARSED_PASSAGES = publishing.FIT_SAMPLE
+REHEARSED_CHARACTERS = 30_000_000
+QUERIES = 400
+# The encoder is timed for about so long, on texts of the sample.
+ENCODED_CPU_SECONDS = 12.0
+FIRST_TEXTS = 64
+OTHER_EVERY = 4
+VECTORS_TABLE, DOCUMENTS_TABLE = "vectors", "documents"
+STAGE = "rehearsing"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be rehearsed; the documents lie in a file of JSON lines, the collection is made in `folder`."""
+
+    documents: str
+    what: str
+    read_cpu_seconds: float
+    folder: str
+    planned: int
+    encoder: str
+    pooling: str | None
+    max_length: int | None
+    precision: str | None
+    transform: str
+    recall: float
+    collection: str | None = None
+    """One that exists and has vectors of its own."""
+
+
+class Rehearsal:
+    """One, from the beginning to the end."""
+
+    def __init__(self, request: Request, progress: Progress) -> None:
+        self.request = request
+        with Path(request.documents).open(encoding="utf-8") as file:
+            self.documents = [Document(**json.loads(line)) for line in file]
+        self._progress, self._parts = progress, 0
+
+    def run(self) -> dict[str, Any]:
+        """The rates as JSON, but for `searched` and `scans`; and the queries to search with."""
+        self._tell()
+        request, pooling, reason = self.request, self.request.pooling, "as asked for"
+        fixed = None if request.precision == AUTO else request.precision
+        first = self._encoder(fixed or "fp32", None if pooling == AUTO else pooling)
+        first.encode([self.documents[0].text[:200]])
+        start = cpu_seconds()
+        if pooling == AUTO:
+            pooling = choose_pooling(self.documents, first, request.transform).chosen
+            first = self._encoder(fixed or "fp32", pooling)
+        precision = fixed or "fp32"
+        if fixed is None:
+            integers = self._encoder("int8", pooling)
+            choice = choose_precision(self.documents, first, integers, request.transform)
+            precision, reason = choice.chosen, choice.reason
+            if len(self.documents) < FEWEST_DOCUMENTS:
+                reason = f"the sample has fewer than {FEWEST_DOCUMENTS:,} documents to compare precisions on"
+            del integers
+        del first
+        choosing = cpu_seconds() - start
+        self._tell()
+
+        encoder = self._encoder(precision, pooling)
+        places = [list(encoded_passages(document, encoder)) for document in self.documents]
+        texts = list(dict.fromkeys(text for own in places for _, _, text in own))
+        tokens = encoder.count_tokens(texts)
+        encoded, rows, known = self._encoded(encoder, texts, None if fixed else pooling, tokens)
+        self._tell()
+
+        sampled = Sampled(
+            request.what,
+            len(self.documents),
+            sum(map(len, places)),
+            len(texts),
+            sum(tokens),
+            sum(document.characters() for document in self.documents),
+            request.read_cpu_seconds,
+        )
+        given = self._encoder(precision, pooling, Given)
+        given.give(known, rows, sum(tokens) / len(texts) + 2)
+        with self._collection(encoder) as collection, collection.writing():
+            stored = self._stored(collection, given, sampled)
+            self._tell()
+            fitted, published, apply = self._published(collection, encoder)
+            self._tell()
+            vectors = collection.store.used_vectors()
+            fetch_ms = self._fetch_ms(collection, vectors, apply)
+        queries = short_texts(texts, QUERIES, SEED) or texts[:QUERIES]
+        asking = unit_rows(apply(encoder.encode(queries)))
+        real = unit_rows(apply(self._real(rows)))
+        rng = np.random.default_rng(SEED)
+
+        def more(count: int) -> NDArray[np.float32]:
+            return unit_rows(apply(stand_ins(rows, count, rng)))
+
+        planned = max(1, round(request.planned * sampled.texts / sampled.documents))
+        trials = {}
+        for name, trial in index_trials.tried(request.recall, real, asking, more, planned):
+            trials[name] = trial
+            self._tell()
+        rates = {
+            "encoder": encoder.identity.to_json(),
+            "precision": precision,
+            "precision_reason": reason,
+            "start_cpu_seconds": start,
+            "choosing_cpu_seconds": choosing,
+            "sample": asdict(sampled),
+            "encoded": {name: asdict(one) for name, one in encoded.items()},
+            "stored": asdict(stored),
+            "fitted": asdict(fitted),
+            "published": asdict(published),
+            "truth_cpu_a_vector": index_trials.truth_cpu_a_vector(asking, more(4096)) * _judges(stored) / len(asking),
+            "fetch_ms": fetch_ms,
+            "trials": {name: asdict(trial) for name, trial in trials.items()},
+            "cores": cores(),
+            "gpu": "cuda" in encoded,
+        }
+        self._tell()
+        return {"rates": rates, "queries": queries[:100], "planned_vectors": planned}
+
+    def _tell(self) -> None:
+        self._progress(STAGE, self._parts, 6 + len(index_trials.TYPES))
+        self._parts += 1
+
+    def _encoder(self, precision: str, pooling: str | None, kind: type[Encoder] = Encoder, device: str = "cpu") -> Any:
+        name, longest = self.request.encoder, self.request.max_length
+        return kind(name, pooling=pooling, max_length=longest, precision=precision, device=device)
+
+    def _encoded(
+        self, encoder: Encoder, texts: Sequence[str], pooling: str | None, tokens: Sequence[int]
+    ) -> tuple[dict[str, Encoded], NDArray[np.float32], dict[str, NDArray[np.float32]]]:
+        """Texts through the encoder, as many as the time allows; some of them in the other precision, too."""
+        order = np.random.default_rng(SEED).permutation(len(texts)).tolist()
+        first = self._timed(encoder, texts, order[:FIRST_TEXTS], tokens)[0]
+        count = int(ENCODED_CPU_SECONDS / max(first.cpu_a_text, 1e-6))
+        chosen = order[: max(FIRST_TEXTS, count)]
+        own, rows = self._timed(encoder, texts, chosen, tokens)
+        found = {encoder.identity.precision: own}
+        if self.request.precision in (None, AUTO):
+            other = "int8" if encoder.identity.precision == "fp32" else "fp32"
+            with contextlib.suppress(Exception):  # what cannot be exported has no other precision
+                spare = self._encoder(other, encoder.identity.pooling)
+                spare.encode([texts[0]])
+                found[other] = self._timed(spare, texts, chosen[::OTHER_EVERY], tokens)[0]
+        if found_device(AUTO) == "cuda":
+            on_gpu = self._encoder("fp32", encoder.identity.pooling, device="cuda")
+            on_gpu.encode([texts[0]])
+            found["cuda"] = self._timed(on_gpu, texts, chosen, tokens)[0]
+        return found, rows, {texts[place]: row for place, row in zip(chosen, rows, strict=True)}
+
+    def _timed(
+        self, encoder: Encoder, texts: Sequence[str], chosen: Sequence[int], tokens: Sequence[int]
+    ) -> tuple[Encoded, NDArray[np.float32]]:
+        wall, cpu = time.perf_counter(), cpu_seconds()
+        rows = encoder.encode([texts[place] for place in chosen])
+        cpu, wall = cpu_seconds() - cpu, time.perf_counter() - wall
+        return Encoded(len(chosen), sum(tokens[place] for place in chosen), cpu, wall), rows
+
+    @contextlib.contextmanager
+    def _collection(self, encoder: Encoder) -> Iterator[Collection]:
+        settings = {
+            "encoder": encoder.identity.to_json(),
+            "pooling_choice": None,
+            "precision_choice": None,
+            "transform": self.request.transform,
+            "index_type": "flat",
+            "recall": None,
+            "memory": None,
+            "made_by": publishing.made_by(),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        with Collection.create(Path(self.request.folder), settings) as collection:
+            yield collection
+
+    def _stored(self, collection: Collection, given: Given, sampled: Sampled) -> Stored:
+        """The sample and more, in two halves: what the second takes, more of the same will take."""
+        a_document = sampled.characters / sampled.documents
+        wanted = REHEARSED_PASSAGES * sampled.documents / sampled.passages
+        most = int(min(self.request.planned, max(sampled.documents, min(wanted, REHEARSED_CHARACTERS / a_document))))
+        every = islice(chain(self.documents, made_up(self.documents, most)), most)
+        store, half = collection.store, (most + 1) // 2
+        Ingestion(store, given).run(list(islice(every, half)))
+        before, cpu = _table_bytes(collection), 0.0
+        for documents in iter(lambda: list(islice(every, 1000)), []):
+            began = cpu_seconds()
+            Ingestion(store, given).run(documents)
+            cpu += cpu_seconds() - began
+        after, rest = _table_bytes(collection), most - half
+        if not rest:  # a single document
+            return Stored(most, store.count("vectors"), 0.0, {}, sum(after.values()), 1024 * CACHE_KB)
+        if VECTORS_TABLE not in after:  # then the whole is known, and the law says what of it are vectors
+            for part, count in ((before, half), (after, most)):
+                part[VECTORS_TABLE] = vector_table_bytes(
+                    count * sampled.texts / sampled.documents, given.identity.dimension
+                )
+                part[DOCUMENTS_TABLE] -= part[VECTORS_TABLE]
+        slopes = {name: max(0.0, (size - before.get(name, 0)) / rest) for name, size in after.items()}
+        slopes.pop(VECTORS_TABLE)
+        fixed = sum(after.values()) - after.get(VECTORS_TABLE, 0) - most * sum(slopes.values())
+        grown = {name: size for name, size in slopes.items() if size}
+        return Stored(most, store.count("vectors"), cpu / rest * most, grown, max(0.0, fixed), 1024 * CACHE_KB)
+
+    def _published(self, collection: Collection, encoder: Encoder) -> tuple[Fitted, Published, Any]:
+        """Published twice: the second time nothing is fitted."""
+        plan = publishing.Plan(self.request.transform, Asked("flat"))
+        costs = []
+        for _ in range(2):
+            forget_peak()
+            began = cpu_seconds()
+            transform = publishing.publish(collection, plan, encode=encoder.encode)
+            costs.append((cpu_seconds() - began, peak_bytes()))
+        generation = collection.generation()
+        assert generation is not None
+        grow = (INDEX_FILE, NUMBERS_FILE)
+        extra = sum(file["bytes"] for name, file in generation.manifest["files"].items() if name not in grow)
+        (whole, fit_peak), (build, build_peak) = costs
+        fitted_on = publishing.fitted_on(generation)["passages"]
+        return (
+            Fitted(transform.spec, fitted_on, transform.dimension_out, max(0.0, whole - build), fit_peak),
+            Published(generation.count, build, build_peak, 2 * extra),
+            transform.apply,
+        )
+
+    def _fetch_ms(self, collection: Collection, numbers: NDArray[np.int64], apply: Any) -> float:
+        """CPU of reading one vector from all over the table, and of mapping it."""
+        rng = np.random.default_rng(SEED)
+        some = np.sort(rng.choice(numbers, min(len(numbers), 1000), replace=False)).tolist()
+        began = cpu_seconds()
+        unit_rows(apply(collection.store.vectors(some, collection.dimension))).astype(np.float64)
+        return 1000 * (cpu_seconds() - began) / len(some)
+
+    def _real(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Vectors of real texts: those of the sample, or more of a collection that exists."""
+        if not self.request.collection:
+            return rows
+        with Collection.open(Path(self.request.collection)) as collection:
+            numbers = collection.store.used_vectors()
+            rng = np.random.default_rng(SEED)
+            some = np.sort(rng.choice(numbers, min(len(numbers), index_trials.TRIED_ON), replace=False))
+            return collection.store.vectors(some.tolist(), collection.dimension, checked=True)
+
+
+def _judges(stored: Stored) -> int:
+    """How many queries judge an index of a collection as large."""
+    return min(publishing.SHORT_TEXTS, stored.vectors)
+
+
+def _table_bytes(collection: Collection) -> dict[str, float]:
+    """Bytes by table and index; of the whole database alone where SQLite was made without `dbstat`."""
+    connection = collection.store.db.conn
+    try:
+        return dict(connection.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name").fetchall())
+    except sqlite3.OperationalError:
+        pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+        return {DOCUMENTS_TABLE: pages * size}
+
+
+def work(request: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    return Rehearsal(Request(**request), progress).run()
+
+
+if __name__ == "__main__":
+    answer_with(work)
