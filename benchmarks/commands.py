@@ -4,6 +4,7 @@ import click
 
 from benchmarks import (
     commands_data,
+    commands_planning,
     commands_quantization,
     commands_search,
     commands_serving,
@@ -14,10 +15,10 @@ from benchmarks import (
 
 @click.group()
 def bench() -> None:
-    """Measure what a transform is worth: retrieval, answers, similarity, lexical bias, isotropy, bytes; and speed.
+    """Measure what a transform is worth: retrieval, answers, similarity, lexical bias, isotropy, bytes; speed; plans.
 
-    Every benchmark but serve keeps raw vectors in a cache, and with --out goes on where it was stopped. All but speed
-    and serve take several encoders, poolings and transforms at once.
+    Every benchmark but serve and plan keeps raw vectors in a cache, and all but serve go on with --out where they were
+    stopped. All but speed, serve and plan take several encoders, poolings and transforms at once.
     """
 
 
@@ -30,6 +31,7 @@ for command in (
     commands_quantization.quantization,
     commands_speed.speed,
     commands_serving.serve,
+    commands_planning.plan,
     commands_data.model,
     commands_data.download,
 ):

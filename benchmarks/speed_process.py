@@ -72,7 +72,7 @@ class Asked:
 
 
 def run_cold(command: Sequence[str]) -> dict[str, float]:
-    """Run a command from process start to its end: seconds by the clock and of all cores."""
+    """Run a command from process start to its end: seconds by the clock and of all cores, and the most memory."""
     with TemporaryFile() as printed, TemporaryFile() as errors:
         began = time.perf_counter()
         process = subprocess.Popen(command, stdout=printed, stderr=errors, env=_environment())
@@ -81,7 +81,8 @@ def run_cold(command: Sequence[str]) -> dict[str, float]:
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode or not printed.tell():
             raise RetrieverError(f"{' '.join(command[:4])} … failed. {_last_line(errors)}")
-    return {"wall_seconds": wall, "cpu_seconds": usage.ru_utime + usage.ru_stime}
+    peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return {"wall_seconds": wall, "cpu_seconds": usage.ru_utime + usage.ru_stime, "peak_bytes": float(peak)}
 
 
 def cold_command(system: str, store: Path, model: str, query: str) -> list[str]:
