@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from indexes.building import exact_index
-from indexes.recall import WANTED, cpu_ms
-from indexes.vectors import Matrix, VectorIndex, unit_rows
-from retriever.planning.usage import answer_with, cpu_seconds, peak_bytes
+from indexes.recall import WANTED
+from indexes.vectors import unit_rows
+from retriever.planning.usage import answer_with, cpu_ms_between, cpu_seconds, peak_bytes
 from retriever.progress import Progress
 from retriever.retriever import Retriever
 
@@ -17,7 +17,6 @@ WARM_UP = 5
 # Of the exact scan. The largest is meant to lie beyond any processor's cache, as a whole collection does.
 SCANNED = (2000, 10_000, 40_000)
 LARGEST_SCAN_BYTES = 256_000_000
-TIMED = 16
 SEED = 0
 
 
@@ -41,10 +40,6 @@ def asked(folder: Path, queries: list[str], encoder: str | None = None) -> dict[
         }
 
 
-def _scan(index: VectorIndex, query: Matrix) -> None:
-    index.search(query, WANTED, np.zeros(0, np.int64))
-
-
 def scans(dimension: int, planned: int) -> list[tuple[int, float]]:
     """CPU milliseconds of an exact scan by the number of vectors; what these are makes no difference to it."""
     rng = np.random.default_rng(SEED)
@@ -53,8 +48,8 @@ def scans(dimension: int, planned: int) -> list[tuple[int, float]]:
     for count in sorted({min(count, largest) for count in (*SCANNED, largest)}):
         rows = unit_rows(rng.standard_normal((count, dimension), np.float32))
         index = exact_index(dimension, [(np.arange(count, dtype=np.int64), rows)])
-        queries = unit_rows(rng.standard_normal((TIMED, dimension), np.float32))
-        found.append((count, cpu_ms(partial(_scan, index), queries)))
+        query = unit_rows(rng.standard_normal((1, dimension), np.float32))
+        found.append((count, cpu_ms_between(partial(index.search, query, WANTED, np.zeros(0, np.int64)))))
     return found
 
 

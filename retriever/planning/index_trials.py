@@ -3,17 +3,18 @@
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from indexes.building import Vectors, build, build_tuned
 from indexes.errors import Misuse
-from indexes.recall import WANTED, Nearest, Queries, cpu_ms
+from indexes.recall import WANTED, Nearest, Queries
 from indexes.types import NAMES, VECTORS_A_LIST, factory_string, list_count
 from indexes.vectors import Matrix, Numbers, VectorIndex, import_faiss
 from retriever.planning.rates import Trial
-from retriever.planning.usage import cpu_seconds
+from retriever.planning.usage import cpu_ms_between, cpu_seconds
 
 TYPES = tuple(name for name in NAMES if name != "auto")
 NOTHING = np.zeros(0, np.int64)
@@ -83,7 +84,7 @@ def _cost(factory: str, rows: Matrix, queries: Matrix, settings: dict[str, int],
     index.apply(settings)
     asking = queries if len(queries) else rows[:32]
     with _one_thread():
-        scan = cpu_ms(lambda query: index.search(query, WANTED, NOTHING), asking)
+        scan = cpu_ms_between(partial(index.search, asking[:1], WANTED, NOTHING))
     began = cpu_seconds()
     index.index.add(rows)  # once more, which trains nothing
     add = cpu_seconds() - began

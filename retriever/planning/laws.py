@@ -44,8 +44,9 @@ A query in CPU milliseconds, without the encoder's
 """
 
 import math
-from collections.abc import Mapping
+import re
 from dataclasses import dataclass
+from functools import cache
 
 from indexes.building import TRAINING_SAMPLE
 from indexes.recall import MOST_QUERIES, TIMED, WANTED
@@ -148,8 +149,9 @@ class Law:
 
     def index_bytes(self, vectors: float, index_type: str) -> float:
         """FAISS's file, and in memory what it holds."""
-        empty = empty_index(self.factory(index_type, vectors), self.rates.fitted.dimension)
-        return estimated_bytes(import_faiss(), empty, int(vectors))
+        factory = self.factory(index_type, vectors)
+        fixed, each, a_list = _sizes(re.sub(r"IVF\d+", "IVF1", factory), self.rates.fitted.dimension)
+        return fixed + each * int(vectors) + a_list * lists_of(factory)
 
     def disk(self, documents: float, index_type: str = FLAT) -> float:
         """All of a collection's folder."""
@@ -232,5 +234,14 @@ class Law:
                 return float(ms_a ** (1 - share) * ms_b**share)
         return last[1] * vectors / last[0]
 
-    def known_types(self) -> Mapping[str, Trial]:
-        return self.rates.trials
+
+@cache
+def _sizes(factory: str, dimension: int) -> tuple[float, float, float]:
+    """Bytes of an index of one list or none: fixed, a vector, a list; an index of millions of lists is never made."""
+
+    def of(name: str, count: int) -> int:
+        return estimated_bytes(import_faiss(), empty_index(name, dimension), count)
+
+    fixed, many = of(factory, 0), 10**6
+    a_list = of(factory.replace("IVF1,", "IVF2,"), 0) - fixed
+    return fixed - a_list, (of(factory, many) - fixed) / many, a_list

@@ -6,6 +6,8 @@ record longer than U − 35 keeps M to U − 35 bytes, M = (U − 12) · 32 / 25
 each with U − 4 bytes. Rows that arrive in the order of their numbers fill page after page and never move.
 """
 
+from functools import cache
+
 import numpy as np
 
 PAGE = 4096
@@ -54,6 +56,7 @@ def vector_table_bytes(count: float, dimension: int) -> float:
     return total
 
 
+@cache
 def _mean_row(dimension: int, number_bytes: int) -> float:
     """Bytes a row, averaged over pages filled one after the other."""
     long = np.random.default_rng(0).integers(2, size=PACKED)

@@ -144,5 +144,5 @@ class Rates:
         parts |= {name: kind(**parts[name]) for name, kind in kinds.items()}
         parts["encoded"] = {name: Encoded(**one) for name, one in parts["encoded"].items()}
         parts["trials"] = {name: Trial(**one) for name, one in parts["trials"].items()}
-        parts["scans"] = [(int(count), float(ms)) for count, ms in parts["scans"]]
+        parts["scans"] = tuple((int(count), float(ms)) for count, ms in parts["scans"])
         return cls(**parts)

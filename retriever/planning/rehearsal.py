@@ -27,6 +27,7 @@ from indexes.types import Asked
 from indexes.vectors import unit_rows
 from retriever import publishing
 from retriever.backends.onnx_runtime import cores
+from retriever.choosing import POOL, Evidence, choose
 from retriever.corpus import Document
 from retriever.encoder import Encoder
 from retriever.ingest import Ingestion, encoded_passages
@@ -125,7 +126,7 @@ class Rehearsal:
         with self._collection(encoder) as collection, collection.writing():
             stored = self._stored(collection, given, sampled)
             self._tell()
-            fitted, published, apply = self._published(collection, encoder)
+            fitted, published, apply = self._published(collection, encoder, self._chosen(encoder, places, known))
             self._tell()
             vectors = collection.store.used_vectors()
             fetch_ms = self._fetch_ms(collection, vectors, apply)
@@ -244,11 +245,23 @@ class Rehearsal:
         grown = {name: size for name, size in slopes.items() if size}
         return Stored(most, store.count("vectors"), cpu / rest * most, grown, max(0.0, fixed), 1024 * CACHE_KB)
 
-    def _published(self, collection: Collection, encoder: Encoder) -> tuple[Fitted, Published, Any]:
-        """Published twice: the second time nothing is fitted."""
-        plan = publishing.Plan(self.request.transform, Asked("flat"))
+    def _chosen(
+        self, encoder: Encoder, places: Sequence[Sequence[tuple[int, int, str]]], known: dict[str, NDArray[np.float32]]
+    ) -> str:
+        """The transform that suits the sample's own texts; those made up would mislead."""
+        if self.request.transform != publishing.AUTO:
+            return self.request.transform
+        pairs = [(number, text) for number, own in enumerate(places) for _, _, text in own if text in known][:POOL]
+        rows = np.stack([known[text] for _, text in pairs])
+        evidence = Evidence([text for _, text in pairs], np.array([number for number, _ in pairs], np.int64), rows)
+        return choose(evidence, encoder.encode, rows, seed=SEED).chosen
+
+    def _published(self, collection: Collection, encoder: Encoder, spec: str) -> tuple[Fitted, Published, Any]:
+        """Published as asked for, then with the transform that suits the sample, then once more, fitting nothing."""
+        asked = publishing.Plan(self.request.transform, Asked("flat"))
+        suits = publishing.Plan(spec, Asked("flat"))
         costs = []
-        for _ in range(2):
+        for plan in (asked, suits, suits):
             forget_peak()
             began = cpu_seconds()
             transform = publishing.publish(collection, plan, encode=encoder.encode)
@@ -257,10 +270,10 @@ class Rehearsal:
         assert generation is not None
         grow = (INDEX_FILE, NUMBERS_FILE)
         extra = sum(file["bytes"] for name, file in generation.manifest["files"].items() if name not in grow)
-        (whole, fit_peak), (build, build_peak) = costs
+        (whole, fit_peak), _, (build, build_peak) = costs
         fitted_on = publishing.fitted_on(generation)["passages"]
         return (
-            Fitted(transform.spec, fitted_on, transform.dimension_out, max(0.0, whole - build), fit_peak),
+            Fitted(str(transform.spec), fitted_on, transform.dimension_out, max(0.0, whole - build), fit_peak),
             Published(generation.count, build, build_peak, 2 * extra),
             transform.apply,
         )

@@ -16,6 +16,8 @@ from retriever.source import Documents, Source
 MOST_DOCUMENTS = 2000
 MOST_CHARACTERS = 4_000_000
 SEED = 0
+# Enough for any rehearsal. The factor has no divisor in common with ten: no two numbers become one.
+LEAST_DIGITS, SCATTERING = 6, 2_654_435_761
 BUILT_IN = "Python's documentation, which is built in and stands for it"
 
 
@@ -76,12 +78,22 @@ def _bounded(documents: Iterator[Document]) -> list[Document]:
 def made_up(documents: Sequence[Document], count: int) -> Iterator[Document]:
     """As many documents more, each as long as one of these, of words drawn from all of them as often as they come.
 
-    No two have the same text or id, and none has a word that is new but its number.
+    No two have the same text or id, and none has a word that is new but its number. Ids are as long as they were, and
+    rise if they did: SQLite fills its pages otherwise where they come in any order.
     """
     rng = np.random.default_rng(SEED)
     words = [word for document in documents for word in document.text.split()]
+    ids = [document.id for document in documents]
+    rising = ids == sorted(ids)
     for number in range(count):
         like = documents[int(rng.integers(len(documents)))]
         drawn = rng.integers(len(words), size=max(1, len(like.text.split()) - 1)).tolist()
         text = " ".join([*(words[place] for place in drawn), f"{number}."])
-        yield replace(like, id=f"{like.id}~{number}", text=text)
+        yield replace(like, id=_made_up_id(number, len(like.id), rising), text=text)
+
+
+def _made_up_id(number: int, length: int, rising: bool) -> str:
+    digits = max(length - 1, LEAST_DIGITS)
+    if not rising:
+        number = number * SCATTERING % 10**digits
+    return f"~{number:0{digits}d}"

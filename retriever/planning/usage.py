@@ -11,6 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
 
+import numpy as np
+
 import retriever
 from retriever.errors import Misuse, RetrieverError
 from retriever.progress import Progress, silent
@@ -18,6 +20,7 @@ from retriever.progress import Progress, silent
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"
 MISUSE = 2
+CACHES_BYTES = 64_000_000
 # As `retriever serve` has it: a thread on every core searches for somebody, and libraries begin none beside it. The CPU
 # time of threads that wait for each other in a loop would say little.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -43,6 +46,21 @@ def forget_peak() -> None:
         CLEAR.write_text(RESET_PEAK)
     except OSError:
         return
+
+
+def cpu_ms_between(work: Callable[[], object], times: int = 16) -> float:
+    """CPU milliseconds of some work, the median, with the processor's caches emptied of what it used before.
+
+    Between two queries the encoder runs, and leaves little of an index there.
+    """
+    elsewhere = np.zeros(CACHES_BYTES // 8)
+    took = []
+    for _ in range(times + 1):
+        elsewhere += 1.0
+        began = cpu_seconds()
+        work()
+        took.append(cpu_seconds() - began)
+    return 1000 * float(np.median(took[1:]))
 
 
 def memory_of_machine() -> int:
