@@ -4,7 +4,8 @@
     measured    `retriever index` in a process of its own, exact; for every other index type `retriever rebuild` of
                 the same collection; then queries one at a time, in a process of their own
 
-CPU seconds are of all threads of the command, from its start to its end; memory is what the system says it had at most.
+CPU seconds are of all threads of the command, from its start to its end, and of work: idle threads of OpenMP sleep, in
+the rehearsal as well. Memory is what the system says it had at most.
 A row's dataset is the number of documents, its split the index type, its transform `predicted` or `measured`. What was
 measured is not measured again; what the laws make of a rehearsal is computed anew each time.
 """
@@ -35,7 +36,7 @@ from retriever.planning.inputs import gathered
 from retriever.planning.laws import FITTING, FLAT, START, Law
 from retriever.planning.planning import rehearse
 from retriever.planning.rates import Rates
-from retriever.planning.usage import ONE_THREAD, ask
+from retriever.planning.usage import ONE_THREAD, WAITING, ask
 from retriever.progress import Progress
 from retriever.publishing import made_by
 from retriever.retriever import Retriever
@@ -113,14 +114,17 @@ class Validation:
             shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
         if name == FLAT or not _published(folder):
             self.progress(f"indexing {count:,} documents", 0, None)
-            cost = run_cold(
-                _command("index", str(self._source(count)), "--encoder", self.encoder, "--index", str(folder))
-            )
+            cost = self._cost("index", str(self._source(count)), "--encoder", self.encoder, "--index", str(folder))
         if name != FLAT:
             self.progress(f"building {name} of {count:,} documents", 0, None)
-            cost = run_cold(_command("rebuild", "--index-type", name, "--index", str(folder)))
+            cost = self._cost("rebuild", "--index-type", name, "--index", str(folder))
         self.findings.measured += 1
         self._add(run, {**cost, **self._looked_at(folder)}, inputs)
+
+    @staticmethod
+    def _cost(*words: str) -> dict[str, float]:
+        """Of the command, its threads waiting as those of a rehearsal do."""
+        return run_cold([sys.executable, "-m", "cli", *words], WAITING)
 
     def _looked_at(self, folder: Path) -> dict[str, float]:
         """Bytes of a collection, and what queries cost."""
@@ -192,10 +196,6 @@ def _published(folder: Path) -> bool:
         return False
     with Collection.open(folder) as collection:
         return collection.published() is not None
-
-
-def _command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "cli", *words]
 
 
 def validate(

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import TracebackType
@@ -71,11 +71,14 @@ class Asked:
         self._errors.close()
 
 
-def run_cold(command: Sequence[str]) -> dict[str, float]:
-    """Run a command from process start to its end: seconds by the clock and of all cores, and the most memory."""
+def run_cold(command: Sequence[str], extra: Mapping[str, str] | None = None) -> dict[str, float]:
+    """Run a command from process start to its end: seconds by the clock and of all cores, and the most memory.
+
+    `extra` are variables of its environment.
+    """
     with TemporaryFile() as printed, TemporaryFile() as errors:
         began = time.perf_counter()
-        process = subprocess.Popen(command, stdout=printed, stderr=errors, env=_environment())
+        process = subprocess.Popen(command, stdout=printed, stderr=errors, env={**_environment(), **(extra or {})})
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - began
         process.returncode = os.waitstatus_to_exitcode(status)
