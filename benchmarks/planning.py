@@ -26,7 +26,7 @@ from benchmarks.fitting import files_digest
 from benchmarks.results import Results, Run
 from benchmarks.runs import Findings, Plan, digest
 from benchmarks.sentence_vectors import read_shards, wiki_files
-from benchmarks.speed_process import folder_bytes, run_cold
+from benchmarks.speed_process import folder_bytes, run_whole
 from indexes.collection import Collection
 from retriever.corpus import Corpus
 from retriever.encoder import Encoder
@@ -124,7 +124,7 @@ class Validation:
     @staticmethod
     def _cost(*words: str) -> dict[str, float]:
         """Of the command, its threads waiting as those of a rehearsal do."""
-        return run_cold([sys.executable, "-m", "cli", *words], WAITING)
+        return run_whole([sys.executable, "-m", "cli", *words], WAITING)
 
     def _looked_at(self, folder: Path) -> dict[str, float]:
         """Bytes of a collection, and what queries cost."""
