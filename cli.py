@@ -737,6 +737,7 @@ def _documents(ctx: click.Context, parameter: click.Parameter, value: str) -> in
 )
 @click.option("--cores", type=int, help="Of one machine.  [default: this machine's]")
 @click.option("--json", "as_json", is_flag=True, help="As JSON, with every rate that was measured.")
+@stops_cleanly
 def plan(
     documents: int,
     sources: tuple[str, ...],
