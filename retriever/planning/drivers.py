@@ -67,7 +67,7 @@ def _vectors(law: Law) -> str:
     used = vector_record(dimension, 6) * law.vectors(10**7)
     waste = 1 - used / law.sqlite(10**7)[VECTORS]
     if waste >= SHARE_NOTED:
-        told += f"; {waste:.0%} is room that SQLite's pages and the index of texts leave empty or need"
+        told += f"; {waste:.0%} of it is the index of texts and what SQLite's pages leave empty"
     return told
 
 

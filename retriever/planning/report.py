@@ -21,13 +21,18 @@ def bytes_of(count: float) -> str:
     return f"{count:.0f} bytes"
 
 
+def figure(value: float) -> str:
+    """Three digits."""
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def hours_of(hours: float) -> str:
     """Seconds, minutes, hours or days, whichever reads best."""
     if hours < 1 / 60:
         return f"{hours * 3600:.3g} s"
     if hours < 1:
         return f"{hours * 60:.3g} min"
-    return f"{hours:,.3g} hours" if hours < 48 else f"{hours:,.0f} hours ({hours / 24:,.0f} days)"
+    return f"{hours:,.3g} hours" if hours < 48 else f"{figure(hours)} hours ({figure(hours / 24)} days)"
 
 
 def show(plan: Plan) -> None:
@@ -36,9 +41,9 @@ def show(plan: Plan) -> None:
     display.out.print()
     _print(_types(plan))
     display.out.print(
-        "Disk is SQLite and index of all shards; memory and ms are CPU and bytes by the laws, memory of one shard's "
-        f"machine, ms of all shards together and without the {plan.encoder_ms:.1f} ms of the encoder. Recall@10 is the "
-        "sample's.",
+        "Disk is of SQLite and index, all shards together; an index that is published again is there twice meanwhile. "
+        "Memory is of one shard's machine. A query's ms are of CPU, in all shards, without the "
+        f"{plan.encoder_ms:.1f} ms of the encoder. Recall@10 is the sample's.",
         style="dim",
     )
     display.out.print()
@@ -64,7 +69,7 @@ def _facts(plan: Plan) -> None:
     table.add_row("embedding", f"documents a core-hour: {speeds}")
     table.add_row("", f"GPU: {plan.gpu}")
     cores = display.plural(plan.cores, "core")
-    table.add_row("hours", f"{hours_of(plan.hours)} on one machine with {cores}: {plan.core_hours:,.3g} core-hours")
+    table.add_row("hours", f"{hours_of(plan.hours)} on one machine with {cores}: {figure(plan.core_hours)} core-hours")
     table.add_row("SQLite", ", ".join(f"{part} {bytes_of(size)}" for part, size in plan.sqlite_bytes.items()))
     table.add_row("", f"{bytes_of(sum(plan.sqlite_bytes.values()))} in all")
     display.out.print(table)
@@ -92,10 +97,8 @@ def _cells(one: TypePlan) -> tuple[str | Text, ...]:
         f"{one.shards.count:,}",
         bytes_of(one.shards.build_memory_each),
         bytes_of(one.shards.search_memory_each),
-        f"{one.shards.query_cpu_ms_all:,.3g}"
-        if one.shards.query_cpu_ms_all < 1e4
-        else f"{one.shards.query_cpu_ms_all:,.0f}",
-        f"{one.build_core_hours:,.3g}" if one.build_core_hours < 1e4 else f"{one.build_core_hours:,.0f}",
+        figure(one.shards.query_cpu_ms_all),
+        figure(one.build_core_hours),
     )
 
 
