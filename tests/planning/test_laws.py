@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rates_made_up import RATES
 
@@ -55,11 +55,13 @@ def test_a_vector_more_a_page_where_numbers_are_short() -> None:
     assert 0.9 * PAGE / 4 < long < PAGE / 4
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**62))
 def test_varints(value: int) -> None:
     assert varint(value) == max(1, -(-len(f"{value:b}") // 7)) or value == 0
 
 
+@settings(deadline=None)
 @given(st.integers(1, 100_000), st.integers(1, 9))
 def test_no_row_is_larger_than_its_page_or_smaller_than_itself(record: int, number_bytes: int) -> None:
     local, beyond = row_bytes(record, number_bytes)
@@ -67,6 +69,7 @@ def test_no_row_is_larger_than_its_page_or_smaller_than_itself(record: int, numb
     assert local + beyond >= record
 
 
+@settings(deadline=None)
 @given(COUNTS, st.floats(1, 1000), st.sampled_from(TYPES))
 def test_more_documents_never_need_less(documents: int, factor: float, index_type: str) -> None:
     more = documents * factor
@@ -77,6 +80,7 @@ def test_more_documents_never_need_less(documents: int, factor: float, index_typ
     assert all(many[part] >= value * (1 - 1e-9) for part, value in few.items() if part != "building the index")
 
 
+@settings(deadline=None)
 @given(COUNTS, st.floats(1, 1000))
 def test_an_exact_scan_never_gets_quicker(vectors: int, factor: float) -> None:
     assert LAW.exact_ms(vectors * factor) >= LAW.exact_ms(vectors) * (1 - 1e-9)
