@@ -1,6 +1,7 @@
 """Queries asked of a collection in a process of its own, one at a time and on one core: CPU of each, and memory."""
 
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from retriever.planning.usage import answer_with, cpu_ms_between, cpu_seconds, p
 from retriever.progress import Progress
 from retriever.retriever import Retriever
 
-WARM_UP = 5
+WARM_UP, FEWEST = 5, 20
 # Of the exact scan. The largest is meant to lie beyond any processor's cache, as a whole collection does.
 SCANNED = (2000, 10_000, 40_000)
 LARGEST_SCAN_BYTES = 256_000_000
@@ -24,7 +25,7 @@ def asked(folder: Path, queries: list[str], encoder: str | None = None) -> dict[
     """The CPU milliseconds of a query, with and without the encoder's, medians; and the most memory it took."""
     with Retriever.open(folder, encoder=encoder, device="cpu") as retriever:
         encoding, searching = [], []
-        for place, query in enumerate([*queries[:WARM_UP], *queries]):
+        for place, query in enumerate(islice(cycle(queries), WARM_UP + max(len(queries), FEWEST))):
             began = cpu_seconds()
             vectors = retriever.encoder().encode([query])
             encoded = cpu_seconds()

@@ -22,6 +22,7 @@ from retriever.wording import size
 
 HOUR = 3600
 MOST_DOCUMENTS = 10**15
+FEWEST_DOCUMENTS = 100
 SUFFIXES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
 NOT_MEASURED = "not measured here: this machine has no GPU that the encoder could use"
 
@@ -249,7 +250,13 @@ def _notes(law: Law, documents: int) -> list[str]:
         f"the exact scan was timed up to {rates.scans[-1][0]:,} vectors, and grows in proportion beyond",
         "hours are of a machine whose cores are all busy with nothing else; another processor has other rates",
     ]
-    if vectors > judged:
+    if rates.sample.documents < FEWEST_DOCUMENTS:
+        told.insert(
+            0, f"the sample has fewer than {FEWEST_DOCUMENTS} documents: give more, the plan is no better than it"
+        )
+    if not judged:
+        told.append("recall was not measured: the sample has too few passages to tune an index by")
+    elif vectors > judged:
         told.append(
             f"recall at {vectors:,.0f} vectors is not measured: it was on {judged:,} vectors of the sample, with the "
             "settings these needed; of more vectors the same settings mostly find less. `retriever info` tells the "

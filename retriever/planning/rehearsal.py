@@ -37,7 +37,7 @@ from retriever.planning.given import SEED, Given, stand_ins
 from retriever.planning.pages import vector_table_bytes
 from retriever.planning.rates import Encoded, Fitted, Published, Sampled, Stored
 from retriever.planning.sample import made_up
-from retriever.planning.usage import answer_with, cpu_seconds, forget_peak, peak_bytes
+from retriever.planning.usage import answer_with, cpu_ms_between, cpu_seconds, forget_peak, peak_bytes
 from retriever.pooling import AUTO, choose_pooling
 from retriever.precision import FEWEST_DOCUMENTS, choose_precision
 from retriever.progress import Progress
@@ -282,9 +282,11 @@ class Rehearsal:
         """CPU of reading one vector from all over the table, and of mapping it."""
         rng = np.random.default_rng(SEED)
         some = np.sort(rng.choice(numbers, min(len(numbers), 1000), replace=False)).tolist()
-        began = cpu_seconds()
-        unit_rows(apply(collection.store.vectors(some, collection.dimension))).astype(np.float64)
-        return 1000 * (cpu_seconds() - began) / len(some)
+
+        def fetch() -> None:
+            unit_rows(apply(collection.store.vectors(some, collection.dimension))).astype(np.float64)
+
+        return cpu_ms_between(fetch) / len(some)
 
     def _real(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """Vectors of real texts: those of the sample, or more of a collection that exists."""

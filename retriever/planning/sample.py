@@ -12,6 +12,7 @@ from retriever.corpus import Document
 from retriever.demo import stdlib_documents
 from retriever.ingest import OnError
 from retriever.source import Documents, Source
+from retriever.wording import plural
 
 MOST_DOCUMENTS = 2000
 MOST_CHARACTERS = 4_000_000
@@ -37,7 +38,7 @@ def from_source(documents: Documents, on_error: OnError = "skip") -> Sample:
     source.refuse_if_empty(on_error)
     found = _bounded(item for item in source if isinstance(item, Document))
     cpu = time.process_time() - began
-    return Sample(found, f"the first {len(found):,} of the source", cpu)
+    return Sample(found, f"the first {plural(len(found), 'document')} of the source", cpu)
 
 
 def built_in() -> Sample:
@@ -61,7 +62,7 @@ def from_collection(collection: Collection) -> Sample:
 
     began = time.process_time()
     found = _bounded(documents())
-    return Sample(found, f"{len(found):,} documents of {collection.folder}", time.process_time() - began)
+    return Sample(found, f"{plural(len(found), 'document')} of {collection.folder}", time.process_time() - began)
 
 
 def _bounded(documents: Iterator[Document]) -> list[Document]:

@@ -118,6 +118,15 @@ def test_bytes_are_those_of_the_real_collection(planned: dict[str, Any], source:
     assert flat["disk_bytes"] == pytest.approx(whole, rel=0.2)
 
 
+def test_a_single_document_is_a_poor_sample(run: Run, tmp_path: Path, options: list[str]) -> None:
+    """Of a script without spaces; every figure is one all the same."""
+    source = write_jsonl(tmp_path / "one.jsonl", [{"text": "猫は満足するとゴロゴロと喉を鳴らす。"}])
+    output = run("plan", "--documents", 3, source, *options, "--json").stdout
+    assert "NaN" not in output and "Infinity" not in output
+    notes = json.loads(output)["notes"]
+    assert "fewer than 100 documents" in notes[0] and "recall was not measured" in notes[-1]
+
+
 def test_tables(planned: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     rates = Rates.from_json(planned["rates"])
     show(plan(rates, 10**9, recall=0.95, memory=8 * GB))
