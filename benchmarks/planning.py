@@ -47,7 +47,7 @@ QUERIES = 100
 SEED = 0
 WORK = "work"
 # What decides a rehearsal; the laws do not.
-REHEARSING = ("asking.py", "given.py", "index_trials.py", "rates.py", "rehearsal.py", "sample.py", "usage.py")
+REHEARSING = ("asking.py", "given.py", "index_trials.py", "making.py", "rehearsal.py", "sample.py", "usage.py")
 
 
 @dataclass

@@ -8,12 +8,9 @@ collection. CPU seconds are of all threads; memory is what the process takes at 
 
 import contextlib
 import json
-import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,36 +18,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.collection import Collection
-from indexes.documents import CACHE_KB
-from indexes.generation import INDEX_FILE, NUMBERS_FILE
-from indexes.types import Asked
 from indexes.vectors import unit_rows
-from retriever import publishing
 from retriever.backends.onnx_runtime import cores
-from retriever.choosing import POOL, Evidence, choose
 from retriever.corpus import Document
 from retriever.encoder import Encoder
-from retriever.ingest import Ingestion, encoded_passages
+from retriever.ingest import encoded_passages
 from retriever.loading import found_device
-from retriever.planning import index_trials
+from retriever.planning import index_trials, making
 from retriever.planning.given import SEED, Given, stand_ins
-from retriever.planning.pages import vector_table_bytes
-from retriever.planning.rates import Encoded, Fitted, Published, Sampled, Stored
-from retriever.planning.sample import made_up
-from retriever.planning.usage import answer_with, cpu_ms_between, cpu_seconds, forget_peak, peak_bytes
+from retriever.planning.rates import Encoded, Sampled
+from retriever.planning.usage import answer_with, cpu_seconds
 from retriever.pooling import AUTO, choose_pooling
 from retriever.precision import FEWEST_DOCUMENTS, choose_precision
 from retriever.progress import Progress
 from retriever.short_texts import short_texts
 
-REHEARSED_PASSAGES = publishing.FIT_SAMPLE
-REHEARSED_CHARACTERS = 30_000_000
 QUERIES = 400
 # The encoder is timed for about so long, on texts of the sample.
 ENCODED_CPU_SECONDS = 12.0
 FIRST_TEXTS = 64
 OTHER_EVERY = 4
-VECTORS_TABLE, DOCUMENTS_TABLE = "vectors", "documents"
 STAGE = "rehearsing"
 
 
@@ -109,7 +96,7 @@ class Rehearsal:
         places = [list(encoded_passages(document, encoder)) for document in self.documents]
         texts = list(dict.fromkeys(text for own in places for _, _, text in own))
         tokens = encoder.count_tokens(texts)
-        encoded, rows, known = self._encoded(encoder, texts, None if fixed else pooling, tokens)
+        encoded, rows, known = self._encoded(encoder, texts, tokens)
         self._tell()
 
         sampled = Sampled(
@@ -123,13 +110,13 @@ class Rehearsal:
         )
         given = self._encoder(precision, pooling, Given)
         given.give(known, rows, sum(tokens) / len(texts) + 2)
-        with self._collection(encoder) as collection, collection.writing():
-            stored = self._stored(collection, given, sampled)
+        with making.made(Path(request.folder), encoder, request.transform) as collection, collection.writing():
+            stored = making.store(collection, self.documents, given, sampled, request.planned)
             self._tell()
-            fitted, published, apply = self._published(collection, encoder, self._chosen(encoder, places, known))
+            suits = making.suiting(request.transform, encoder, places, known)
+            fitted, published, apply = making.publish(collection, encoder, request.transform, suits)
             self._tell()
-            vectors = collection.store.used_vectors()
-            fetch_ms = self._fetch_ms(collection, vectors, apply)
+            fetch_ms = making.fetch_ms(collection, collection.store.used_vectors(), apply)
         queries = short_texts(texts, QUERIES, SEED) or texts[:QUERIES]
         asking = unit_rows(apply(encoder.encode(queries)))
         real = unit_rows(apply(self._real(rows)))
@@ -154,7 +141,9 @@ class Rehearsal:
             "stored": asdict(stored),
             "fitted": asdict(fitted),
             "published": asdict(published),
-            "truth_cpu_a_vector": index_trials.truth_cpu_a_vector(asking, more(4096)) * _judges(stored) / len(asking),
+            "truth_cpu_a_vector": index_trials.truth_cpu_a_vector(asking, more(4096))
+            * making.judges(stored)
+            / len(asking),
             "fetch_ms": fetch_ms,
             "trials": {name: asdict(trial) for name, trial in trials.items()},
             "cores": cores(),
@@ -172,7 +161,7 @@ class Rehearsal:
         return kind(name, pooling=pooling, max_length=longest, precision=precision, device=device)
 
     def _encoded(
-        self, encoder: Encoder, texts: Sequence[str], pooling: str | None, tokens: Sequence[int]
+        self, encoder: Encoder, texts: Sequence[str], tokens: Sequence[int]
     ) -> tuple[dict[str, Encoded], NDArray[np.float32], dict[str, NDArray[np.float32]]]:
         """Texts through the encoder, as many as the time allows; some of them in the other precision, too."""
         order = np.random.default_rng(SEED).permutation(len(texts)).tolist()
@@ -201,93 +190,6 @@ class Rehearsal:
         cpu, wall = cpu_seconds() - cpu, time.perf_counter() - wall
         return Encoded(len(chosen), sum(tokens[place] for place in chosen), cpu, wall), rows
 
-    @contextlib.contextmanager
-    def _collection(self, encoder: Encoder) -> Iterator[Collection]:
-        settings = {
-            "encoder": encoder.identity.to_json(),
-            "pooling_choice": None,
-            "precision_choice": None,
-            "transform": self.request.transform,
-            "index_type": "flat",
-            "recall": None,
-            "memory": None,
-            "made_by": publishing.made_by(),
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-        with Collection.create(Path(self.request.folder), settings) as collection:
-            yield collection
-
-    def _stored(self, collection: Collection, given: Given, sampled: Sampled) -> Stored:
-        """The sample and more, in two halves: what the second takes, more of the same will take."""
-        a_document = sampled.characters / sampled.documents
-        wanted = REHEARSED_PASSAGES * sampled.documents / sampled.passages
-        most = int(min(self.request.planned, max(sampled.documents, min(wanted, REHEARSED_CHARACTERS / a_document))))
-        every = islice(chain(self.documents, made_up(self.documents, most)), most)
-        store, half = collection.store, (most + 1) // 2
-        Ingestion(store, given).run(list(islice(every, half)))
-        before, cpu = _table_bytes(collection), 0.0
-        for documents in iter(lambda: list(islice(every, 1000)), []):
-            began = cpu_seconds()
-            Ingestion(store, given).run(documents)
-            cpu += cpu_seconds() - began
-        after, rest = _table_bytes(collection), most - half
-        if not rest:  # a single document
-            return Stored(most, store.count("vectors"), 0.0, {}, sum(after.values()), 1024 * CACHE_KB)
-        if VECTORS_TABLE not in after:  # then the whole is known, and the law says what of it are vectors
-            for part, count in ((before, half), (after, most)):
-                part[VECTORS_TABLE] = vector_table_bytes(
-                    count * sampled.texts / sampled.documents, given.identity.dimension
-                )
-                part[DOCUMENTS_TABLE] -= part[VECTORS_TABLE]
-        slopes = {name: max(0.0, (size - before.get(name, 0)) / rest) for name, size in after.items()}
-        slopes.pop(VECTORS_TABLE)
-        fixed = sum(after.values()) - after.get(VECTORS_TABLE, 0) - most * sum(slopes.values())
-        grown = {name: size for name, size in slopes.items() if size}
-        return Stored(most, store.count("vectors"), cpu / rest * most, grown, max(0.0, fixed), 1024 * CACHE_KB)
-
-    def _chosen(
-        self, encoder: Encoder, places: Sequence[Sequence[tuple[int, int, str]]], known: dict[str, NDArray[np.float32]]
-    ) -> str:
-        """The transform that suits the sample's own texts; those made up would mislead."""
-        if self.request.transform != publishing.AUTO:
-            return self.request.transform
-        pairs = [(number, text) for number, own in enumerate(places) for _, _, text in own if text in known][:POOL]
-        rows = np.stack([known[text] for _, text in pairs])
-        evidence = Evidence([text for _, text in pairs], np.array([number for number, _ in pairs], np.int64), rows)
-        return choose(evidence, encoder.encode, rows, seed=SEED).chosen
-
-    def _published(self, collection: Collection, encoder: Encoder, spec: str) -> tuple[Fitted, Published, Any]:
-        """Published as asked for, then with the transform that suits the sample, then once more, fitting nothing."""
-        asked = publishing.Plan(self.request.transform, Asked("flat"))
-        suits = publishing.Plan(spec, Asked("flat"))
-        costs = []
-        for plan in (asked, suits, suits):
-            forget_peak()
-            began = cpu_seconds()
-            transform = publishing.publish(collection, plan, encode=encoder.encode)
-            costs.append((cpu_seconds() - began, peak_bytes()))
-        generation = collection.generation()
-        assert generation is not None
-        grow = (INDEX_FILE, NUMBERS_FILE)
-        extra = sum(file["bytes"] for name, file in generation.manifest["files"].items() if name not in grow)
-        (whole, fit_peak), _, (build, build_peak) = costs
-        fitted_on = publishing.fitted_on(generation)["passages"]
-        return (
-            Fitted(str(transform.spec), fitted_on, transform.dimension_out, max(0.0, whole - build), fit_peak),
-            Published(generation.count, build, build_peak, 2 * extra),
-            transform.apply,
-        )
-
-    def _fetch_ms(self, collection: Collection, numbers: NDArray[np.int64], apply: Any) -> float:
-        """CPU of reading one vector from all over the table, and of mapping it."""
-        rng = np.random.default_rng(SEED)
-        some = np.sort(rng.choice(numbers, min(len(numbers), 1000), replace=False)).tolist()
-
-        def fetch() -> None:
-            unit_rows(apply(collection.store.vectors(some, collection.dimension))).astype(np.float64)
-
-        return cpu_ms_between(fetch) / len(some)
-
     def _real(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """Vectors of real texts: those of the sample, or more of a collection that exists."""
         if not self.request.collection:
@@ -297,21 +199,6 @@ class Rehearsal:
             rng = np.random.default_rng(SEED)
             some = np.sort(rng.choice(numbers, min(len(numbers), index_trials.TRIED_ON), replace=False))
             return collection.store.vectors(some.tolist(), collection.dimension, checked=True)
-
-
-def _judges(stored: Stored) -> int:
-    """How many queries judge an index of a collection as large."""
-    return min(publishing.SHORT_TEXTS, stored.vectors)
-
-
-def _table_bytes(collection: Collection) -> dict[str, float]:
-    """Bytes by table and index; of the whole database alone where SQLite was made without `dbstat`."""
-    connection = collection.store.db.conn
-    try:
-        return dict(connection.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name").fetchall())
-    except sqlite3.OperationalError:
-        pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
-        return {DOCUMENTS_TABLE: pages * size}
 
 
 def work(request: dict[str, Any], progress: Progress) -> dict[str, Any]:
