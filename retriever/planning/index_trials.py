@@ -18,8 +18,7 @@ from retriever.planning.usage import cpu_ms_between, cpu_seconds
 
 TYPES = tuple(name for name in NAMES if name != "auto")
 NOTHING = np.zeros(0, np.int64)
-# An HNSW graph takes some milliseconds a vector to build.
-TRIED_ON, GRAPH_TRIED_ON, FEWEST_TRIED_ON = 16_384, 4096, 1024
+TRIED_ON, FEWEST_TRIED_ON = 16_384, 1024
 
 Find = Callable[[VectorIndex, Matrix], Sequence[tuple[Numbers, NDArray[np.float64]]]]
 MakeUp = Callable[[int], Matrix]
@@ -36,7 +35,7 @@ def tried(target: float, real: Matrix, queries: Matrix, made_up: MakeUp, planned
     """Every type as it will be with as many vectors as are planned, one after the other."""
     dimension = real.shape[1]
     for name in TYPES:
-        count = min(GRAPH_TRIED_ON if name == "hnsw" else TRIED_ON, max(planned, FEWEST_TRIED_ON))
+        count = min(TRIED_ON, max(planned, FEWEST_TRIED_ON))
         factory = _shaped(factory_string(name, planned, dimension), count)
         try:
             settings, judged = _judged(factory, target, real, queries)

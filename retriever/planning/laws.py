@@ -12,7 +12,8 @@ CPU of `retriever index`
     building, exact             V · c_publish / V0
     building, another type      the same, and
         true nearest            V · c_truth                           of the queries that tune and judge it
-        training                c_train · min(V, 65,536) max(L, 1) / (V0 max(L0, 1))      k-means over L lists
+        training                c_lists · min(V, 65,536) L / (V0 L0) + c_codes            k-means over L lists; codebooks
+                                                                      are trained on a fixed number of vectors
         adding                  V · (c_code + c_assign · L / L0)      each vector is held against every list
         adding, HNSW            V · c_add / V0 · log V / log V0       a walk through the graph for each
         tuning                  so many searches · ms a query
@@ -25,10 +26,11 @@ Disk
 
 Memory at most
     embedding and fitting       as measured at the fit, and 24 V + cache
-    building                    base + index + 32 V + training + cache
+    building                    base + 32 V + cache + the larger of index and training, which is over before the index grows
     searching                   base + index + cache
         base                    as measured, less what grows by the same law at the size of the rehearsal
-        training                min(V, 65,536) · (2 e + 12 d)         halves as read, floats as taken, mapped, scaled
+        training                min(V, 65,536) · (4 e + 4 d), and 4 d more where a transform maps: floats as read, as
+                                mapped, as scaled
         cache                   min(64 MB, the database), which a connection to SQLite keeps
 
 A query in CPU milliseconds, without the encoder's
@@ -107,10 +109,18 @@ class Law:
             return exact
         trial, factory = self.rates.trials[index_type], self.factory(index_type, vectors)
         lists = lists_of(factory)
-        trained = min(vectors, TRAINING_SAMPLE) * max(lists, 1) / (trial.vectors * max(trial.lists, 1))
+        training = self._train_cpu(trial, vectors, lists)
         tuning = self._searches_to_tune(lists, index_type) * self.scan_ms(vectors, index_type) / 1000
         judging = vectors * self.rates.truth_cpu_a_vector
-        return exact + judging + trial.train_cpu_seconds * trained + self._add_cpu(trial, vectors, lists) + tuning
+        return exact + judging + training + self._add_cpu(trial, vectors, lists) + tuning
+
+    def _train_cpu(self, trial: Trial, vectors: float, lists: int) -> float:
+        """Of the lists, as long as the type with nothing but lists to train took, and of the codes."""
+        if not lists or not trial.lists:
+            return trial.train_cpu_seconds
+        of_lists = min(trial.train_cpu_seconds, self.rates.trials.get("ivf", trial).train_cpu_seconds)
+        grown = min(vectors, TRAINING_SAMPLE) * lists / (trial.vectors * trial.lists)
+        return of_lists * grown + trial.train_cpu_seconds - of_lists
 
     def _add_cpu(self, trial: Trial, vectors: float, lists: int) -> float:
         a_vector = trial.add_cpu_seconds / trial.vectors
@@ -173,12 +183,12 @@ class Law:
         return NUMBERS_FITTING * NUMBER_BYTES * vectors + self._cache(documents)
 
     def _building(self, documents: float, vectors: float, index_type: str) -> float:
-        training = 0.0
+        index, numbers = self.index_bytes(vectors, index_type), NUMBERS_BUILDING * NUMBER_BYTES * vectors
         if index_type not in (FLAT, "hnsw"):
-            each = 2 * self.rates.dimension + 12 * self.rates.fitted.dimension
-            training = min(vectors, TRAINING_SAMPLE) * each
-        numbers = NUMBERS_BUILDING * NUMBER_BYTES * vectors
-        return self.index_bytes(vectors, index_type) + numbers + training + self._cache(documents)
+            fitted = self.rates.fitted
+            mapped = 4 * fitted.dimension * (1 if fitted.transform == "none" else 2)
+            index = max(index, min(vectors, TRAINING_SAMPLE) * (4 * self.rates.dimension + mapped))
+        return index + numbers + self._cache(documents)
 
     def search_memory(self, documents: float, index_type: str = FLAT) -> float:
         """Of one process that has searched everywhere in the index."""
