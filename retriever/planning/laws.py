@@ -12,8 +12,8 @@ CPU of `retriever index`
     building, exact             V · c_publish / V0
     building, another type      the same, and
         true nearest            V · c_truth                           of the queries that tune and judge it
-        training                c_lists · min(V, 65,536) L / (V0 L0) + c_codes            k-means over L lists; codebooks
-                                                                      are trained on a fixed number of vectors
+        training                c_lists · min(V, 65,536) L / (V0 L0) + c_codes     k-means over L lists; codebooks are
+                                                                      trained on a fixed number of vectors
         adding                  V · (c_code + c_assign · L / L0)      each vector is held against every list
         adding, HNSW            V · c_add / V0 · log V / log V0       a walk through the graph for each
         tuning                  so many searches · ms a query
@@ -26,7 +26,8 @@ Disk
 
 Memory at most
     embedding and fitting       as measured at the fit, and 24 V + cache
-    building                    base + 32 V + cache + the larger of index and training, which is over before the index grows
+    building                    base + 32 V + cache + the larger of index and training, of which the second is over
+                                before the first grows
     searching                   base + index + cache
         base                    as measured, less what grows by the same law at the size of the rehearsal
         training                min(V, 65,536) · (4 e + 4 d), and 4 d more where a transform maps: floats as read, as
