@@ -4,8 +4,8 @@
     measured    `retriever index` in a process of its own, exact; for every other index type `retriever rebuild` of
                 the same collection; then queries one at a time, in a process of their own
 
-CPU seconds are of all threads of the command, from its start to its end, and of work: idle threads of OpenMP sleep, in
-the rehearsal as well. Memory is what the system says it had at most.
+CPU seconds are of all threads of the command, from its start to its end, and of work: idle threads sleep, in the
+rehearsal as well. Memory is what the system says it had at most.
 A row's dataset is the number of documents, its split the index type, its transform `predicted` or `measured`. What was
 measured is not measured again; what the laws make of a rehearsal is computed anew each time.
 """

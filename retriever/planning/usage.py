@@ -21,9 +21,9 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"
 MISUSE = 2
 CACHES_BYTES = 64_000_000
-# OpenMP's threads wait for each other in a loop, which is CPU time of all cores and no work: where others use the
-# machine, training a small index took two hundred times the CPU. Told so, they sleep.
-WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
+# Threads of OpenMP and OpenBLAS wait for each other in a loop, which is CPU time and no work: where others use the
+# machine, a whitening took ten times its CPU, and training a small index a hundred times. Told so, they sleep.
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_THREAD_TIMEOUT": "4"}
 # As `retriever serve` has it: a thread on every core searches for somebody, and libraries begin none beside it.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
