@@ -181,10 +181,10 @@ def encoder_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def source_options(command: Callable[..., Any], *, required: bool = True) -> Callable[..., Any]:
     for option in reversed(
         [
-            click.argument("sources", nargs=-1, required=True, metavar="SOURCE..."),
+            click.argument("sources", nargs=-1, required=required, metavar="SOURCE..." if required else "[SOURCE]..."),
             click.option("--text-key", default="text", show_default=True, help="Key or column of the text."),
             click.option("--title-key", default="title", show_default=True, help="Key or column of the title."),
             click.option("--id-key", help="Key or column of the id.  [default: _id or id]"),
@@ -741,6 +741,81 @@ def demo(index: Path, device: str) -> None:
             display.out.print(f"\n{question}", style="bold green")
             display.show_hits(hits)
     display.out.print(f"\nGo on with: {_command('search', index)}", style="bold", soft_wrap=True)
+
+
+def _documents(ctx: click.Context, parameter: click.Parameter, value: str) -> int:
+    from retriever.planning.planning import parse_documents
+
+    return parse_documents(value)
+
+
+@main.command()
+@click.option(
+    "--documents",
+    required=True,
+    metavar="N",
+    callback=_documents,
+    help="How many documents the corpus will have, as 1e9, 1_000_000 or 250k.",
+)
+@functools.partial(source_options, required=False)
+@click.option(
+    "--index",
+    "index",
+    type=click.Path(path_type=Path),
+    help="Plan by the documents, vectors and settings of a collection that exists, in place of a source.",
+)
+@transform_option
+@click.option("--recall", type=float, help="The share of the ten nearest that an index is to find.  [default: 0.95]")
+@click.option(
+    "--memory",
+    metavar="BYTES",
+    callback=_bytes,
+    help="Of one machine, as 64GB; larger indexes are planned in shards.  [default: this machine's]",
+)
+@click.option("--cores", type=int, help="Of one machine.  [default: this machine's]")
+@click.option("--json", "as_json", is_flag=True, help="As JSON, with every rate that was measured.")
+@stops_cleanly
+def plan(
+    documents: int,
+    sources: tuple[str, ...],
+    text_key: str,
+    title_key: str,
+    id_key: str | None,
+    lines: bool,
+    index: Path | None,
+    memory: int | None,
+    cores: int | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Tell what a corpus will need, from what a sample of it costs on this machine: hours, disk, memory, shards.
+
+    SOURCE is the sample, in any form that `index` takes; its first 2,000 documents are rehearsed, which takes some
+    half a minute and leaves nothing behind. Without one, Python's documentation stands for the corpus.
+    """
+    from retriever import display
+    from retriever.corpus import Corpus, Keys
+    from retriever.planning.inputs import gathered
+    from retriever.planning.planning import plan as planned
+    from retriever.planning.planning import rehearse
+    from retriever.planning.usage import memory_of_machine
+
+    if cores is not None and cores < 1:
+        raise click.BadParameter(f"must be at least 1, not {cores}.", param_hint="--cores")
+    corpus = Corpus(sources, keys=Keys(text_key, title_key, id_key), lines=lines) if sources else None
+    sample, wanted = gathered(corpus, index, **options)
+    with display.progress_bar() as progress:
+        rates = rehearse(sample, wanted, documents, progress)
+    found = planned(rates, documents, recall=wanted.recall, memory=memory or memory_of_machine(), cores=cores)
+    if as_json:
+        _echo_json(found.to_json())
+    else:
+        from retriever.planning.report import show
+
+        show(found)
+
+
+plan.params += [one for one in index.params if one.name in ("encoder", "pooling", "precision", "max_length")]
 
 
 def _token(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:

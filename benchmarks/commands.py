@@ -5,6 +5,7 @@ import click
 from benchmarks import (
     commands_data,
     commands_engines,
+    commands_planning,
     commands_quantization,
     commands_search,
     commands_serving,
@@ -16,7 +17,7 @@ from benchmarks import (
 
 @click.group()
 def bench() -> None:
-    """Measure what a transform is worth: retrieval, answers, similarity, lexical bias, isotropy, bytes; and speed.
+    """Measure what a transform is worth: retrieval, answers, similarity, lexical bias, isotropy, bytes; speed; plans.
 
     The benchmarks of transforms and of speed keep raw vectors in a cache, and with --out go on where they were stopped.
     Those of transforms take several encoders, poolings and transforms at once.
@@ -34,6 +35,7 @@ for command in (
     commands_serving.serve,
     commands_stores.stores,
     commands_engines.engines,
+    commands_planning.plan,
     commands_data.model,
     commands_data.download,
 ):

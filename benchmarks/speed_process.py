@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import TracebackType
@@ -73,15 +73,22 @@ class Asked:
 
 def run_cold(command: Sequence[str]) -> dict[str, float]:
     """Run a command from process start to its end: seconds by the clock and of all cores."""
+    cost = run_whole(command)
+    return {name: cost[name] for name in ("wall_seconds", "cpu_seconds")}
+
+
+def run_whole(command: Sequence[str], extra: Mapping[str, str] | None = None) -> dict[str, float]:
+    """The same with the most memory that the system gave it; `extra` are variables of its environment."""
     with TemporaryFile() as printed, TemporaryFile() as errors:
         began = time.perf_counter()
-        process = subprocess.Popen(command, stdout=printed, stderr=errors, env=environment())
+        process = subprocess.Popen(command, stdout=printed, stderr=errors, env={**environment(), **(extra or {})})
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - began
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode or not printed.tell():
             raise RetrieverError(f"{' '.join(command[:4])} … failed. {_last_line(errors)}")
-    return {"wall_seconds": wall, "cpu_seconds": usage.ru_utime + usage.ru_stime}
+    peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return {"wall_seconds": wall, "cpu_seconds": usage.ru_utime + usage.ru_stime, "peak_bytes": float(peak)}
 
 
 def cold_command(system: str, store: Path, model: str, query: str) -> list[str]:

@@ -43,7 +43,15 @@ def test_every_command_has_help_and_is_in_the_readme(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "args", [["--help"], ["index", "--help"], ["search", "--help"], ["bench", "sts", "--help"], ["--version"]]
+    "args",
+    [
+        ["--help"],
+        ["index", "--help"],
+        ["search", "--help"],
+        ["plan", "--help"],
+        ["bench", "sts", "--help"],
+        ["--version"],
+    ],
 )
 def test_help_is_instant(args: list[str]) -> None:
     code = (

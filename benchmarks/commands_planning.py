@@ -1,0 +1,56 @@
+"""`retriever bench plan`: whether a plan holds. Parses, calls, prints."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks.command_parts import FOLDER, json_option, need, report, say_written
+
+
+@click.command()
+@click.argument("sentences", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--data", type=FOLDER, help="Folder with wiki/wiki_sentences_*.txt.gz, in place of files.")
+@click.option(
+    "--documents",
+    multiple=True,
+    type=click.IntRange(1),
+    default=(10_000, 100_000),
+    show_default=True,
+    help="Size of the collection that is planned and then made; may be repeated.",
+)
+@click.option(
+    "--sample", type=click.IntRange(1), default=2000, show_default=True, help="The first sentences, to plan by."
+)
+@click.option(
+    "--index-type",
+    "types",
+    multiple=True,
+    type=click.Choice(["sq8", "ivf", "hnsw", "pq", "rabitq"]),
+    help="Also predict and rebuild as this type; may be repeated.",
+)
+@click.option("--encoder", metavar="NAME|DIR", help="What embeds.  [default: all-MiniLM-L6-v2]")
+@click.option("--out", type=FOLDER, help="Folder for results.json and the plot; the same command goes on there.")
+@json_option
+def plan(out: Path | None, as_json: bool, **options: Any) -> None:
+    """Plan from a few sentences, then really index as many as were planned, and compare: CPU, bytes, memory, queries.
+
+    SENTENCES are text files, a sentence a line, gzipped or not; each is a document. A size that was measured is not
+    measured again.
+    """
+    from benchmarks.planning import validate
+    from benchmarks.planning_tables import draw, plan_tables
+    from benchmarks.tables import show
+    from retriever import display
+
+    if out:
+        need("matplotlib", "the plots of --out")
+    with display.progress_bar() as progress:
+        findings = validate(out=out, progress=progress, **options)
+
+    def tables() -> None:
+        for table in plan_tables(findings.rows):
+            show(table)
+
+    report(findings, findings.rows, as_json, tables)
+    say_written(findings, out, [draw(findings.rows, out / "plan.png")] if out else [])
