@@ -24,8 +24,9 @@ CONNECT_SECONDS = 10.0
 CALL_SECONDS = 120.0
 # What Milvus gives at once at most.
 MOST_ROWS = 16_384
-# Rows of some kilobytes: a request stays well below the 64 MB that a server takes.
+# A request stays well below the 64 MB that a server takes.
 WRITTEN_TOGETHER = 1000
+WRITTEN_BYTES = 16_000_000
 ASKED_TOGETHER = 1000
 READ_TOGETHER = 2000
 NOT_FOUND = 100
@@ -93,7 +94,13 @@ class Client:
         return bool(self._call("has_collection", table))
 
     def create(self, table: str, schema: Any, indexes: Any) -> None:
-        self._call("create_collection", table, schema=schema, index_params=indexes, consistency_level="Strong")
+        """Make a table with its indexes, or what one lacks whose maker died; an index of nothing is not waited for."""
+        if not self.has(table):
+            self._call("create_collection", table, schema=schema, consistency_level="Strong")
+        missing = self._client.prepare_index_params()
+        missing += [index for index in indexes if not self._call("list_indexes", table, field_name=index.field_name)]
+        if missing:
+            self._call("create_index", table, index_params=missing, sync=False)
 
     def drop(self, table: str) -> None:
         with contextlib.suppress(TableGone):
@@ -122,8 +129,17 @@ class Client:
 
     def put(self, table: str, rows: Sequence[Row]) -> None:
         """Write rows, in place of those with the same keys: what is written again is there once."""
-        for start in range(0, len(rows), WRITTEN_TOGETHER):
-            self._call("upsert", table, data=list(rows[start : start + WRITTEN_TOGETHER]))
+        together: list[Row] = []
+        size = 0
+        for row in rows:
+            own = sum(_size(value) for value in row.values())
+            if together and (len(together) == WRITTEN_TOGETHER or size + own > WRITTEN_BYTES):
+                self._call("upsert", table, data=together)
+                together, size = [], 0
+            together.append(row)
+            size += own
+        if together:
+            self._call("upsert", table, data=together)
 
     def delete(self, table: str, expression: str) -> None:
         self._call("delete", table, filter=expression)
@@ -133,9 +149,11 @@ class Client:
             self.delete(table, among(field, some))
 
     def select(self, table: str, expression: str, fields: Sequence[str]) -> list[Row]:
-        """The rows that an expression is true of; no more than MOST_ROWS may be."""
+        """The rows that an expression is true of."""
         found = self._call("query", table, filter=expression, output_fields=list(fields), limit=MOST_ROWS)
-        return [dict(row) for row in found]
+        if len(found) < MOST_ROWS:
+            return [dict(row) for row in found]
+        return [row for block in self.blocks(table, fields, expression) for row in block]
 
     def select_among(
         self, table: str, field: str, values: Sequence[int | str], fields: Sequence[str], also: str = ""
@@ -146,26 +164,29 @@ class Client:
             found += self.select(table, both(among(field, some), also), fields)
         return found
 
-    def each(self, table: str, key: str, fields: Sequence[str], expression: str = "") -> Iterator[list[Row]]:
+    def each(
+        self, table: str, key: str, fields: Sequence[str], expression: str = "", *, together: int = READ_TOGETHER
+    ) -> Iterator[list[Row]]:
         """All rows that an expression is true of, some at a time, by rising key (a whole number)."""
+        last: Any = None
+        for block in self.blocks(table, list({key: None, **dict.fromkeys(fields)}), expression, together):
+            found = sorted(block, key=lambda row: row[key])
+            if last is not None and found[0][key] <= last:
+                raise Refused(f"{self.address}: Milvus gave the rows of {table} out of order.")
+            last = found[-1][key]
+            yield found
+
+    def blocks(
+        self, table: str, fields: Sequence[str], expression: str = "", together: int = READ_TOGETHER
+    ) -> Iterator[list[Row]]:
+        """The same in whatever order."""
         from pymilvus.exceptions import MilvusException
 
-        rows = self._call(
-            "query_iterator",
-            table,
-            filter=expression,
-            output_fields=list({key: None, **dict.fromkeys(fields)}),
-            batch_size=READ_TOGETHER,
-        )
+        rows = self._call("query_iterator", table, filter=expression, output_fields=list(fields), batch_size=together)
         try:
             with contextlib.closing(rows):
-                last: Any = None
                 while block := rows.next():
-                    found = sorted((dict(row) for row in block), key=lambda row: row[key])
-                    if last is not None and found[0][key] <= last:
-                        raise Refused(f"{self.address}: Milvus gave the rows of {table} out of order.")
-                    last = found[-1][key]
-                    yield found
+                    yield [dict(row) for row in block]
         except MilvusException as error:
             raise _told(self.address, "query_iterator", table, error) from error
 
@@ -214,6 +235,17 @@ def both(one: str, other: str) -> str:
     return f"({one}) and ({other})" if one and other else one or other
 
 
+def _size(value: Any) -> int:
+    """About the bytes that a field takes in a request."""
+    if isinstance(value, str):
+        return 3 * len(value)
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, list | dict):
+        return 100 * len(value)
+    return 8
+
+
 def _some(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
     for start in range(0, len(values), ASKED_TOGETHER):
         yield values[start : start + ASKED_TOGETHER]
@@ -232,7 +264,7 @@ def _connect(address: Address) -> Any:
             import milvus_lite  # noqa: F401
         except ModuleNotFoundError as error:
             raise _missing(address, "milvus-lite") from error
-    for library in ("pymilvus", "milvus_lite"):  # what goes wrong is told by what is raised
+    for library in ("pymilvus", "milvus_lite", "grpc"):  # what goes wrong is told by what is raised
         logging.getLogger(library).setLevel(logging.CRITICAL)
     with _opening:
         client, users = _opened.get(address, (None, 0))
