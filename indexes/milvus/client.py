@@ -73,20 +73,27 @@ class Client:
             _disconnect(self.address)
 
     def _call(self, what: str, table: str, **given: Any) -> Any:
-        """What the client's own method of this name gives; a table that nobody has loaded yet is loaded."""
+        """What the client's own method of this name gives; a table that nobody has loaded yet is loaded, and a server
+        that was gone for a moment is asked again: nothing is asked that could not be asked twice."""
         from pymilvus.exceptions import MilvusException
 
         method = getattr(self._client, what)
-        try:
+        began, tries = time.monotonic(), 0
+        while True:
+            tries += 1
             try:
                 return method(collection_name=table, timeout=CALL_SECONDS, **given)
             except MilvusException as error:
-                if error.code != NOT_LOADED:
-                    raise
-                self._client.load_collection(table, timeout=CALL_SECONDS)
-                return method(collection_name=table, timeout=CALL_SECONDS, **given)
-        except MilvusException as error:
-            raise _told(self.address, what, table, error) from error
+                if error.code == NOT_LOADED and what != "load_collection":
+                    self._call("load_collection", table)
+                    continue
+                told = _told(self.address, what, table, error)
+                passed = time.monotonic() - began
+                if not isinstance(told, Unreachable):
+                    raise told from error
+                if passed >= CONNECT_SECONDS:
+                    raise _gone(self.address, f"{what} of {table}", tries, passed, error) from error
+                time.sleep(min(1.0, CONNECT_SECONDS - passed))
 
     # ---- tables --------------------------------------------------------------------------------------------
 
@@ -343,14 +350,20 @@ def _missing(address: Address, package: str) -> RetrieverError:
     )
 
 
+def _gone(address: Address, what: str, tries: int, seconds: float, error: Exception) -> Unreachable:
+    """Milvus has answered before, and does not any more."""
+    return Unreachable(
+        f"Milvus at {address.uri} stopped answering ({what}, tried {tries} times in {seconds:.0f} seconds: "
+        f"{first_line(error)}). What was stored stays; when it answers again, run the same command, it goes on from "
+        "there."
+    )
+
+
 def _told(address: Address, what: str, table: str, error: Exception) -> RetrieverError:
     code = getattr(error, "code", None)
     text = first_line(error)
     if code == NOT_FOUND or "collection not found" in text.lower() or "can't find collection" in text.lower():
         return TableGone(f"{address}: the table {table} is not there; it was dropped meanwhile.")
     if code in (1, 2) or any(word in text.lower() for word in ("unavailable", "deadline", "timeout", "connect")):
-        return Unreachable(
-            f"Milvus at {address.uri} stopped answering ({what} of {table}: {text}). What was stored stays; when it "
-            "answers again, run the same command, it goes on from there."
-        )
+        return _gone(address, f"{what} of {table}", 1, 0, error)
     return Refused(f"Milvus at {address.uri} refuses {what} of {table}: {text}")

@@ -36,7 +36,7 @@ class Records:
         if len(text) <= IN_ONE_ROW:
             value = json.dumps({"crc": zlib.crc32(text.encode()), "text": text}, ensure_ascii=False)
         else:
-            aside = uuid.uuid4().hex
+            aside = _aside(name) + uuid.uuid4().hex
             parts = [text[start : start + IN_ONE_ROW] for start in range(0, len(text), IN_ONE_ROW)]
             self.client.put(self.table, [_row(_part(aside, place), part) for place, part in enumerate(parts)])
             value = json.dumps({"crc": zlib.crc32(text.encode()), "parts": len(parts), "aside": aside})
@@ -49,6 +49,12 @@ class Records:
         for row in self.client.select_among(self.table, "key", keys, ["value"]):
             self._forget_parts(str(row["value"]))
         self.client.delete_among(self.table, "key", keys)
+
+    def sweep(self, names: Iterable[str]) -> None:
+        """Delete these and all parts of theirs: a writer may have died before it wrote the row that tells of them."""
+        for name in names:
+            self.client.delete(self.table, f'key like "{PART}{_aside(name)}%"')
+            self.client.delete_among(self.table, "key", [_key(name)])
 
     def _text(self, name: str, value: str) -> str:
         try:
@@ -78,6 +84,11 @@ class Records:
 def _key(name: str) -> str:
     """A key that can stand in an expression, whatever the name is."""
     return hashlib.sha256(name.encode()).hexdigest()
+
+
+def _aside(name: str) -> str:
+    """What the keys of all parts of a text begin with."""
+    return _key(name)[:32]
 
 
 def _part(aside: str, place: int) -> str:

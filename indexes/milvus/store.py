@@ -340,7 +340,9 @@ class MilvusStore:
         """Remove what a writer that died in the middle of a change has left of documents as they are not."""
         sealed = [(int(number), str(seal)) for number, seal in self.state.counters()["unsettled"]]
         alive = self.seals([number for number, _ in sealed])
-        self._forget([(number, seal) for number, seal in sealed if alive.get(number) != seal])
+        gone = [(number, seal) for number, seal in sealed if alive.get(number) != seal]
+        self._forget(gone)
+        self.records.sweep(long_name(number, seal) for number, seal in gone)
 
     def _forget(self, sealed: Sealed) -> None:
         """Remove what belonged to documents as they were: nobody is led to it any more."""
