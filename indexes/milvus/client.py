@@ -29,6 +29,12 @@ WRITTEN_TOGETHER = 1000
 WRITTEN_BYTES = 16_000_000
 ASKED_TOGETHER = 1000
 READ_TOGETHER = 2000
+# A server that was gone is found again at once, and not minutes later.
+RECONNECTING = {
+    "grpc.use_local_subchannel_pool": 1,
+    "grpc.initial_reconnect_backoff_ms": 200,
+    "grpc.max_reconnect_backoff_ms": 1000,
+}
 NOT_FOUND = 100
 NOT_LOADED = 101
 """Milvus's codes for a collection that is not there, and for one that is not in memory."""
@@ -288,7 +294,11 @@ def _tried(pymilvus: Any, address: Address) -> Any:
         tries += 1
         try:
             return pymilvus.MilvusClient(
-                address.uri, token=address.token, db_name=address.database, timeout=CONNECT_SECONDS
+                address.uri,
+                token=address.token,
+                db_name=address.database,
+                timeout=CONNECT_SECONDS,
+                grpc_options=RECONNECTING,
             )
         except pymilvus.MilvusException as error:
             if address.is_file:
