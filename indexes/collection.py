@@ -415,7 +415,7 @@ class Collection:
     def _unfinished(self) -> NotACollection:
         return NotACollection(
             f"{self.folder} has {self.store.count('documents'):,} documents but no index yet: "
-            "its first run was interrupted. Run the same `retriever index` command again to finish it."
+            "its first run was interrupted. Run the same command again to finish it."
         )
 
     def _searchable(self, generation: Generation | None) -> Generation:

@@ -557,7 +557,8 @@ class DocumentStore:
     def delete_documents(self, ids: Sequence[str]) -> list[str]:
         """Delete these documents; returns the ids that were there."""
         with self.changing():
-            there = list(self.content_hashes(ids))
+            known = self.content_hashes(ids)
+            there = [id_ for id_ in dict.fromkeys(ids) if id_ in known]
             self.db.conn.executemany("DELETE FROM documents WHERE id = ?", [[i] for i in there])
         return there
 

@@ -122,6 +122,9 @@ def _send(source: AnyCollection, target: AnyCollection, progress: Progress) -> t
         progress("copying vectors", vectors, total)
     total = source.store.count("documents")
     for sealed in from_.documents(last_document):
+        for _, row in sealed:
+            if reason := target.store.why_not(row.metadata):
+                raise Misuse(f"document {row.id!r} of {source.name} cannot be stored in {target.name}: {reason}.")
         to.put_documents(sealed)
         documents += len(sealed)
         progress("copying documents", documents, total)

@@ -24,10 +24,17 @@ CONNECT_SECONDS = 10.0
 CALL_SECONDS = 120.0
 # What Milvus gives at once at most.
 MOST_ROWS = 16_384
-# Rows of some kilobytes: a request stays well below the 64 MB that a server takes.
+# A request stays well below the 64 MB that a server takes.
 WRITTEN_TOGETHER = 1000
+WRITTEN_BYTES = 16_000_000
 ASKED_TOGETHER = 1000
 READ_TOGETHER = 2000
+# A server that was gone is found again at once, and not minutes later.
+RECONNECTING = {
+    "grpc.use_local_subchannel_pool": 1,
+    "grpc.initial_reconnect_backoff_ms": 200,
+    "grpc.max_reconnect_backoff_ms": 1000,
+}
 NOT_FOUND = 100
 NOT_LOADED = 101
 """Milvus's codes for a collection that is not there, and for one that is not in memory."""
@@ -72,20 +79,27 @@ class Client:
             _disconnect(self.address)
 
     def _call(self, what: str, table: str, **given: Any) -> Any:
-        """What the client's own method of this name gives; a table that nobody has loaded yet is loaded."""
+        """What the client's own method of this name gives; a table that nobody has loaded yet is loaded, and a server
+        that was gone for a moment is asked again: nothing is asked that could not be asked twice."""
         from pymilvus.exceptions import MilvusException
 
         method = getattr(self._client, what)
-        try:
+        began, tries = time.monotonic(), 0
+        while True:
+            tries += 1
             try:
                 return method(collection_name=table, timeout=CALL_SECONDS, **given)
             except MilvusException as error:
-                if error.code != NOT_LOADED:
-                    raise
-                self._client.load_collection(table, timeout=CALL_SECONDS)
-                return method(collection_name=table, timeout=CALL_SECONDS, **given)
-        except MilvusException as error:
-            raise _told(self.address, what, table, error) from error
+                if error.code == NOT_LOADED and what != "load_collection":
+                    self._call("load_collection", table)
+                    continue
+                told = _told(self.address, what, table, error)
+                passed = time.monotonic() - began
+                if not isinstance(told, Unreachable):
+                    raise told from error
+                if passed >= CONNECT_SECONDS:
+                    raise _gone(self.address, f"{what} of {table}", tries, passed, error) from error
+                time.sleep(min(1.0, CONNECT_SECONDS - passed))
 
     # ---- tables --------------------------------------------------------------------------------------------
 
@@ -93,7 +107,13 @@ class Client:
         return bool(self._call("has_collection", table))
 
     def create(self, table: str, schema: Any, indexes: Any) -> None:
-        self._call("create_collection", table, schema=schema, index_params=indexes, consistency_level="Strong")
+        """Make a table with its indexes, or what one lacks whose maker died; an index of nothing is not waited for."""
+        if not self.has(table):
+            self._call("create_collection", table, schema=schema, consistency_level="Strong")
+        missing = self._client.prepare_index_params()
+        missing += [index for index in indexes if not self._call("list_indexes", table, field_name=index.field_name)]
+        if missing:
+            self._call("create_index", table, index_params=missing, sync=False)
 
     def drop(self, table: str) -> None:
         with contextlib.suppress(TableGone):
@@ -122,8 +142,17 @@ class Client:
 
     def put(self, table: str, rows: Sequence[Row]) -> None:
         """Write rows, in place of those with the same keys: what is written again is there once."""
-        for start in range(0, len(rows), WRITTEN_TOGETHER):
-            self._call("upsert", table, data=list(rows[start : start + WRITTEN_TOGETHER]))
+        together: list[Row] = []
+        size = 0
+        for row in rows:
+            own = sum(_size(value) for value in row.values())
+            if together and (len(together) == WRITTEN_TOGETHER or size + own > WRITTEN_BYTES):
+                self._call("upsert", table, data=together)
+                together, size = [], 0
+            together.append(row)
+            size += own
+        if together:
+            self._call("upsert", table, data=together)
 
     def delete(self, table: str, expression: str) -> None:
         self._call("delete", table, filter=expression)
@@ -133,9 +162,11 @@ class Client:
             self.delete(table, among(field, some))
 
     def select(self, table: str, expression: str, fields: Sequence[str]) -> list[Row]:
-        """The rows that an expression is true of; no more than MOST_ROWS may be."""
+        """The rows that an expression is true of."""
         found = self._call("query", table, filter=expression, output_fields=list(fields), limit=MOST_ROWS)
-        return [dict(row) for row in found]
+        if len(found) < MOST_ROWS:
+            return [dict(row) for row in found]
+        return [row for block in self.blocks(table, fields, expression) for row in block]
 
     def select_among(
         self, table: str, field: str, values: Sequence[int | str], fields: Sequence[str], also: str = ""
@@ -146,26 +177,29 @@ class Client:
             found += self.select(table, both(among(field, some), also), fields)
         return found
 
-    def each(self, table: str, key: str, fields: Sequence[str], expression: str = "") -> Iterator[list[Row]]:
+    def each(
+        self, table: str, key: str, fields: Sequence[str], expression: str = "", *, together: int = READ_TOGETHER
+    ) -> Iterator[list[Row]]:
         """All rows that an expression is true of, some at a time, by rising key (a whole number)."""
+        last: Any = None
+        for block in self.blocks(table, list({key: None, **dict.fromkeys(fields)}), expression, together):
+            found = sorted(block, key=lambda row: row[key])
+            if last is not None and found[0][key] <= last:
+                raise Refused(f"{self.address}: Milvus gave the rows of {table} out of order.")
+            last = found[-1][key]
+            yield found
+
+    def blocks(
+        self, table: str, fields: Sequence[str], expression: str = "", together: int = READ_TOGETHER
+    ) -> Iterator[list[Row]]:
+        """The same in whatever order."""
         from pymilvus.exceptions import MilvusException
 
-        rows = self._call(
-            "query_iterator",
-            table,
-            filter=expression,
-            output_fields=list({key: None, **dict.fromkeys(fields)}),
-            batch_size=READ_TOGETHER,
-        )
+        rows = self._call("query_iterator", table, filter=expression, output_fields=list(fields), batch_size=together)
         try:
             with contextlib.closing(rows):
-                last: Any = None
                 while block := rows.next():
-                    found = sorted((dict(row) for row in block), key=lambda row: row[key])
-                    if last is not None and found[0][key] <= last:
-                        raise Refused(f"{self.address}: Milvus gave the rows of {table} out of order.")
-                    last = found[-1][key]
-                    yield found
+                    yield [dict(row) for row in block]
         except MilvusException as error:
             raise _told(self.address, "query_iterator", table, error) from error
 
@@ -214,6 +248,17 @@ def both(one: str, other: str) -> str:
     return f"({one}) and ({other})" if one and other else one or other
 
 
+def _size(value: Any) -> int:
+    """About the bytes that a field takes in a request."""
+    if isinstance(value, str):
+        return 3 * len(value)
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, list | dict):
+        return 100 * len(value)
+    return 8
+
+
 def _some(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
     for start in range(0, len(values), ASKED_TOGETHER):
         yield values[start : start + ASKED_TOGETHER]
@@ -232,7 +277,7 @@ def _connect(address: Address) -> Any:
             import milvus_lite  # noqa: F401
         except ModuleNotFoundError as error:
             raise _missing(address, "milvus-lite") from error
-    for library in ("pymilvus", "milvus_lite"):  # what goes wrong is told by what is raised
+    for library in ("pymilvus", "milvus_lite", "grpc"):  # what goes wrong is told by what is raised
         logging.getLogger(library).setLevel(logging.CRITICAL)
     with _opening:
         client, users = _opened.get(address, (None, 0))
@@ -249,7 +294,11 @@ def _tried(pymilvus: Any, address: Address) -> Any:
         tries += 1
         try:
             return pymilvus.MilvusClient(
-                address.uri, token=address.token, db_name=address.database, timeout=CONNECT_SECONDS
+                address.uri,
+                token=address.token,
+                db_name=address.database,
+                timeout=CONNECT_SECONDS,
+                grpc_options=RECONNECTING,
             )
         except pymilvus.MilvusException as error:
             if address.is_file:
@@ -311,14 +360,20 @@ def _missing(address: Address, package: str) -> RetrieverError:
     )
 
 
+def _gone(address: Address, what: str, tries: int, seconds: float, error: Exception) -> Unreachable:
+    """Milvus has answered before, and does not any more."""
+    return Unreachable(
+        f"Milvus at {address.uri} stopped answering ({what}, tried {tries} times in {seconds:.0f} seconds: "
+        f"{first_line(error)}). What was stored stays; when it answers again, run the same command, it goes on from "
+        "there."
+    )
+
+
 def _told(address: Address, what: str, table: str, error: Exception) -> RetrieverError:
     code = getattr(error, "code", None)
     text = first_line(error)
     if code == NOT_FOUND or "collection not found" in text.lower() or "can't find collection" in text.lower():
         return TableGone(f"{address}: the table {table} is not there; it was dropped meanwhile.")
     if code in (1, 2) or any(word in text.lower() for word in ("unavailable", "deadline", "timeout", "connect")):
-        return Unreachable(
-            f"Milvus at {address.uri} stopped answering ({what} of {table}: {text}). What was stored stays; when it "
-            "answers again, run the same command, it goes on from there."
-        )
+        return _gone(address, f"{what} of {table}", 1, 0, error)
     return Refused(f"Milvus at {address.uri} refuses {what} of {table}: {text}")

@@ -16,19 +16,22 @@ from numpy.typing import NDArray
 
 from indexes.building import Stage, silent
 from indexes.collection import difference, is_encoder
-from indexes.errors import Damaged, NotACollection
+from indexes.errors import Damaged, Locked, NotACollection, RetrieverError
 from indexes.generation import MANIFEST, Generation, plain_name
 from indexes.milvus import schema
 from indexes.milvus.address import Address
 from indexes.milvus.client import Client, TableGone
 from indexes.milvus.publishing import Publication
-from indexes.milvus.space import MilvusSpace
-from indexes.milvus.state import State
+from indexes.milvus.space import Changed, MilvusSpace
+from indexes.milvus.state import STATE, State
 from indexes.milvus.store import MilvusStore
 from indexes.milvus.transfer import MilvusTransfer
 from indexes.milvus.words import MilvusWords
 from indexes.space import Apply, ApplyEach
 from indexes.types import Asked
+
+# How often a search begins again because what it has found was changed before it could be read.
+TRIES = 20
 
 Result = TypeVar("Result")
 
@@ -82,12 +85,13 @@ class MilvusCollection:
                 store.documents_table: schema.documents_table(maker),
                 store.vectors_table: schema.vectors_table(maker, settings["encoder"]["dimension"]),
             }
+            made._check_tables(whole=False)
             for table, fields in tables.items():
-                if not client.has(table):
-                    client.create(table, *fields)
+                client.create(table, *fields)
                 client.load(table)
             made._check_tables()
-            if made.state.records.read("state") is None:  # else another process made it meanwhile
+            if made.state.records.read(STATE) is None or made.is_empty():  # else another process made it meanwhile
+                made._refuse_other_vectors(settings["encoder"]["dimension"])
                 made.state.change(settings=settings)
         except BaseException:
             client.close()
@@ -107,15 +111,15 @@ class MilvusCollection:
         client = Client(address)
         try:
             found = cls(client)
-            if not client.has(found.state.records.table) or found.state.records.read("state") is None:
+            if not client.has(found.state.records.table) or found.state.records.read(STATE) is None:
                 return False
             found._check_tables()
             return not found.is_empty()
         finally:
             client.close()
 
-    def _check_tables(self) -> None:
-        """Refuse tables of the same names that somebody else has made, or for other vectors."""
+    def _check_tables(self, *, whole: bool = True) -> None:
+        """Refuse tables of the same names that somebody else has made; `whole`: and where one is missing."""
         maker = self.client.maker
         expected = {
             self.state.records.table: schema.settings_table(maker)[0],
@@ -126,6 +130,8 @@ class MilvusCollection:
             try:
                 there = set(self.client.fields(table))
             except TableGone as error:
+                if not whole:
+                    continue
                 raise NotACollection(
                     f"{self.client.address} is not whole: it has no table {table}. If it was being made, run the same "
                     "command again; else copy or index into another name (#NAME)."
@@ -135,6 +141,21 @@ class MilvusCollection:
                     f"{self.client.address}: the table {table} is another program's or version's (its fields differ in "
                     f"{', '.join(sorted(missing))}); take another name: {self.client.address}#NAME"
                 )
+
+    def _refuse_other_vectors(self, dimension: int) -> None:
+        """Refuse a table for vectors of another length; one that a first run left empty is made anew."""
+        table = self.store.vectors_table
+        there = int(self.client.fields(table)["raw"]["params"]["dim"])
+        if there == dimension:
+            return
+        if self.store.count("vectors"):
+            raise NotACollection(
+                f"{self.client.address}: the table {table} holds vectors of {there} dimensions, and the encoder gives "
+                f"{dimension}; take another name: {self.client.address}#NAME"
+            )
+        self.client.drop(table)
+        self.client.create(table, *schema.vectors_table(self.client.maker, dimension))
+        self.client.load(table)
 
     @staticmethod
     def check_index(asked: Asked, dimension: int, device: str) -> None:
@@ -151,13 +172,19 @@ class MilvusCollection:
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Be the one who writes; what is written goes to the published index at once. May be nested."""
-        with self.state.locked():
+        with self.state.locked() as left:
+            if left:
+                self.store.settle()
             before = self.store.apply
             generation = self.generation()
             if generation and self.apply_of:
                 self.store.apply = self.apply_of(generation)
             try:
                 yield
+            except BaseException:
+                with contextlib.suppress(RetrieverError):  # else by the next one who writes
+                    self.store.settle()
+                raise
             finally:
                 self.store.apply = before
 
@@ -309,16 +336,21 @@ class MilvusCollection:
             **facts,
         }
         state.renew()
-        generation = {"number": number, "name": name, "sha256": _sha256(manifest), "manifest": manifest}
+        generation = {
+            "number": number,
+            "name": name,
+            "sha256": _sha256(manifest),
+            "manifest": manifest,
+            "replaces": _remains(before.generation),
+        }
         state.change(settings=settings, generation=generation, last_generation=number)
         self.store.apply = apply
         publication.done()
         if compact:
             publication.drop_unused()
-        if before.generation is not None:
-            self.client.drop(f"{self.client.address.name}_{before.generation['name']}")
-            old = int(before.generation["number"])
-            state.records.delete(file_record(old, file) for file in before.generation["manifest"]["files"])
+        for old in _remains(before.generation):
+            self.client.drop(f"{self.client.address.name}_{old['name']}")
+            state.records.delete(file_record(old["number"], file) for file in old["files"])
         found = self.generation()
         assert found is not None
         return found
@@ -370,10 +402,23 @@ class MilvusCollection:
                     transform_of(generation),
                     raw,
                     generation.manifest["search_settings"],
+                    generation.manifest["factory"] == schema.EXACT,
                 )
             )
 
-        return self.with_generation(looked)
+        for _ in range(TRIES):
+            with contextlib.suppress(Changed):
+                return self.with_generation(looked)
+        raise Locked(f"{self.name} is being written to all the time; try again when that is done.")
+
+
+def _remains(generation: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """What is to be removed once a generation is replaced: its own, and what it replaced, should that still be there
+    because a writer died before it was removed."""
+    if generation is None:
+        return []
+    own = {"number": int(generation["number"]), "name": generation["name"], "files": [*generation["manifest"]["files"]]}
+    return [own, *generation.get("replaces", [])[:1]]
 
 
 def file_record(number: int, name: str) -> str:

@@ -7,7 +7,6 @@ row that tells of them: who reads sees the old text or the new one.
 
 import hashlib
 import json
-import uuid
 import zlib
 from collections.abc import Iterable
 
@@ -36,19 +35,26 @@ class Records:
         if len(text) <= IN_ONE_ROW:
             value = json.dumps({"crc": zlib.crc32(text.encode()), "text": text}, ensure_ascii=False)
         else:
-            aside = uuid.uuid4().hex
+            aside = _aside(name) + hashlib.sha256(text.encode()).hexdigest()[:32]
             parts = [text[start : start + IN_ONE_ROW] for start in range(0, len(text), IN_ONE_ROW)]
             self.client.put(self.table, [_row(_part(aside, place), part) for place, part in enumerate(parts)])
             value = json.dumps({"crc": zlib.crc32(text.encode()), "parts": len(parts), "aside": aside})
         self.client.put(self.table, [_row(_key(name), value)])
         for row in before:
-            self._forget_parts(str(row["value"]))
+            if row["value"] != value:
+                self._forget_parts(str(row["value"]))
 
     def delete(self, names: Iterable[str]) -> None:
         keys = [_key(name) for name in names]
         for row in self.client.select_among(self.table, "key", keys, ["value"]):
             self._forget_parts(str(row["value"]))
         self.client.delete_among(self.table, "key", keys)
+
+    def sweep(self, names: Iterable[str]) -> None:
+        """Delete these and all parts of theirs: a writer may have died before it wrote the row that tells of them."""
+        for name in names:
+            self.client.delete(self.table, f'key like "{PART}{_aside(name)}%"')
+            self.client.delete_among(self.table, "key", [_key(name)])
 
     def _text(self, name: str, value: str) -> str:
         try:
@@ -78,6 +84,11 @@ class Records:
 def _key(name: str) -> str:
     """A key that can stand in an expression, whatever the name is."""
     return hashlib.sha256(name.encode()).hexdigest()
+
+
+def _aside(name: str) -> str:
+    """What the keys of all parts of a text begin with."""
+    return _key(name)[:32]
 
 
 def _part(aside: str, place: int) -> str:

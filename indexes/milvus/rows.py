@@ -122,6 +122,11 @@ def seal_of(row: DocumentRow) -> str:
     return document_seal(row.id, row.content_hash, row.source, row.passages).hex()
 
 
+def fields_of(row: DocumentRow) -> dict[str, Any]:
+    """What a search tells of a document."""
+    return {"id": row.id, "title": row.title, "text": row.text, "metadata": row.metadata}
+
+
 def id_hash(id_: str) -> str:
     return hashlib.sha256(id_.encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -4,9 +4,10 @@ import contextlib
 import json
 import os
 import socket
+import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -21,6 +22,9 @@ STATE, COUNTERS, LOCK = "state", "counters", "lock"
 LEASE_SECONDS = 120.0
 RENEWED_AFTER = 20.0
 SETTLING_SECONDS = 0.3
+
+Sealed = Sequence[tuple[int, str]]
+"""Documents by number and seal."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,8 @@ class State:
         self.client = client
         self.records = Records(client, f"{client.address.name}_settings")
         self._own: Read | None = None
-        self._counters: dict[str, int] | None = None
+        self._counters: dict[str, Any] | None = None
+        self._counting = threading.RLock()
         self._token = ""
         self._renewed = 0.0
         self._depth = 0
@@ -90,25 +95,32 @@ class State:
 
     # ---- numbers -------------------------------------------------------------------------------------------
 
-    def counters(self) -> dict[str, int]:
-        """The last vector and document number given out, and how often documents have changed."""
+    def counters(self) -> dict[str, Any]:
+        """The last vector and document number given out, how often documents have changed, and which ones last."""
         if self._counters is not None:
             return self._counters
         text = self.records.read(COUNTERS)
-        return dict(json.loads(text)) if text else {"vector": 0, "document": 0, "changes": 0}
+        return {"vector": 0, "document": 0, "changes": 0, "unsettled": [], **(json.loads(text) if text else {})}
 
-    def take_numbers(self, kind: str, count: int, changes: int = 0) -> int:
-        """The first of so many numbers that nobody has yet."""
-        self.renew()
-        counters = dict(self.counters())
-        first = counters[kind] + 1
-        if count or changes:
-            counters[kind] += count
-            counters["changes"] += changes
-            self.set_counters(counters)
-        return first
+    def take_numbers(self, kind: str, count: int, changes: int = 0, unsettled: Sealed = ()) -> int:
+        """The first of so many numbers that nobody has yet; vectors and documents are stored by two threads.
 
-    def set_counters(self, counters: dict[str, int]) -> None:
+        `unsettled` are documents with seals that they had or shall have, of which a writer that dies would leave rows
+        behind.
+        """
+        with self._counting:
+            self.renew()
+            counters = dict(self.counters())
+            first = int(counters[kind]) + 1
+            if count or changes:
+                counters[kind] += count
+                counters["changes"] += changes
+                if unsettled:
+                    counters["unsettled"] = [list(one) for one in unsettled]
+                self.set_counters(counters)
+            return first
+
+    def set_counters(self, counters: dict[str, Any]) -> None:
         self.records.write(COUNTERS, json.dumps(counters))
         if self._own is not None:
             self._counters = counters
@@ -116,39 +128,51 @@ class State:
     # ---- the lock ------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Be the one who writes. May be nested.
+    def locked(self) -> Iterator[bool]:
+        """Be the one who writes; tells whether the one before died while it wrote. May be nested.
 
         Milvus has no way to write only if nobody else did: the lock is written, and after a moment read again. Of two
         that begin in the same moment the later one has it.
         """
-        if not self._depth:
-            self._take()
+        left = self._take() if not self._depth else False
         self._depth += 1
         try:
-            yield
+            yield left
         finally:
             self._depth -= 1
             if not self._depth:
                 self._own = self._counters = None
-                with contextlib.suppress(RetrieverError):  # of a server that is gone; the lock runs out
-                    self.records.delete([LOCK])
+                self._give_back()
 
-    def _take(self) -> None:
+    def _take(self) -> bool:
         if other := self._holder():
             raise self._locked(other)
+        left = self._told() is not None
         self._token = uuid.uuid4().hex
         self._write_lock()
-        time.sleep(SETTLING_SECONDS)
-        if (other := self._holder()) and other["token"] != self._token:
-            raise self._locked(other)
-        self._own = self.read()
-        self._counters = self.counters()
+        try:
+            time.sleep(SETTLING_SECONDS)
+            self._refuse_if_lost()
+            own, self._counters = self.read(), self.counters()
+        except BaseException:
+            self._give_back()
+            raise
+        self._own = own
+        return left
+
+    def _give_back(self) -> None:
+        """Let others write; a lock that another took meanwhile is left to it."""
+        with contextlib.suppress(RetrieverError):  # of a server that is gone; the lock runs out
+            if (told := self._told()) and told["token"] == self._token:
+                self.records.delete([LOCK])
 
     def _holder(self) -> dict[str, Any] | None:
-        text = self.records.read(LOCK)
-        told = json.loads(text) if text else None
+        told = self._told()
         return told if told and told["until"] > time.time() and not self._is_dead(told) else None
+
+    def _told(self) -> dict[str, Any] | None:
+        text = self.records.read(LOCK)
+        return dict(json.loads(text)) if text else None
 
     @staticmethod
     def _is_dead(told: dict[str, Any]) -> bool:
@@ -164,11 +188,22 @@ class State:
         return False
 
     def renew(self) -> None:
-        """Keep the lock while it is held; refused where it ran out and another took it."""
-        if self._depth and time.monotonic() - self._renewed > RENEWED_AFTER:
-            if (other := self._holder()) and other["token"] != self._token:
-                raise self._locked(other)
-            self._write_lock()
+        """Keep the lock while it is held; refused where it ran out and another took it, and perhaps is done with it:
+        what this one knows of the collection no longer holds."""
+        with self._counting:
+            if self._depth and time.monotonic() - self._renewed > RENEWED_AFTER:
+                self._refuse_if_lost()
+                self._write_lock()
+
+    def _refuse_if_lost(self) -> None:
+        told = self._told()
+        if told is None:
+            raise Locked(
+                f"{self.client.address} was written to by another process, because this one was not heard of for "
+                f"{LEASE_SECONDS:.0f} seconds; run the same command again, it goes on from what is stored."
+            )
+        if told["token"] != self._token:
+            raise self._locked(told)
 
     def _write_lock(self) -> None:
         told = {

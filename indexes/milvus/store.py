@@ -23,6 +23,7 @@ from indexes.milvus.client import Client, Row, among
 from indexes.milvus.rows import (
     DOCUMENT_FIELDS,
     document_row,
+    fields_of,
     id_hash,
     index_rows,
     long_name,
@@ -33,9 +34,13 @@ from indexes.milvus.rows import (
     seal_of,
     stored_document,
 )
-from indexes.milvus.state import State
+from indexes.milvus.state import Sealed, State
 from indexes.space import Apply
 from indexes.vectors import unit_rows
+
+DELETED_TOGETHER = 1000
+# Whole documents, of a quarter of a megabyte at most, within the 100 MB that a server gives at once.
+READ_TOGETHER = 200
 
 Result = TypeVar("Result")
 
@@ -114,12 +119,7 @@ class MilvusStore:
         passages: dict[int, list[PassageRow]] = {}
         for number, row, places in self.rows(numbers):
             passages[number] = places
-            stored[number] = {
-                "id": row.id,
-                "title": row.title,
-                "text": row.text,
-                "metadata": row.metadata,
-            }
+            stored[number] = fields_of(row)
         for passage in found:
             own = passages.get(passage.document, [])
             if passage.document in stored and passage not in own:
@@ -128,12 +128,17 @@ class MilvusStore:
 
     def rows(self, numbers: Sequence[int]) -> Iterator[tuple[int, DocumentRow, list[PassageRow]]]:
         """These documents as they were stored, with their passages; refused where one is not what was stored."""
-        for row in self.client.select_among(self.documents_table, "number", numbers, DOCUMENT_FIELDS):
-            yield self._document(row)
+        for start in range(0, len(numbers), READ_TOGETHER):
+            some = numbers[start : start + READ_TOGETHER]
+            for row in self.client.select_among(self.documents_table, "number", some, DOCUMENT_FIELDS):
+                yield self._document(row)
 
     def each_row(self, after: int = 0) -> Iterator[list[tuple[int, DocumentRow, list[PassageRow]]]]:
         """All documents numbered after `after`, rising, some at a time."""
-        for block in self.client.each(self.documents_table, "number", DOCUMENT_FIELDS, f"number > {after}"):
+        blocks = self.client.each(
+            self.documents_table, "number", DOCUMENT_FIELDS, f"number > {after}", together=READ_TOGETHER
+        )
+        for block in blocks:
             yield [self._document(row) for row in block]
 
     def _document(self, row: Row) -> tuple[int, DocumentRow, list[PassageRow]]:
@@ -220,7 +225,7 @@ class MilvusStore:
         return row["raw"]
 
     def last_vector(self) -> int:
-        return self.state.counters()["vector"]
+        return int(self.state.counters()["vector"])
 
     def used_vectors(self, after: int = 0) -> NDArray[np.int64]:
         """The vectors newer than `after` that a passage points to, rising."""
@@ -228,11 +233,8 @@ class MilvusStore:
         return np.unique(np.fromiter(numbers, np.int64))
 
     def count_used_after(self, last: int) -> int:
-        """How many passages have a vector newer than `last`; a text that several share counts as often."""
-        index = self.index_table
-        if index is None:
-            return len(self.used_vectors(last))
-        return self.client.count(index, f"vector > {last}")
+        """How many vectors newer than `last` a passage points to."""
+        return len(self.used_vectors(last))
 
     # ---- filters -------------------------------------------------------------------------------------------
 
@@ -287,12 +289,15 @@ class MilvusStore:
         rows = {document.id: document for document in documents}
         before = self._heads(list(rows))
         new = [id_ for id_ in rows if id_ not in before]
-        first = self.state.take_numbers("document", len(new), changes=len(rows))
         numbers = {id_: int(head["number"]) for id_, head in before.items()}
+        first = self.state.counters()["document"] + 1
         numbers |= {id_: first + place for place, id_ in enumerate(new)}
-        self.put_numbered([(numbers[id_], rows[id_]) for id_ in rows])
         seals = {id_: seal_of(row) for id_, row in rows.items()}
-        self._forget([(numbers[id_], head["seal"]) for id_, head in before.items() if head["seal"] != seals[id_]])
+        old = [(numbers[id_], head["seal"]) for id_, head in before.items() if head["seal"] != seals[id_]]
+        unsettled = [*old, *((numbers[id_], seal) for id_, seal in seals.items())]
+        self.state.take_numbers("document", len(new), len(rows), unsettled)
+        self.put_numbered([(numbers[id_], rows[id_]) for id_ in rows])
+        self._forget(old)
 
     def put_numbered(self, rows: Sequence[tuple[int, DocumentRow]]) -> None:
         """Store these documents under these numbers: first their passages in the index, then themselves."""
@@ -323,15 +328,26 @@ class MilvusStore:
         """Delete these documents; returns the ids that were there."""
         heads = self._heads(ids)
         there = [id_ for id_ in dict.fromkeys(ids) if id_ in heads]
-        numbers = [int(heads[id_]["number"]) for id_ in there]
-        if there:
-            self.state.take_numbers("document", 0, changes=len(there))
-            self.client.delete_among(self.documents_table, "number", numbers)
-            self._forget([(int(head["number"]), str(head["seal"])) for head in heads.values()])
+        for start in range(0, len(there), DELETED_TOGETHER):
+            some = [heads[id_] for id_ in there[start : start + DELETED_TOGETHER]]
+            sealed = [(int(head["number"]), str(head["seal"])) for head in some]
+            self.state.take_numbers("document", 0, len(some), sealed)
+            self.client.delete_among(self.documents_table, "number", [number for number, _ in sealed])
+            self._forget(sealed)
         return there
 
-    def _forget(self, sealed: Sequence[tuple[int, str]]) -> None:
+    def settle(self) -> None:
+        """Remove what a writer that died in the middle of a change has left of documents as they are not."""
+        sealed = [(int(number), str(seal)) for number, seal in self.state.counters()["unsettled"]]
+        alive = self.seals([number for number, _ in sealed])
+        gone = [(number, seal) for number, seal in sealed if alive.get(number) != seal]
+        self._forget(gone)
+        self.records.sweep(long_name(number, seal) for number, seal in gone)
+
+    def _forget(self, sealed: Sealed) -> None:
         """Remove what belonged to documents as they were: nobody is led to it any more."""
+        if not sealed:
+            return
         index = self.index_table
         if index is not None:
             for start in range(0, len(sealed), 100):

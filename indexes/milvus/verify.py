@@ -10,7 +10,8 @@ from indexes.errors import Damaged
 from indexes.generation import Generation
 from indexes.milvus.client import Row
 from indexes.milvus.collection import MilvusCollection
-from indexes.milvus.rows import DOCUMENT_FIELDS, passage_of, stored_document
+from indexes.milvus.facts import facts_and_bounds
+from indexes.milvus.rows import DOCUMENT_FIELDS, id_hash, passage_of, stored_document
 from indexes.space import Apply
 from indexes.vectors import unit_rows
 from indexes.verify import Report
@@ -36,8 +37,8 @@ class _Check:
         self._apply_of = apply_of
         self._progress = progress
         self._hashes: dict[int, str] = {}
-        self._expected: dict[PassageRow, str] = {}
-        """Every passage that the index must have, with the seal of its document."""
+        self._expected: dict[tuple[PassageRow, str], tuple[list[str], dict[str, str]]] = {}
+        """Every passage that the index must have, with the seal of its document, and what filters ask of it."""
 
     def run(self) -> Report:
         total = self.store.count("vectors") + self.store.count("documents") + self.store.count("passages")
@@ -62,7 +63,8 @@ class _Check:
         return done
 
     def _documents(self, done: int, total: int) -> int:
-        for block in self.store.client.each(self.store.documents_table, "number", DOCUMENT_FIELDS):
+        fields = (*DOCUMENT_FIELDS, "id_hash", "facts", "bounds")
+        for block in self.store.client.each(self.store.documents_table, "number", fields):
             for row in block:
                 if reason := self._flaw(row):
                     self.report.bad_documents[int(row["number"])] = reason
@@ -82,7 +84,10 @@ class _Check:
                 return f"stands on the damaged vector {passage.vector}"
             if self._hashes.get(passage.vector) != text_hash.hex():
                 return f"has lost the vector {passage.vector}"
-            self._expected[passage] = row["seal"]
+        told = facts_and_bounds(document.metadata)
+        if row["id_hash"] != id_hash(document.id) or not _same_facts(row, told):
+            return "cannot be found as it was stored: what it is looked up by has changed"
+        self._expected |= dict.fromkeys(((passage, row["seal"]) for passage in passages), told)
         return ""
 
     def _index(self, done: int, total: int) -> int:
@@ -106,11 +111,14 @@ class _Check:
         apply, store = self._apply_of(generation), self.store
         table = store.index_table
         assert table is not None
-        documents = sorted({passage.document for passage in self._expected})
-        fields = ("document", "position", "start", "end", "vector", "seal", "mapped")
+        documents = sorted({passage.document for passage, _ in self._expected})
+        fields = ("document", "position", "start", "end", "vector", "seal", "mapped", "facts", "bounds")
         for start in range(0, len(documents), 200):
             rows = store.client.select_among(table, "document", documents[start : start + 200], fields)
-            alive = [row for row in rows if self._expected.pop(passage_of(row), None) == row["seal"]]
+            expected = [(row, self._expected.pop((passage_of(row), row["seal"]), None)) for row in rows]
+            alive = [row for row, told in expected if told is not None]
+            if not all(_same_facts(row, told) for row, told in expected if told is not None):
+                raise Damaged("the index holds other metadata than the documents")
             if alive:
                 raw = store.vectors([row["vector"] for row in alive], store.state.dimension)
                 stored = np.array([row["mapped"] for row in alive], np.float32)
@@ -119,3 +127,7 @@ class _Check:
             done += len(rows)
             self._progress(done, total)
         return done
+
+
+def _same_facts(row: Row, told: tuple[list[str], dict[str, str]]) -> bool:
+    return set(row["facts"]) == set(told[0]) and row["bounds"] == told[1]

@@ -10,6 +10,7 @@ from itertools import groupby
 
 from indexes.documents import PassageRow
 from indexes.milvus.client import MOST_ROWS, among
+from indexes.milvus.rows import fields_of
 from indexes.milvus.store import MilvusStore
 from indexes.space import Match
 from indexes.words import words
@@ -54,8 +55,7 @@ class MilvusWords:
             if number in stored:
                 row, passages = stored[number]
                 places = _places(query, row.text)
-                fields = {"id": row.id, "title": row.title, "text": row.text, "metadata": row.metadata}
-                matches.append(Match(_fullest(passages, places), score, fields, places))
+                matches.append(Match(_fullest(passages, places), score, fields_of(row), places))
         return matches
 
 
