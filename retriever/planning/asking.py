@@ -14,7 +14,8 @@ from retriever.planning.usage import answer_with, cpu_ms_between, cpu_seconds, p
 from retriever.progress import Progress
 from retriever.retriever import Retriever
 
-WARM_UP, FEWEST = 5, 20
+WARM_UP, FEWEST = 5, 200
+LEAST = 0.1
 # Of the exact scan. The largest is meant to lie beyond any processor's cache, as a whole collection does.
 SCANNED = (2000, 10_000, 40_000)
 LARGEST_SCAN_BYTES = 256_000_000
@@ -22,7 +23,10 @@ SEED = 0
 
 
 def asked(folder: Path, queries: list[str], encoder: str | None = None) -> dict[str, Any]:
-    """The CPU milliseconds of a query, with and without the encoder's, medians; and the most memory it took."""
+    """The CPU milliseconds of a query, with and without the encoder's, and the most memory it took.
+
+    Of many queries the one that nine in ten took longer than: others who use the machine can only add to it.
+    """
     with Retriever.open(folder, encoder=encoder, device="cpu") as retriever:
         encoding, searching = [], []
         for place, query in enumerate(islice(cycle(queries), WARM_UP + max(len(queries), FEWEST))):
@@ -35,8 +39,8 @@ def asked(folder: Path, queries: list[str], encoder: str | None = None) -> dict[
                 searching.append(cpu_seconds() - encoded)
         return {
             "vectors": retriever.collection.store.count("vectors"),
-            "cpu_ms": 1000 * float(np.median(searching)),
-            "encoder_ms": 1000 * float(np.median(encoding)),
+            "cpu_ms": 1000 * float(np.quantile(searching, LEAST)),
+            "encoder_ms": 1000 * float(np.quantile(encoding, LEAST)),
             "peak_bytes": peak_bytes(),
         }
 

@@ -249,6 +249,7 @@ def _notes(law: Law, documents: int) -> list[str]:
         f"CPU, bytes and memory come from {rates.stored.documents:,} documents rehearsed on this machine, carried "
         f"{max(1.0, documents / rates.stored.documents):,.0f} times as far by the laws of retriever/planning/laws.py",
         f"the exact scan was timed up to {rates.scans[-1][0]:,} vectors, and grows in proportion beyond",
+        "an HNSW graph takes longer to build than told, once it outgrows the processor's caches",
         "hours are of a machine whose cores are all busy with nothing else; another processor has other rates",
     ]
     if rates.sample.documents < FEWEST_DOCUMENTS:
