@@ -43,7 +43,7 @@ def test_searches_while_another_thread_adds(lite: str, tiny_bert: str, mode: Any
         for reader in readers:
             reader.start()
         try:
-            for number in range(1, 9):
+            for number in range(1, 6):
                 retriever.add(versions(number))
             retriever.rebuild(transform="center")
             retriever.add(versions(9))
@@ -56,9 +56,16 @@ def test_searches_while_another_thread_adds(lite: str, tiny_bert: str, mode: Any
         assert {hit.metadata["v"] for hit in retriever.search("thing", 50)} == {9}
 
 
-@pytest.mark.parametrize("kind", ["replaced", "metadata", "deleted", "rebuilt"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "kind", ["replaced", *(pytest.param(k, marks=SLOW) for k in ("metadata", "deleted", "rebuilt"))]
+)
 @pytest.mark.parametrize("after", ["Client.search", "MilvusStore.seals", "MilvusStore.rows"])
-@pytest.mark.parametrize("ask", ["dense", "raw", "hybrid", "lexical", "similar", "filtered"])
+@pytest.mark.parametrize(
+    "ask", ["dense", "raw", *(pytest.param(a, marks=SLOW) for a in ("hybrid", "lexical", "similar", "filtered"))]
+)
 def test_a_change_in_the_middle_of_a_search(
     lite: str, tiny_bert: str, monkeypatch: pytest.MonkeyPatch, kind: str, after: str, ask: str
 ) -> None:
