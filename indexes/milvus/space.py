@@ -123,12 +123,17 @@ class MilvusSpace:
         return found
 
     def _in_raw(self, queries: NDArray[np.float32], limit: int, expression: str) -> list[tuple[list[Nearest], float]]:
-        """The same by the encoder's own vectors, which stand for passages that the index knows."""
-        client = self.store.client
+        """The same by the encoder's own vectors, which stand for passages that the index knows.
+
+        A document that is replaced between the two has another vector then, which nothing here leads to.
+        """
+        client, changes = self.store.client, self.store.state.counters()["changes"]
         rows = client.search(self.store.vectors_table, "raw", queries, limit, ["number", "raw"], metric="COSINE")
         raw_of = {row["number"]: row["raw"] for own in rows for row in own}
         passages = client.select_among(self.index, "vector", list(raw_of), INDEX_FIELDS, expression)
         alive, instead = self._alive(passages, INDEX_FIELDS, expression)
+        if self.store.state.counters()["changes"] != changes:
+            raise Changed(f"{client.address}: documents were changed meanwhile.")
         instead = self._with_raw(instead)
         of_vector: dict[int, list[Row]] = {}
         for row in passages:

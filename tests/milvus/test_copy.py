@@ -21,7 +21,7 @@ DOCUMENTS = [
         Document(f"d{n}", f"text number {n % 50} of them", f"T{n % 3}", {"n": n, "tags": ["a", None]})
         for n in range(80)
     ),
-    Document("long", "A story of the sea. " * 4000, metadata={"deep": {"er": [1, {"x": 2}]}}),
+    Document("long", "A story of the sea. " * 3400, metadata={"deep": {"er": [1, {"x": 2}]}}),
 ]
 
 
@@ -133,7 +133,7 @@ def broken_off(source: str | Path, target: str | Path, stage: str) -> None:
 
 
 @pytest.mark.parametrize("stage", ["copying vectors", "copying documents", "comparing", "building the index"])
-@pytest.mark.parametrize("back", [False, True], ids=["there", "back"])
+@pytest.mark.parametrize("back", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["there", "back"])
 def test_it_goes_on_and_until_then_is_refused(
     folder: Path, lite: str, tmp_path: Path, stage: str, back: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,7 +105,7 @@ def as_read(metadata: Metadata) -> Metadata:
 
 
 @given(st.lists(METADATA, min_size=1, max_size=12), st.lists(conditions(), min_size=1, max_size=12))
-@settings(max_examples=60, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=40, suppress_health_check=list(HealthCheck), deadline=None)
 def test_milvus_says_what_sqlite_says(in_milvus: Matching, documents: list[Metadata], asked: list[Condition]) -> None:
     stored = [as_read(metadata) for metadata in documents]
     for condition, one, other in zip(asked, in_milvus(stored, asked), in_sqlite(stored, asked), strict=True):

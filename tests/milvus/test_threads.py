@@ -1,12 +1,14 @@
 """Searches in several threads while another writes: each document as it was or as it is, once, and no alarm."""
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from indexes.milvus.collection import MilvusCollection
 from retriever import Document, Retriever
+from retriever.search import Hits
 
 PLAIN: dict[str, Any] = {"transform": "none", "precision": "fp32"}
 
@@ -41,7 +43,7 @@ def test_searches_while_another_thread_adds(lite: str, tiny_bert: str, mode: Any
         for reader in readers:
             reader.start()
         try:
-            for number in range(1, 9):
+            for number in range(1, 6):
                 retriever.add(versions(number))
             retriever.rebuild(transform="center")
             retriever.add(versions(9))
@@ -52,6 +54,62 @@ def test_searches_while_another_thread_adds(lite: str, tiny_bert: str, mode: Any
         assert problems == []
         assert retriever.verify().clean
         assert {hit.metadata["v"] for hit in retriever.search("thing", 50)} == {9}
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "kind", ["replaced", *(pytest.param(k, marks=SLOW) for k in ("metadata", "deleted", "rebuilt"))]
+)
+@pytest.mark.parametrize("after", ["Client.search", "MilvusStore.seals", "MilvusStore.rows"])
+@pytest.mark.parametrize(
+    "ask", ["dense", "raw", *(pytest.param(a, marks=SLOW) for a in ("hybrid", "lexical", "similar", "filtered"))]
+)
+def test_a_change_in_the_middle_of_a_search(
+    lite: str, tiny_bert: str, monkeypatch: pytest.MonkeyPatch, kind: str, after: str, ask: str
+) -> None:
+    """Right after Milvus was asked for one thing, and before the next: the document is found as it was or as it is."""
+    from indexes.milvus.client import Client
+    from indexes.milvus.store import MilvusStore
+
+    owner, name = {"Client": Client, "MilvusStore": MilvusStore}[after.split(".")[0]], after.split(".")[1]
+    asked = getattr(owner, name)
+    changed = threading.Event()
+
+    def meddled(self: Any, *given: Any, **named: Any) -> Any:
+        found = asked(self, *given, **named)
+        found = list(found) if name == "rows" else found
+        if not changed.is_set():
+            changed.set()
+            new = "the third is new" if kind == "replaced" else "thing 3 in version 0"
+            if kind in ("replaced", "metadata"):
+                writer.add([Document("d3", new, metadata={"v": 1})])
+            elif kind == "deleted":
+                writer.delete(["d3"])
+            else:
+                writer.rebuild(transform="standardize")
+        return found
+
+    with Retriever.build(versions(0), lite, encoder=tiny_bert, **PLAIN) as retriever, Retriever.open(lite) as writer:
+        monkeypatch.setattr(owner, name, meddled)
+        searches: dict[str, Callable[[], Hits]] = {
+            "dense": lambda: retriever.search("thing", 50),
+            "raw": lambda: retriever.search("thing", 50, space="raw"),
+            "hybrid": lambda: retriever.search("thing", 50, mode="hybrid"),
+            "lexical": lambda: retriever.search("thing third", 50, mode="lexical"),
+            "similar": lambda: retriever.similar("d1", 50),
+            "filtered": lambda: retriever.search("thing", 50, where=["v in (0, 1)"]),
+        }
+        hits = {hit.id: hit for hit in searches[ask]()}
+        others = {f"d{i}" for i in range(12)} - {"d3"} - ({"d1"} if ask == "similar" else set())
+        assert set(hits) - {"d3"} == others
+        if kind != "deleted":
+            assert "d3" in hits
+        if "d3" in hits:
+            seen = (hits["d3"].passage, hits["d3"].metadata["v"])
+            new = ("the third is new" if kind == "replaced" else "thing 3 in version 0", 1)
+            assert seen in (("thing 3 in version 0", 0), new)
 
 
 def test_vectors_and_documents_are_numbered_by_two_threads(lite: str) -> None:

@@ -14,7 +14,7 @@ from retriever.errors import Damaged
 
 PLAIN: dict[str, Any] = {"transform": "center", "precision": "fp32"}
 DOCUMENTS = [Document(f"d{n}", f"text number {n}", f"T{n}", {"n": n}) for n in range(12)]
-DOCUMENTS.append(Document("long", "A story of the sea. " * 4000, metadata={"n": 99}))
+LONG = [*DOCUMENTS, Document("long", "A story of the sea. " * 4000, metadata={"n": 99})]
 TABLES = {"documents": "number", "vectors": "number", "000001": "key", "settings": "key"}
 
 
@@ -77,7 +77,10 @@ DAMAGES: dict[str, tuple[str, str, Callable[[Row], Row | None], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+QUICK = ("text", "no passages", "facts", "raw vector", "no vector", "mapped vector", "no row in the index")
+
+
+@pytest.mark.parametrize("damage", [d if d in QUICK else pytest.param(d, marks=pytest.mark.slow) for d in DAMAGES])
 def test_damage_is_found_and_mended(lite: str, tiny_bert: str, damage: str) -> None:
     table, expression, changed, lost = DAMAGES[damage]
     with Retriever.build(DOCUMENTS, lite, encoder=tiny_bert, **PLAIN) as retriever:
@@ -108,13 +111,13 @@ def test_a_search_gives_nothing_that_is_not_as_it_was_stored(lite: str, tiny_ber
 
 
 def test_a_part_of_a_long_document_that_is_lost(lite: str, tiny_bert: str) -> None:
-    with Retriever.build(DOCUMENTS, lite, encoder=tiny_bert, **PLAIN) as retriever:
+    with Retriever.build(LONG, lite, encoder=tiny_bert, **PLAIN) as retriever:
         change(lite, "settings", 'key like "part%"', lambda row: None if row["key"].endswith(".1") else row)
         assert any("long" in problem for problem in retriever.verify().problems)
         assert retriever.verify(repair=True).left == []
-        assert len(retriever) == len(DOCUMENTS) - 1
-    with Retriever.build(DOCUMENTS, lite) as retriever:
-        assert retriever.document("long").text == DOCUMENTS[-1].text and retriever.verify().clean
+        assert len(retriever) == len(LONG) - 1
+    with Retriever.build(LONG, lite) as retriever:
+        assert retriever.document("long").text == LONG[-1].text and retriever.verify().clean
 
 
 def test_all_documents_damaged(lite: str, tiny_bert: str) -> None:
