@@ -22,6 +22,7 @@ from click.core import ParameterSource
 
 from benchmarks.command_parts import device_option
 from benchmarks.commands import bench
+from indexes.address import in_milvus
 from retriever.errors import DamageWarning, FitWarning, RetrieverError, salvage_advice
 
 if TYPE_CHECKING:
@@ -156,7 +157,17 @@ def _not_empty(ctx: click.Context, parameter: click.Parameter, value: str | None
 
 def _place(ctx: click.Context, parameter: click.Parameter, value: str) -> "str | Path":
     """A folder, or a collection in Milvus as it stands."""
-    return value if value.startswith("milvus:") else Path(value)
+    return value if in_milvus(value) else Path(value)
+
+
+def _folder(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Folders where nothing else will do."""
+    for one in value if isinstance(value, tuple) else (value,):
+        if one is not None and in_milvus(one):
+            raise click.BadParameter(
+                f"{one} lies in Milvus, and this needs a folder; copy it first: retriever copy {one} DIR"
+            )
+    return tuple(map(Path, value)) if isinstance(value, tuple) else value and Path(value)
 
 
 def index_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -347,7 +358,7 @@ def _show_built(retriever: "Retriever", index: str | Path, seconds: float, asked
     display.show_notes(retriever.notes())
     display.out.print(
         f"{display.plural(info['documents'], 'document')} in {display.plural(info['passages'], 'passage')}, "
-        f"{display.size(sum(info['bytes'].values()))}, {display.duration(seconds)}. "
+        f"{display.on_disk(info)}{display.duration(seconds)}. "
         f"Search them: {_command('search', index)}",
         soft_wrap=True,
     )
@@ -582,7 +593,7 @@ def info(index: str | Path, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", callback=_folder)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -692,7 +703,7 @@ def copy(source: str | Path, target: str | Path, index_type: str | None) -> None
 
 
 @main.command()
-@click.argument("target", type=click.Path(path_type=Path))
+@click.argument("target", callback=_folder)
 @index_option
 @encoder_option
 @device_option
@@ -806,7 +817,9 @@ def plan(
     sample, wanted = gathered(corpus, index, **options)
     with display.progress_bar() as progress:
         rates = rehearse(sample, wanted, documents, progress)
-    found = planned(rates, documents, recall=wanted.recall, memory=memory or memory_of_machine(), cores=cores)
+    found = planned(
+        rates, documents, recall=wanted.recall, memory=memory_of_machine() if memory is None else memory, cores=cores
+    )
     if as_json:
         _echo_json(found.to_json())
     else:
@@ -841,7 +854,7 @@ def _origins(ctx: click.Context, parameter: click.Parameter, value: tuple[str, .
 
 
 @main.command()
-@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR...")
+@click.argument("folders", nargs=-1, required=True, callback=_folder, metavar="DIR...")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; another needs --token.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port; 0 takes one that is free."
@@ -886,7 +899,7 @@ def serve(folders: tuple[Path, ...], **options: Any) -> None:
 
 
 @main.command()
-@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR...")
+@click.argument("folders", nargs=-1, required=True, callback=_folder, metavar="DIR...")
 @encoder_option
 @device_option
 def mcp(folders: tuple[Path, ...], encoder: str | None, device: str) -> None:

@@ -2,15 +2,9 @@
 
 from pathlib import Path
 
+from indexes.address import in_milvus
 from indexes.collection import Collection
 from indexes.protocol import AnyCollection
-
-MILVUS = "milvus:"
-
-
-def in_milvus(place: str | Path) -> bool:
-    """Whether the collection lies in Milvus."""
-    return str(place).startswith(MILVUS)
 
 
 def kind_of(place: str | Path) -> type[AnyCollection]:

@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from indexes.address import in_milvus
 from indexes.collection import Collection
+from indexes.milvus.address import Address
 from indexes.places import kind_of
 from indexes.protocol import AnyCollection
 from indexes.transfer import Transfer
@@ -69,8 +71,9 @@ def copy(
         stack.enter_context(other.writing())
         sent = _send(one, other, progress)
         compared = _compare(one, other, progress)
-        publishing.republish(other, plan, one.kept_files(), publishing.fitted_on(generation), progress=progress)
-        other.store.set_settings({COPY_OF: None})
+        counts = publishing.fitted_on(generation)
+        finished = {COPY_OF: None}  # in the same step as the index: what can be searched is no unfinished copy
+        publishing.republish(other, plan, one.kept_files(), counts, settings=finished, progress=progress)
         made = other.generation()
         assert made is not None
         return CopyReport(
@@ -95,7 +98,7 @@ def _plan(source: AnyCollection, index_type: str | None) -> Plan:
 def _opened(source: AnyCollection, target: str | Path, generation: str) -> AnyCollection:
     """The place to copy to: new, or one that this copy has begun."""
     kind = kind_of(target)
-    of = {"place": source.name, "generation": generation, "created": source.store.setting("created")}
+    of = {"place": _whole_name(source), "generation": generation, "created": source.store.setting("created")}
     if kind.is_begun(target):
         found: AnyCollection = kind.open(target)
         if found.store.setting(COPY_OF) == of:
@@ -108,6 +111,11 @@ def _opened(source: AnyCollection, target: str | Path, generation: str) -> AnyCo
     if made.store.setting(COPY_OF) != of:  # a run that was killed before it stored anything
         made.store.set_settings({**settings, COPY_OF: of})
     return made
+
+
+def _whole_name(collection: AnyCollection) -> str:
+    """Its name, however it was spelt and from wherever it is read."""
+    return collection.name if in_milvus(collection.name) else str(Path(collection.name).resolve())
 
 
 def _send(source: AnyCollection, target: AnyCollection, progress: Progress) -> tuple[int, int]:
@@ -157,8 +165,16 @@ def _digest(rows: Transfer) -> str:
 def _differs(source: AnyCollection, target: AnyCollection, how: str) -> Damaged:
     return Damaged(
         f"{target.name} is not what {source.name} is ({how}), probably because the source has changed between two runs "
-        "of the copy; remove the copy and begin again."
+        f"of the copy; {_removed(target)} and begin again."
     )
+
+
+def _removed(collection: AnyCollection) -> str:
+    """How a copy is done away with."""
+    if not in_milvus(collection.name):
+        return f"remove the folder {collection.name}"
+    name = Address.parse(collection.name).name
+    return f"drop the Milvus collections {name}_settings, {name}_documents, {name}_vectors and {name}_0…"
 
 
 def refuse_unfinished_copy(collection: AnyCollection) -> None:

@@ -284,7 +284,7 @@ def show_info(info: dict[str, Any]) -> None:
     if index["generation"]:
         table.add_row("", one_line(describe_index(index)))
     table.add_row("", f"{index['not_yet_in_it']:,} newer, {index['no_longer_used']:,} no longer used")
-    table.add_row("on disk", size(sum(info["bytes"].values())))
+    table.add_row("on disk", on_disk(info).removesuffix(", ") or "not known: a server of Milvus has it")
     if info["quarantined"]:
         table.add_row("quarantine", Text(plural(info["quarantined"], "row"), style="yellow"))
     for path in info["kept_logs"]:
@@ -368,6 +368,11 @@ def show_verify(report: VerifyReport) -> None:
     if report.left:
         out.print("Still there after the repair:")
         _show_marked("✗", "red", report.left)
+
+
+def on_disk(info: dict[str, Any]) -> str:
+    """The size of a collection and a comma; nothing where Milvus does not tell."""
+    return f"{size(sum(info['bytes'].values()))}, " if info["bytes"] else ""
 
 
 def show_copy(report: CopyReport, search: str) -> None:

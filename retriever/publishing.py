@@ -175,11 +175,12 @@ def republish(
     files: Mapping[str, bytes],
     counts: dict[str, int] | None,
     *,
+    settings: Mapping[str, Any] | None = None,
     progress: Progress = silent,
 ) -> Transform:
     """Build the generation again with the very transform it had, whose files are given.
 
-    `counts` is what it was fitted on, None where the manifest that knew is lost: then short texts count as passages.
+    `settings` are changed together with the publication. `counts` is what it was fitted on, None where the manifest that knew is lost: then short texts count as passages.
     """
 
     def write_files(folder: Path) -> list[str]:
@@ -195,7 +196,9 @@ def republish(
         queries = _queries(Path(folder), collection.dimension)
     choice = collection.store.setting("choice")
     counts = counts or {"passages": transform.fitted_on}
-    _publish(collection, plan, transform, write_files, choice, counts, queries, False, False, progress)
+    _publish(
+        collection, plan, transform, write_files, choice, counts, queries, False, False, progress, settings=settings
+    )
     return transform
 
 
@@ -211,6 +214,7 @@ def _publish(
     reconsider: bool,
     progress: Progress,
     engine: Engine | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> None:
     collection.publish(
         transform.apply,
@@ -230,6 +234,7 @@ def _publish(
             "recall": plan.index.recall,
             "memory": plan.index.memory,
             "choice": choice,
+            **(settings or {}),
         },
         compact=compact,
         queries=None if queries is None else queries.astype(np.float32),

@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from indexes.address import MILVUS
 from indexes.errors import Misuse
 
-PREFIX = "milvus:"
 DEFAULT_NAME = "retriever"
 TOKEN = "MILVUS_TOKEN"
 DATABASE = "MILVUS_DATABASE"
@@ -31,13 +31,15 @@ class Address:
     @classmethod
     def parse(cls, place: str | Path) -> "Address":
         """The address that `milvus:URI#NAME` stands for."""
-        uri, _, name = str(place).removeprefix(PREFIX).partition("#")
+        uri, _, name = str(place).removeprefix(MILVUS).partition("#")
         name = name or DEFAULT_NAME
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or len(name) > LONGEST_NAME:
             raise Misuse(
                 f"{place}: {name!r} is no name of a Milvus collection; it has letters of ASCII, digits and _, and at "
                 f"most {LONGEST_NAME} of them."
             )
+        if re.match(r"https?://[^/]*@", uri):
+            raise Misuse(f"a login does not belong into the address, which is shown; set {TOKEN} to user:password.")
         if re.fullmatch(r"https?://[^/\s]+/?", uri):
             return cls(uri.rstrip("/"), name, os.environ.get(DATABASE, ""), os.environ.get(TOKEN, ""))
         if uri.endswith(".db") and "://" not in uri:
@@ -54,4 +56,4 @@ class Address:
         return "://" not in self.uri
 
     def __str__(self) -> str:
-        return f"{PREFIX}{self.uri}" + (f"#{self.name}" if self.name != DEFAULT_NAME else "")
+        return f"{MILVUS}{self.uri}" + (f"#{self.name}" if self.name != DEFAULT_NAME else "")

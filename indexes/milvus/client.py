@@ -50,6 +50,10 @@ class Refused(RetrieverError):
     """Milvus answered that it cannot."""
 
 
+class Changed(RetrieverError):
+    """A document was replaced or deleted between two looks at it: who looks begins again."""
+
+
 class TableGone(RetrieverError):
     """A table that was there is not: an index that another process has replaced."""
 
@@ -64,6 +68,8 @@ class Client:
     def __init__(self, address: Address, *, create: bool = False) -> None:
         if address.is_file and not create and not Path(address.uri).exists():
             raise NotACollection(f"{address} does not exist; make it with: retriever index SOURCE --store {address}")
+        if address.is_file:
+            _refuse_other_folder(address)
         self.address = address
         self._client = _connect(address)
         self._closed = False
@@ -121,6 +127,15 @@ class Client:
 
     def load(self, table: str) -> None:
         self._call("load_collection", table)
+
+    def wait_for_index(self, table: str, field: str) -> None:
+        """Return when all that was written is in the index of a field; a server builds it beside everything else, and
+        meanwhile compares with every row."""
+        while True:
+            told = self._call("describe_index", table, index_name=field) or {}
+            if not int(told.get("pending_index_rows") or 0):
+                return
+            time.sleep(1.0)
 
     def flush(self, table: str) -> None:
         """Have what was written sealed into files that are searched by their index."""
@@ -334,7 +349,7 @@ def _not_opened(address: Address, error: Exception) -> RetrieverError:
         except OSError:
             return Locked(
                 f"{address} is open in another process, and Milvus Lite allows one at a time; wait for it, or let "
-                "both ask a server (`milvus-lite server`, or Milvus itself)."
+                f"both ask a server (milvus-lite server --data-dir {address.uri} --host 127.0.0.1, or Milvus itself)."
             )
     if Path(address.uri).is_file():
         return NotACollection(f"{address.uri} is a file; Milvus Lite of this version keeps its data in a folder.")
@@ -352,6 +367,13 @@ def _disconnect(address: Address) -> None:
                 from milvus_lite.server_manager import server_manager_instance
 
                 server_manager_instance.release_server(address.uri)
+
+
+def _refuse_other_folder(address: Address) -> None:
+    """Refuse a folder of something else: Milvus Lite would write its files into it."""
+    folder = Path(address.uri)
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / "LOCK").exists():
+        raise NotACollection(f"{folder} holds other files, and nothing of Milvus Lite; take another name for it.")
 
 
 def _missing(address: Address, package: str) -> RetrieverError:
@@ -374,6 +396,9 @@ def _told(address: Address, what: str, table: str, error: Exception) -> Retrieve
     text = first_line(error)
     if code == NOT_FOUND or "collection not found" in text.lower() or "can't find collection" in text.lower():
         return TableGone(f"{address}: the table {table} is not there; it was dropped meanwhile.")
-    if code in (1, 2) or any(word in text.lower() for word in ("unavailable", "deadline", "timeout", "connect")):
+    # 1 is also what the client gives of its own mistakes, which no waiting mends.
+    if code == 2 or any(
+        word in text.lower() for word in ("unavailable", "deadline", "timeout", "timed out", "connect")
+    ):
         return _gone(address, f"{what} of {table}", 1, 0, error)
     return Refused(f"Milvus at {address.uri} refuses {what} of {table}: {text}")

@@ -20,9 +20,9 @@ from indexes.errors import Damaged, Locked, NotACollection, RetrieverError
 from indexes.generation import MANIFEST, Generation, plain_name
 from indexes.milvus import schema
 from indexes.milvus.address import Address
-from indexes.milvus.client import Client, TableGone
+from indexes.milvus.client import Changed, Client, TableGone
 from indexes.milvus.publishing import Publication
-from indexes.milvus.space import Changed, MilvusSpace
+from indexes.milvus.space import MilvusSpace
 from indexes.milvus.state import STATE, State
 from indexes.milvus.store import MilvusStore
 from indexes.milvus.transfer import MilvusTransfer

@@ -74,6 +74,8 @@ class Publication:
                 noted = 0
                 self._note(fingerprint, some[-1][0])
         client.flush(self.table)
+        if not exact:
+            client.wait_for_index(self.table, "mapped")
         self.count = client.count(self.table)
         return self._measured(asking, exact)
 

@@ -27,8 +27,19 @@ class Records:
 
     def read(self, name: str) -> str | None:
         """The text of this name; None where there is none."""
+        value = self._value(name)
+        while value is not None:
+            try:
+                return self._text(name, value)
+            except Damaged:  # or written anew meanwhile, and its parts are gone
+                before, value = value, self._value(name)
+                if value == before:
+                    raise
+        return None
+
+    def _value(self, name: str) -> str | None:
         found = self.client.select(self.table, among("key", [_key(name)]), ["value"])
-        return self._text(name, str(found[0]["value"])) if found else None
+        return str(found[0]["value"]) if found else None
 
     def write(self, name: str, text: str) -> None:
         before = self.client.select(self.table, among("key", [_key(name)]), ["value"])

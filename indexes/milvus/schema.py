@@ -3,7 +3,7 @@
 from typing import Any
 
 from indexes.errors import Misuse
-from indexes.types import AUTO, Asked
+from indexes.types import AUTO, DEFAULT_RECALL, Asked
 
 LONGEST_TEXT = 65_535
 """Bytes of a text field."""
@@ -31,6 +31,8 @@ def check_index(asked: Asked) -> None:
             f"--index-type {asked.type} is FAISS's; in Milvus there are {', '.join(INDEXES)} (auto leaves it to "
             "Milvus)."
         )
+    if asked.memory is not None or asked.recall not in (None, DEFAULT_RECALL):
+        raise Misuse("--recall and --memory are for FAISS's auto; what Milvus chooses it chooses by itself.")
 
 
 def settings_table(client: Any) -> tuple[Any, Any]:

@@ -6,27 +6,22 @@ order does not depend on how a server sums. Rows of documents that have changed 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.errors import RetrieverError
-from indexes.milvus.client import MOST_ROWS, Row, both
+from indexes.milvus.client import MOST_ROWS, Changed, Row, both
 from indexes.milvus.rows import fields_of, passage_of, seal_of
 from indexes.milvus.store import MilvusStore
 from indexes.space import LOOKED_AT, SAMPLED, SMALLEST_SPREAD, Apply, Match, Nearest, products
 from indexes.vectors import SPARE, TIE, unit_rows
 
 INDEX_FIELDS = ("key", "document", "position", "start", "end", "vector", "seal")
-# What a request with so many queries brings back stays within some megabytes.
+# What a request brings back stays well below what a server gives at once.
+MOST_BYTES = 32_000_000
 QUERIES_TOGETHER = 100
 NONE_LEFT = float("-inf")
-
-
-class Changed(RetrieverError):
-    """A document was replaced or deleted between two looks at it: the search begins again."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +86,10 @@ class MilvusSpace:
             while some:
                 left: list[int] = []
                 scan: list[int] = []
-                for place, (own, bound) in zip(some, look(mapped[some], limit, documents or ""), strict=True):
+                together = max(1, MOST_BYTES // (limit * 4 * max(self.dimension, mapped.shape[1])))
+                parts = (some[first : first + together] for first in range(0, len(some), together))
+                looked = [one for part in parts for one in look(mapped[part], limit, documents or "")]
+                for place, (own, bound) in zip(some, looked, strict=True):
                     found[place] = _by_document(own, k)
                     if len(found[place]) == k and found[place][-1][1] - bound >= TIE:
                         continue
@@ -197,14 +195,21 @@ class MilvusSpace:
 
     def background(self, queries: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and standard deviation of each query's cosines with the vectors of the collection, from a sample."""
-        if not len(self._sample):
+        sample = self._sample()
+        if not len(sample):
             return np.zeros(len(queries)), np.ones(len(queries))
-        cosines = self._sample @ unit_rows(self.apply(queries)).astype(np.float64).T
+        cosines = sample @ unit_rows(self.apply(queries)).astype(np.float64).T
         return cosines.mean(axis=0), np.maximum(cosines.std(axis=0), SMALLEST_SPREAD)
 
-    @cached_property
     def _sample(self) -> NDArray[np.float64]:
-        """Unit vectors of a seeded choice of the vectors that were ever given a number."""
+        """Unit vectors of a seeded choice of the vectors that were ever given a number; fetched once for an index."""
+        of, sample = self.store.sampled
+        if sample is None or of != (self.index, self.raw):
+            sample = self._fetched_sample()
+            self.store.sampled = ((self.index, self.raw), sample)
+        return sample
+
+    def _fetched_sample(self) -> NDArray[np.float64]:
         last = self.store.last_vector()
         numbers = np.arange(1, last + 1)
         if last > SAMPLED:

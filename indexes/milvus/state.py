@@ -136,13 +136,24 @@ class State:
         """
         left = self._take() if not self._depth else False
         self._depth += 1
+        ended = threading.Event()
+        if self._depth == 1:
+            threading.Thread(target=self._keep, args=[ended], name="keeping the lock", daemon=True).start()
         try:
             yield left
         finally:
+            ended.set()
             self._depth -= 1
             if not self._depth:
                 self._own = self._counters = None
                 self._give_back()
+
+    def _keep(self, ended: threading.Event) -> None:
+        """Renew the lock while somebody holds it, whatever that one is busy with; a lock that is lost is found by the
+        next write."""
+        while not ended.wait(RENEWED_AFTER):
+            with contextlib.suppress(RetrieverError):
+                self.renew()
 
     def _take(self) -> bool:
         if other := self._holder():

@@ -19,7 +19,7 @@ from indexes.content import is_unicode, vector_checksum
 from indexes.documents import VECTOR_TYPE, DocumentRow, PassageRow
 from indexes.errors import Damaged
 from indexes.milvus import facts
-from indexes.milvus.client import Client, Row, among
+from indexes.milvus.client import Changed, Client, Row, among
 from indexes.milvus.rows import (
     DOCUMENT_FIELDS,
     document_row,
@@ -56,6 +56,8 @@ class MilvusStore:
         self.records = state.records
         self.documents_table = f"{client.address.name}_documents"
         self.vectors_table = f"{client.address.name}_vectors"
+        self.sampled: tuple[object, NDArray[np.float64] | None] = (None, None)
+        """Of which index a sample of vectors was fetched, for searches to come, and the sample."""
         self.apply: Apply | None = None
         """While somebody writes: the transform of the published index, which takes what is written at once."""
         self._met: sqlite3.Connection | None = None
@@ -145,7 +147,9 @@ class MilvusStore:
         number = int(row["number"])
         try:
             return number, *stored_document(row, self.records)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, Damaged) as error:
+            if self.seals([number]).get(number) != row["seal"]:  # and what it said is gone with it
+                raise Changed(f"{self.client.address}: document number {number} was changed meanwhile.") from error
             raise self.not_as_stored(f"document number {number}") from error
 
     def not_as_stored(self, what: str) -> Damaged:
@@ -194,9 +198,9 @@ class MilvusStore:
 
     def passage_sample(self, most: int, seed: int) -> list[PassageRow]:
         """Passages in the order of the documents' arrival: all of them or a seeded random choice."""
-        passages = list(self._each_passage())
-        wanted = set(np.random.default_rng(seed).permutation(len(passages))[:most].tolist())
-        return [passage for place, passage in enumerate(passages) if place in wanted]
+        count = sum(1 for _ in self._each_passage())  # twice, so that only those chosen are held
+        wanted = set(np.random.default_rng(seed).permutation(count)[:most].tolist())
+        return [passage for place, passage in enumerate(self._each_passage()) if place in wanted]
 
     # ---- vectors -------------------------------------------------------------------------------------------
 

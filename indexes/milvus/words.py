@@ -4,16 +4,19 @@ Its words are whole ones without case; stems, which SQLite compares, it does not
 different documents. Of a document longer than a field holds, the words of the first 65,000 bytes count.
 """
 
+import contextlib
 import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from indexes.documents import PassageRow
-from indexes.milvus.client import MOST_ROWS, among
+from indexes.milvus.client import MOST_ROWS, Changed, among
 from indexes.milvus.rows import fields_of
 from indexes.milvus.store import MilvusStore
 from indexes.space import Match
 from indexes.words import words
+
+TRIES = 5
 
 
 class MilvusWords:
@@ -48,6 +51,12 @@ class MilvusWords:
 
     def matches(self, query: str, k: int, documents: str | None = None) -> list[Match]:
         """The best as matches, each by the passage that holds the most words of the query."""
+        for _ in range(TRIES):
+            with contextlib.suppress(Changed):
+                return self._matches(query, k, documents)
+        return self._matches(query, k, documents)
+
+    def _matches(self, query: str, k: int, documents: str | None) -> list[Match]:
         found = self.best(query, k, documents)
         stored = {number: (row, passages) for number, row, passages in self._store.rows([n for n, _ in found])}
         matches = []

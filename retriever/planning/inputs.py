@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from indexes.address import in_milvus
 from indexes.collection import Collection
 from indexes.types import DEFAULT_RECALL
 from retriever.encoder import Encoder, check_same
@@ -54,6 +55,8 @@ def _of_collection(
         raise Misuse("give a SOURCE or --index, not both: each is a sample of the corpus to come.")
     if given := [name.replace("_", "-") for name, value in asked.items() if value is not None]:
         raise Misuse(f"--{given[0]} goes with a SOURCE; {index} has its own, and is planned with it.")
+    if in_milvus(index):
+        raise Misuse(f"{index} lies in Milvus, and a plan needs a folder; copy it first: retriever copy {index} DIR")
     with Collection.open(index) as collection:
         stored = EncoderIdentity.from_json(collection.encoder)
         own = Encoder(encoder or stored.name, stored=stored, device="cpu")
