@@ -669,7 +669,9 @@ def export(target: Path, index: str | Path, format_: Any, encoder: str | None) -
 
 @main.command()
 @index_option
-@click.option("--repair", is_flag=True, help="Make what is derived again; put what is damaged aside.")
+@click.option(
+    "--repair", is_flag=True, help="Make what is derived again; put what is damaged aside (in Milvus: delete it)."
+)
 @stops_cleanly
 def verify(index: str | Path, repair: bool) -> None:
     """Check every hash and every row of a collection."""

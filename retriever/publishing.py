@@ -180,7 +180,8 @@ def republish(
 ) -> Transform:
     """Build the generation again with the very transform it had, whose files are given.
 
-    `settings` are changed together with the publication. `counts` is what it was fitted on, None where the manifest that knew is lost: then short texts count as passages.
+    `settings` are changed together with the publication. `counts` is what it was fitted on, None where the manifest
+    that knew is lost: then short texts count as passages.
     """
 
     def write_files(folder: Path) -> list[str]:

@@ -21,6 +21,7 @@ STATE, COUNTERS, LOCK = "state", "counters", "lock"
 # A lock that was not renewed for so long is nobody's: its holder has died, or lost its connection.
 LEASE_SECONDS = 120.0
 RENEWED_AFTER = 20.0
+KEPT_EVERY = 20.0
 SETTLING_SECONDS = 0.3
 
 Sealed = Sequence[tuple[int, str]]
@@ -53,6 +54,7 @@ class State:
         self._counting = threading.RLock()
         self._token = ""
         self._renewed = 0.0
+        self._lost: Locked | None = None
         self._depth = 0
 
     # ---- reading and changing ------------------------------------------------------------------------------
@@ -145,15 +147,20 @@ class State:
             ended.set()
             self._depth -= 1
             if not self._depth:
-                self._own = self._counters = None
+                self._own = self._counters = self._lost = None
                 self._give_back()
 
     def _keep(self, ended: threading.Event) -> None:
-        """Renew the lock while somebody holds it, whatever that one is busy with; a lock that is lost is found by the
-        next write."""
-        while not ended.wait(RENEWED_AFTER):
-            with contextlib.suppress(RetrieverError):
+        """Renew the lock while somebody holds it, whatever that one is busy with; the next write refuses where it was
+        lost."""
+        while not ended.wait(KEPT_EVERY):
+            try:
                 self.renew()
+            except Locked as error:
+                self._lost = error
+                return
+            except RetrieverError:  # a server that is away for a moment
+                continue
 
     def _take(self) -> bool:
         if other := self._holder():
@@ -202,6 +209,8 @@ class State:
         """Keep the lock while it is held; refused where it ran out and another took it, and perhaps is done with it:
         what this one knows of the collection no longer holds."""
         with self._counting:
+            if self._lost:
+                raise self._lost
             if self._depth and time.monotonic() - self._renewed > RENEWED_AFTER:
                 self._refuse_if_lost()
                 self._write_lock()
