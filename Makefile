@@ -19,7 +19,7 @@ demo: $(INSTALLED)
 	$(BIN)/retriever demo
 
 test: $(INSTALLED) lint
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not torture"
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -28,11 +28,12 @@ lint: $(INSTALLED)
 
 # What takes too long for every day but must hold.
 long: $(INSTALLED)
-	$(PYTEST) -m slow
+	$(PYTEST) -m "slow and not torture"
 
 # Everything that tries to break a collection, about an hour and a half on 2 cores; strace must be installed.
 torture: $(INSTALLED)
 	$(BIN)/python tests/torture/run.py --out $(RESULTS)/torture
+	$(PYTEST) -m torture
 
 # The README's tables again; what did not change is not computed again.
 BENCH = $(BIN)/retriever bench

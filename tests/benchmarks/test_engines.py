@@ -21,6 +21,7 @@ def test_the_ratio_is_the_median_of_pairs() -> None:
     assert figures.runs[0].per_second == 10
 
 
+@pytest.mark.slow
 def test_both_engines_run(run: Run, tmp_path: Path, tiny_bert: str) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'flow-retriever[ray]'")
     (tmp_path / "sentences.txt").write_text("".join(f"Sentence number {i} of some.\n" for i in range(600)))

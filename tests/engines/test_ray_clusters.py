@@ -101,7 +101,7 @@ def test_a_node_is_killed_in_the_middle(
     assert differing(tmp_path / "local", tmp_path / "ray") == []
 
 
-@pytest.mark.slow
+@pytest.mark.torture
 def test_a_node_that_comes_late_takes_over(
     source: Path, tmp_path: Path, tiny_bert: str, two_nodes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,7 +128,7 @@ def test_a_node_that_comes_late_takes_over(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dies", ["all of it", "its head alone"])
+@pytest.mark.parametrize("dies", ["all of it", pytest.param("its head alone", marks=pytest.mark.torture)])
 def test_the_cluster_dies(
     source: Path, tmp_path: Path, tiny_bert: str, two_nodes: Any, monkeypatch: pytest.MonkeyPatch, dies: str
 ) -> None:
@@ -183,7 +183,14 @@ def clusters() -> set[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sent", ["SIGINT", "SIGINT by the terminal", "SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "SIGINT",
+        *(pytest.param(sent, marks=pytest.mark.torture) for sent in ("SIGINT by the terminal", "SIGTERM")),
+        "SIGKILL",
+    ],
+)
 def test_a_run_is_stopped_and_goes_on(run: Run, source: Path, tmp_path: Path, tiny_bert: str, sent: str) -> None:
     before, folder = clusters(), tmp_path / "c"
     process = started(source, folder, tiny_bert)
@@ -253,7 +260,7 @@ def test_other_versions() -> None:
     assert "runs other versions than this process" in said and "Ray: 2.50" in said
 
 
-@pytest.mark.slow
+@pytest.mark.torture
 def test_from_outside_of_the_cluster(source: Path, tmp_path: Path, tiny_bert: str) -> None:
     """By ray://, where nothing of the cluster sees this process or its files."""
     with socket.socket() as free, socket.socket() as other:
@@ -315,7 +322,7 @@ assert not ray.is_initialized()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.torture
 def test_one_process_builds_twice(tmp_path: Path, tiny_bert: str) -> None:
     command = [sys.executable, "-c", TWICE, str(tmp_path), tiny_bert]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)

@@ -103,7 +103,7 @@ def _moments(changes: int, all_: bool) -> list[int]:
     return [*range(changes)] if all_ else random.Random(0).sample(range(changes), 2)
 
 
-@pytest.mark.parametrize("all_", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.mark.parametrize("all_", [False, pytest.param(True, marks=pytest.mark.torture)], ids=["some", "all"])
 @pytest.mark.parametrize(
     "name", ["add", *(pytest.param(name, marks=pytest.mark.slow) for name in ("delete", "rebuild", "prune"))]
 )
@@ -130,7 +130,7 @@ def test_a_writer_that_dies_at_any_change(tmp_path: Path, tiny_bert: str, name: 
     keeper.close()
 
 
-@pytest.mark.parametrize("all_", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.mark.parametrize("all_", [False, pytest.param(True, marks=pytest.mark.torture)], ids=["some", "all"])
 @pytest.mark.timeout(1200)
 def test_a_first_run_that_dies_at_any_change(tmp_path: Path, tiny_bert: str, all_: bool) -> None:
     place = f"milvus:{tmp_path / 'm.db'}#"
@@ -154,7 +154,7 @@ def test_a_first_run_that_dies_at_any_change(tmp_path: Path, tiny_bert: str, all
         assert rows(own) == tables, changes[:moment]
 
 
-@pytest.mark.parametrize("all_", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.mark.parametrize("all_", [False, pytest.param(True, marks=pytest.mark.torture)], ids=["some", "all"])
 @pytest.mark.timeout(1200)
 def test_a_copy_that_dies_at_any_change(
     tmp_path: Path, tiny_bert: str, all_: bool, monkeypatch: pytest.MonkeyPatch
@@ -263,7 +263,7 @@ def test_a_server_that_is_killed_again_and_again(
     assert state(server.place, "fact number 77", "x") == expected
 
 
-@pytest.mark.slow
+@pytest.mark.torture
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kind", ["index", "copy"])
 def test_a_process_that_is_killed_again_and_again(tmp_path: Path, tiny_bert: str, kind: str) -> None:

@@ -112,7 +112,7 @@ def test_milvus_says_what_sqlite_says(in_milvus: Matching, documents: list[Metad
         assert one == other, condition
 
 
-@pytest.mark.slow
+@pytest.mark.torture
 @given(st.lists(METADATA, min_size=1, max_size=30), st.lists(conditions(), min_size=1, max_size=30))
 @settings(max_examples=1500, suppress_health_check=list(HealthCheck), deadline=None)
 def test_milvus_says_what_sqlite_says_at_length(
