@@ -15,6 +15,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
+        patch.setenv("RAY_TQDM_PATCH_PRINT", "0")  # Python's own print stays, for the tests that come after
         yield folder / "flow-retriever"
 
 

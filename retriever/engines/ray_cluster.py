@@ -42,6 +42,8 @@ LONGEST_FOLDER = 40
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Else it puts its own print in the place of Python's, in this process.
+    "RAY_TQDM_PATCH_PRINT": "0",
     # Else Ray ends this process when it misses the head for a minute; `Cluster.check` does better.
     "RAY_gcs_rpc_server_reconnect_timeout_s": "1800",
 }

@@ -272,3 +272,14 @@ def test_ray_is_imported_by_who_asks_for_it(pets: Path, tmp_path: Path, tiny_ber
     )
     command = [sys.executable, "-c", code, "index", str(pets), "--index", str(tmp_path / "c"), "--encoder", tiny_bert]
     subprocess.run(command, check=True, capture_output=True)
+
+
+def test_the_caller_keeps_its_own_print() -> None:
+    """Ray would put another one in its place."""
+    script = (
+        "import builtins, sys; from retriever.engines import opened; before = builtins.print\n"
+        "with opened('ray') as engine: pass\n"
+        "sys.exit(builtins.print is not before)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_TQDM_PATCH_PRINT"}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True)

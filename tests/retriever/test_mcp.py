@@ -328,6 +328,7 @@ def test_standard_output_is_the_protocol_and_the_end_is_silent(folders: list[Pat
 def test_a_signal_ends_it_without_a_word(folders: list[Path], number: signal.Signals) -> None:
     process = started(folders[0])
     process.send_signal(number)
+    process.wait(60)  # not by the end of its input, which communicate would bring about
     rest, said = process.communicate(timeout=60)
     assert (process.returncode, rest, said) == (128 + number, b"", b"")
 
