@@ -42,18 +42,18 @@ class Records:
         return str(found[0]["value"]) if found else None
 
     def write(self, name: str, text: str) -> None:
+        aside = _aside(name) + hashlib.sha256(text.encode()).hexdigest()[:32]
         before = self.client.select(self.table, among("key", [_key(name)]), ["value"])
         if len(text) <= IN_ONE_ROW:
             value = json.dumps({"crc": zlib.crc32(text.encode()), "text": text}, ensure_ascii=False)
         else:
-            aside = _aside(name) + hashlib.sha256(text.encode()).hexdigest()[:32]
             parts = [text[start : start + IN_ONE_ROW] for start in range(0, len(text), IN_ONE_ROW)]
             self.client.put(self.table, [_row(_part(aside, place), part) for place, part in enumerate(parts)])
             value = json.dumps({"crc": zlib.crc32(text.encode()), "parts": len(parts), "aside": aside})
         self.client.put(self.table, [_row(_key(name), value)])
-        for row in before:
-            if row["value"] != value:
-                self._forget_parts(str(row["value"]))
+        if len(text) > IN_ONE_ROW or any("aside" in json.loads(row["value"]) for row in before):
+            kept = f' and not (key like "{PART}{aside}%")' if len(text) > IN_ONE_ROW else ""
+            self.client.delete(self.table, f'key like "{PART}{_aside(name)}%"{kept}')  # of a writer that died, too
 
     def delete(self, names: Iterable[str]) -> None:
         keys = [_key(name) for name in names]

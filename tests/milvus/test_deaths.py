@@ -175,8 +175,10 @@ def test_a_copy_that_dies_at_any_change(
         with died():
             try:
                 copy(tmp_path / "c", own)
-            except Misuse as error:  # it died when all was done
-                assert "already holds a collection" in str(error) and moment == len(changes) - 1
+            except Misuse as error:  # it died when all was done but some tidying up, which the next writer does
+                assert "already holds a collection" in str(error) and moment >= len(changes) - 2
+                with Retriever.open(own) as retriever:
+                    retriever.rebuild()
         assert state(own, QUERY) == expected, changes[:moment]
         assert rows(own) == tables, changes[:moment]
         with Retriever.open(own) as retriever:

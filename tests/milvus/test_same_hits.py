@@ -196,7 +196,7 @@ def test_generated_corpora_and_filters(pair: Pair, before: Texts, after: Texts, 
 @pytest.mark.torture
 @pytest.mark.timeout(1800)
 @given(TEXTS, TEXTS, st.lists(conditions(), min_size=1, max_size=4), st.integers(1, 9))
-@settings(max_examples=600, phases=[Phase.generate], suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=150, phases=[Phase.generate], suppress_health_check=list(HealthCheck), deadline=None)
 def test_generated_corpora_and_filters_at_length(
     pair: Pair, before: Texts, after: Texts, asked: list[Condition], k: int
 ) -> None:
