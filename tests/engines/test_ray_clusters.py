@@ -187,8 +187,7 @@ def clusters() -> set[int]:
     "sent",
     [
         "SIGINT",
-        *(pytest.param(sent, marks=pytest.mark.torture) for sent in ("SIGINT by the terminal", "SIGTERM")),
-        "SIGKILL",
+        *(pytest.param(sent, marks=pytest.mark.torture) for sent in ("SIGINT by the terminal", "SIGTERM", "SIGKILL")),
     ],
 )
 def test_a_run_is_stopped_and_goes_on(run: Run, source: Path, tmp_path: Path, tiny_bert: str, sent: str) -> None:

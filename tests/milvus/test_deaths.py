@@ -220,7 +220,7 @@ def test_a_server_is_asked_as_milvus_lite_is(server: Server, tmp_path: Path, tin
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("kind", ["index", "copy"])
+@pytest.mark.parametrize("kind", ["index", pytest.param("copy", marks=pytest.mark.torture)])
 def test_a_server_that_is_killed_again_and_again(
     server: Server, tmp_path: Path, tiny_bert: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,7 +56,7 @@ def test_searches_while_another_thread_adds(lite: str, tiny_bert: str, mode: Any
         assert {hit.metadata["v"] for hit in retriever.search("thing", 50)} == {9}
 
 
-SLOW = pytest.mark.slow
+SLOW = pytest.mark.torture
 
 
 @pytest.mark.parametrize(

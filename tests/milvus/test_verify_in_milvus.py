@@ -80,7 +80,7 @@ DAMAGES: dict[str, tuple[str, str, Callable[[Row], Row | None], list[str]]] = {
 QUICK = ("text", "no passages", "facts", "raw vector", "no vector", "mapped vector", "no row in the index")
 
 
-@pytest.mark.parametrize("damage", [d if d in QUICK else pytest.param(d, marks=pytest.mark.slow) for d in DAMAGES])
+@pytest.mark.parametrize("damage", [d if d in QUICK else pytest.param(d, marks=pytest.mark.torture) for d in DAMAGES])
 def test_damage_is_found_and_mended(lite: str, tiny_bert: str, damage: str) -> None:
     table, expression, changed, lost = DAMAGES[damage]
     with Retriever.build(DOCUMENTS, lite, encoder=tiny_bert, **PLAIN) as retriever:
