@@ -7,11 +7,13 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from benchmarks.results import Row
     from benchmarks.runs import Findings, Plan
 
@@ -36,6 +38,33 @@ device_option = click.option(
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="The rows of results.json on standard output, no table."
 )
+
+
+class Figures(Protocol):
+    """What a benchmark has measured that keeps no rows of results."""
+
+    def to_json(self) -> dict[str, Any]: ...
+    def table(self) -> "Table": ...
+
+
+def figures_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Where such figures go."""
+    as_json = click.option("--json", "as_json", is_flag=True, help="The figures as JSON on standard output, no table.")
+    return click.option("--out", type=FOLDER, help="Folder for results.json.")(as_json(command))
+
+
+def tell_figures(figures: Figures, out: Path | None, as_json: bool) -> None:
+    """Write such figures to a folder if one is given, and show them."""
+    from benchmarks.tables import show
+
+    written = json.dumps(figures.to_json(), indent=1)
+    if out:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "results.json").write_text(written + "\n", encoding="utf-8")
+    if as_json:
+        click.echo(written)
+    else:
+        show(figures.table())
 
 
 def shared_options(

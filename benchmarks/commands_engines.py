@@ -1,11 +1,10 @@
 """`retriever bench engines`: threads beside the workers of a Ray cluster. Parses, calls, prints."""
 
-import json
 from pathlib import Path
 
 import click
 
-from benchmarks.command_parts import FOLDER, precision_option
+from benchmarks.command_parts import FOLDER, figures_options, precision_option, tell_figures
 
 
 @click.command()
@@ -22,8 +21,7 @@ from benchmarks.command_parts import FOLDER, precision_option
 @click.option("--encoder", metavar="NAME|DIR", help="What both embed with.  [default: all-MiniLM-L6-v2]")
 @precision_option
 @click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="Turns of both at every size.")
-@click.option("--out", type=FOLDER, help="Folder for results.json.")
-@click.option("--json", "as_json", is_flag=True, help="The figures as JSON on standard output, no table.")
+@figures_options
 def engines(
     sentences: tuple[Path, ...],
     data: Path | None,
@@ -40,7 +38,6 @@ def engines(
     """
     from benchmarks.engines import measure
     from benchmarks.sentence_vectors import read_shards, wiki_files
-    from benchmarks.tables import show
     from retriever import display
     from retriever.engines import check
     from retriever.errors import Misuse
@@ -53,11 +50,4 @@ def engines(
     texts = [text for shard in read_shards(paths, max(documents)) for text in shard.sentences]
     with display.progress_bar() as progress:
         figures = measure(texts, documents, encoder or EMBEDDED, precision, rounds=rounds, progress=progress)
-    written = json.dumps(figures.to_json(), indent=1)
-    if out:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "results.json").write_text(written + "\n", encoding="utf-8")
-    if as_json:
-        click.echo(written)
-    else:
-        show(figures.table())
+    tell_figures(figures, out, as_json)

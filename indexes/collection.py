@@ -34,7 +34,7 @@ from indexes.forking import Lock
 from indexes.generation import Generation
 from indexes.locking import WriteLock
 from indexes.recall import SHORT_TEXTS, WANTED, Queries, stored_queries
-from indexes.space import Apply, ApplyEach, Blocks, Space
+from indexes.space import Apply, ApplyEach, Blocks, Space, unchanged
 from indexes.transfer import LocalTransfer
 from indexes.types import AUTO, Asked, factory_string
 from indexes.vectors import VectorIndex, empty_index, unit_rows
@@ -464,8 +464,8 @@ class Collection:
             version = self.store.data_version
             space = self._spaces.raw
             if space is None or space.version != version:
-                parts = ((self._newer_than(0, _unchanged), NOTHING),)
-                space = self._spaces.raw = Space(self.store, self.dimension, version, parts, _unchanged)
+                parts = ((self._newer_than(0, unchanged), NOTHING),)
+                space = self._spaces.raw = Space(self.store, self.dimension, version, parts, unchanged)
             return look(space)
 
     def _current_space(self, generation: Generation, index: VectorIndex, apply: Apply) -> Space:
@@ -486,10 +486,6 @@ class Collection:
             for numbers, raw in self.store.each_vector(self.dimension, after=last, used_only=True)
         ]
         return exact_index(blocks[0][1].shape[1] if blocks else 1, blocks)
-
-
-def _unchanged(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    return vectors
 
 
 def difference(one: Any, other: Any) -> str:

@@ -1,6 +1,6 @@
 """Where a search looks: some indexes over vectors in one space, and the documents these vectors stand for."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -130,21 +130,11 @@ class Space:
         """The passage of each of these documents that is nearest to the query (a raw vector)."""
         passages = self.store.passages_of_documents(documents)
         self.store.refuse_without_passages(passages)
-        numbers = list(dict.fromkeys(passage.vector for own in passages.values() for passage in own))
-        if not numbers:
-            return {}
-        raw = np.concatenate([query[None, :], self.store.vectors(numbers, self.dimension)])
-        mapped = unit_rows(self.apply(raw)).astype(np.float64)
-        score_of = dict(zip(numbers, products(mapped[1:], mapped[0]).tolist(), strict=True))
-        best = {number: max(own, key=lambda passage: score_of[passage.vector]) for number, own in passages.items()}
-        return {number: (passage, score_of[passage.vector]) for number, passage in best.items()}
+        return nearest_among(query, passages, lambda numbers: self.store.vectors(numbers, self.dimension), self.apply)
 
     def background(self, queries: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and standard deviation of each query's cosines with the vectors of the collection, from a sample."""
-        if not len(self._sample):
-            return np.zeros(len(queries)), np.ones(len(queries))
-        cosines = self._sample @ unit_rows(self.apply(queries)).astype(np.float64).T
-        return cosines.mean(axis=0), np.maximum(cosines.std(axis=0), SMALLEST_SPREAD)
+        return background_of(self._sample, queries, self.apply)
 
     @cached_property
     def _sample(self) -> NDArray[np.float64]:
@@ -214,6 +204,37 @@ class Space:
             for passage in own:
                 best.setdefault(passage.document, (passage, score))
         return sorted(best.values(), key=lambda pair: (-pair[1], pair[0].document))
+
+
+def nearest_among(
+    query: NDArray[np.float32],
+    passages: Mapping[int, Sequence[PassageRow]],
+    vectors: Callable[[list[int]], NDArray[np.float32]],
+    apply: Apply,
+) -> dict[int, Nearest]:
+    """The passage of each document that is nearest to the query (a raw vector); `vectors` gives raw ones by number."""
+    numbers = list(dict.fromkeys(passage.vector for own in passages.values() for passage in own))
+    if not numbers:
+        return {}
+    mapped = unit_rows(apply(np.concatenate([query[None, :], vectors(numbers)]))).astype(np.float64)
+    score_of = dict(zip(numbers, products(mapped[1:], mapped[0]).tolist(), strict=True))
+    best = {number: max(own, key=lambda passage: score_of[passage.vector]) for number, own in passages.items() if own}
+    return {number: (passage, score_of[passage.vector]) for number, passage in best.items()}
+
+
+def background_of(
+    sample: NDArray[np.float64], queries: NDArray[np.float32], apply: Apply
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation of each query's cosines with a sample of unit vectors."""
+    if not len(sample):
+        return np.zeros(len(queries)), np.ones(len(queries))
+    cosines = sample @ unit_rows(apply(queries)).astype(np.float64).T
+    return cosines.mean(axis=0), np.maximum(cosines.std(axis=0), SMALLEST_SPREAD)
+
+
+def unchanged(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What the encoder's own space does to vectors."""
+    return vectors
 
 
 def products(rows: NDArray[np.float64], query: NDArray[np.float64]) -> NDArray[np.float64]:

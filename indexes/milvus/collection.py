@@ -27,7 +27,7 @@ from indexes.milvus.state import STATE, State
 from indexes.milvus.store import MilvusStore
 from indexes.milvus.transfer import MilvusTransfer
 from indexes.milvus.words import MilvusWords
-from indexes.space import Apply, ApplyEach
+from indexes.space import Apply, ApplyEach, unchanged
 from indexes.types import Asked
 
 # How often a search begins again because what it has found was changed before it could be read.
@@ -388,7 +388,7 @@ class MilvusCollection:
 
     def in_raw_space(self, look: Callable[[Any], Result]) -> Result:
         """The same in the encoder's own space."""
-        return self._in(lambda generation: _unchanged, look, raw=True)
+        return self._in(lambda generation: unchanged, look, raw=True)
 
     def _in(self, transform_of: Callable[[Generation], Apply], look: Callable[[Any], Result], *, raw: bool) -> Result:
         def looked(generation: Generation | None) -> Result:
@@ -428,7 +428,3 @@ def file_record(number: int, name: str) -> str:
 
 def _sha256(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-def _unchanged(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    return vectors

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from indexes.milvus.client import MOST_ROWS, Changed, Row, both
 from indexes.milvus.rows import fields_of, passage_of, seal_of
 from indexes.milvus.store import MilvusStore
-from indexes.space import LOOKED_AT, SAMPLED, SMALLEST_SPREAD, Apply, Match, Nearest, products
+from indexes.space import LOOKED_AT, SAMPLED, Apply, Match, Nearest, background_of, nearest_among, products
 from indexes.vectors import SPARE, TIE, unit_rows
 
 INDEX_FIELDS = ("key", "document", "position", "start", "end", "vector", "seal")
@@ -182,24 +182,11 @@ class MilvusSpace:
         passages = {}
         for number, row, own in self.store.rows(documents):
             passages[number], self.seen[number] = own, seal_of(row)
-        numbers = list(dict.fromkeys(passage.vector for own in passages.values() for passage in own))
-        if not numbers:
-            return {}
-        raw = np.concatenate([query[None, :], self.store.vectors(numbers, self.dimension)])
-        mapped = unit_rows(self.apply(raw)).astype(np.float64)
-        score_of = dict(zip(numbers, products(mapped[1:], mapped[0]).tolist(), strict=True))
-        best = {
-            number: max(own, key=lambda passage: score_of[passage.vector]) for number, own in passages.items() if own
-        }
-        return {number: (passage, score_of[passage.vector]) for number, passage in best.items()}
+        return nearest_among(query, passages, lambda numbers: self.store.vectors(numbers, self.dimension), self.apply)
 
     def background(self, queries: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and standard deviation of each query's cosines with the vectors of the collection, from a sample."""
-        sample = self._sample()
-        if not len(sample):
-            return np.zeros(len(queries)), np.ones(len(queries))
-        cosines = sample @ unit_rows(self.apply(queries)).astype(np.float64).T
-        return cosines.mean(axis=0), np.maximum(cosines.std(axis=0), SMALLEST_SPREAD)
+        return background_of(self._sample(), queries, self.apply)
 
     def _sample(self) -> NDArray[np.float64]:
         """Unit vectors of a seeded choice of the vectors that were ever given a number; fetched once for an index."""
