@@ -9,10 +9,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from indexes.content import content_hash, document_seal, metadata_text
-from indexes.documents import DocumentRow, PassageRow
+from indexes.content import content_hash, document_seal, metadata_text, vector_checksum
+from indexes.documents import VECTOR_TYPE, DocumentRow, PassageRow
 from indexes.milvus.client import Row
 from indexes.milvus.facts import facts_and_bounds
 from indexes.milvus.records import Records
@@ -111,6 +112,12 @@ def metadata_in(row: Row, records: Records) -> Any:
 
 def passages_in(number: int, places: Sequence[Place]) -> list[PassageRow]:
     return [PassageRow(number, position, start, end, vector) for position, (start, end, vector, _) in enumerate(places)]
+
+
+def sound_half(row: Row) -> NDArray[Any] | None:
+    """The raw vector of a row as it is stored elsewhere, in halves; None where it does not match its checksum."""
+    half = np.array(row["raw"], np.float32).astype(VECTOR_TYPE)
+    return half if vector_checksum(bytes.fromhex(row["text_hash"]), half.tobytes()) == row["checksum"] else None
 
 
 def passage_of(row: Row) -> PassageRow:

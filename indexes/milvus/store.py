@@ -32,6 +32,7 @@ from indexes.milvus.rows import (
     passages_in,
     places_in,
     seal_of,
+    sound_half,
     stored_document,
 )
 from indexes.milvus.state import Sealed, State
@@ -223,8 +224,7 @@ class MilvusStore:
         return np.array([found[number] for number in numbers], np.float32).reshape(len(numbers), dimension)
 
     def _sound(self, row: Row) -> Any:
-        halves = np.array(row["raw"], np.float32).astype(VECTOR_TYPE)
-        if vector_checksum(bytes.fromhex(row["text_hash"]), halves.tobytes()) != row["checksum"]:
+        if sound_half(row) is None:
             raise self.not_as_stored(f"vector {row['number']}")
         return row["raw"]
 

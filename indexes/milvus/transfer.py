@@ -2,10 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
-from indexes.content import vector_checksum
-from indexes.documents import VECTOR_TYPE
+from indexes.milvus.rows import sound_half
 from indexes.milvus.store import MilvusStore
 from indexes.transfer import NumberedDocument, NumberedVector
 
@@ -26,11 +23,10 @@ class MilvusTransfer:
         for block in store.client.each(store.vectors_table, "number", fields, f"number > {after}"):
             found: list[NumberedVector] = []
             for row in block:
-                half = np.array(row["raw"], np.float32).astype(VECTOR_TYPE)
-                text_hash = bytes.fromhex(row["text_hash"])
-                if vector_checksum(text_hash, half.tobytes()) != row["checksum"]:
+                half = sound_half(row)
+                if half is None:
                     raise store.not_as_stored(f"vector {row['number']}")
-                found.append((int(row["number"]), text_hash, half))
+                found.append((int(row["number"]), bytes.fromhex(row["text_hash"]), half))
             yield found
 
     def documents(self, after: int) -> Iterator[list[NumberedDocument]]:

@@ -4,14 +4,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from indexes.content import vector_checksum
-from indexes.documents import VECTOR_TYPE, PassageRow
+from indexes.documents import PassageRow
 from indexes.errors import Damaged
 from indexes.generation import Generation
 from indexes.milvus.client import Row
 from indexes.milvus.collection import MilvusCollection
 from indexes.milvus.facts import facts_and_bounds
-from indexes.milvus.rows import DOCUMENT_FIELDS, id_hash, passage_of, stored_document
+from indexes.milvus.rows import DOCUMENT_FIELDS, id_hash, passage_of, sound_half, stored_document
 from indexes.space import Apply
 from indexes.vectors import unit_rows
 from indexes.verify import Report
@@ -51,9 +50,8 @@ class _Check:
         client, report = self.store.client, self.report
         for block in client.each(self.store.vectors_table, "number", ["text_hash", "raw", "checksum"]):
             for row in block:
-                halves = np.array(row["raw"], np.float32).astype(VECTOR_TYPE).tobytes()
                 number = int(row["number"])
-                if vector_checksum(bytes.fromhex(row["text_hash"]), halves) != row["checksum"]:
+                if sound_half(row) is None:
                     report.bad_vectors[number] = "does not match its checksum"
                     report.problems.append(f"vector {number} does not match its checksum")
                 self._hashes[number] = row["text_hash"]
