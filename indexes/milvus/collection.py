@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -266,8 +266,8 @@ class MilvusCollection:
         manifest = read.generation["manifest"]
         if _sha256(manifest) != row[2]:
             raise Damaged(f"{self.name}: its manifest is not what was written; copy or index the collection again.")
-        folder = Path(self._files.name) / row[2][:16] / row[1]
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = Path(mkdtemp(dir=self._files.name)) / row[1]  # its own: other threads may be reading theirs
+        folder.mkdir()
         for name, expected in manifest["files"].items():
             data = self._file(row[0], plain_name(name, folder))
             if hashlib.sha256(data).hexdigest() != expected["sha256"]:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,6 +55,26 @@ def test_searches_while_another_thread_adds(lite: str, tiny_bert: str, mode: Any
         assert problems == []
         assert retriever.verify().clean
         assert {hit.metadata["v"] for hit in retriever.search("thing", 50)} == {9}
+
+
+def test_a_transform_is_read_while_another_thread_fetches_it(
+    lite: str, tiny_bert: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, seen = Path.write_bytes, list[bool]()
+
+    def halfway(path: Path, data: bytes) -> int:
+        write(path, b"")  # what a thread sees that looks between opening and writing
+        seen.append(all((first.folder / name).read_bytes() == before for name, before in files.items()))
+        return write(path, data)
+
+    Retriever.build(versions(0), lite, encoder=tiny_bert, **PLAIN | {"transform": "center"}).close()
+    with MilvusCollection.open(lite) as collection:
+        first = collection.with_generation(lambda found: found)
+        assert first is not None
+        files = {name: (first.folder / name).read_bytes() for name in first.manifest["files"]}
+        monkeypatch.setattr(Path, "write_bytes", halfway)
+        assert collection.with_generation(lambda found: found, fresh=True) is not None
+    assert seen and all(seen)
 
 
 SLOW = pytest.mark.torture
