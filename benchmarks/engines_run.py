@@ -10,7 +10,7 @@ from typing import Any
 
 from retriever import Corpus, Retriever
 
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 0.5
 KINDS = {b"driver": "driver", b"ray::Worker": "worker", b"ray::Reader": "reader"}
 
 

@@ -1,12 +1,19 @@
 """What tests share: a tiny real BERT, some text, the command line, and the benchmark data where it is."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from samples import PETS, Run, make_bert, write_jsonl
+
+
+def pytest_configure() -> None:
+    """A shell's background job ignores Ctrl-C, as the commands would that the tests start and interrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -20,7 +20,7 @@ from retriever.encoder import BATCH_TOKENS
 from retriever.encoding import Batch, TokenBatch
 from retriever.engines.base import Blocks, Encodes
 from retriever.engines.ray_cluster import Cluster
-from retriever.engines.ray_pool import CALLS_EACH, InOrder, Pool
+from retriever.engines.ray_pool import InOrder, Pool
 from retriever.engines.ray_reader import Reading, passages_of
 from retriever.engines.ray_worker import EncoderSpec
 from retriever.errors import Misuse
@@ -100,7 +100,7 @@ class Ray:
                 numbers.append(own)
                 yield shared, raw.astype(VECTOR_TYPE)  # as they are stored: exact, and half as many bytes
 
-        in_order = InOrder(pool, "apply", arguments(), CALLS_EACH * pool.count)
+        in_order = InOrder(pool, "apply", arguments(), 2 * pool.count)
         while done := in_order.some():
             for rows in done:
                 yield numbers.pop(0), rows

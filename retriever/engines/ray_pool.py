@@ -2,22 +2,21 @@
 
 As many workers are asked for as the cluster has room for; each works as soon as it has its encoder. One that dies,
 alone or with its node, is replaced as soon as there is room again, and what it had in hand is given to the others
-first. Every call does the same wherever and however often it is made, so the results are those of a run in which nobody
-died.
+first. A worker has one call in hand and is given the next when its result is here: with a second one waiting at its
+door it would begin that one too before it notices that it is cut off. Every call does the same wherever and however
+often it is made, so the results are those of a run in which nobody died.
 """
 
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from retriever.engines.ray_cluster import STAYS, Cluster, ClusterLost
 from retriever.engines.ray_worker import EncoderSpec, Worker
 from retriever.errors import RetrieverError, first_line
 
-# One that is worked on and one that waits, so that no worker does.
-CALLS_EACH = 2
 # A worker may have to download or export its encoder first.
 NO_WORKER_SECONDS = 300
 # A batch that so many workers died of is not given to another.
@@ -42,8 +41,14 @@ class Member:
     handle: Any
     preparing: Any
     host: str = ""
-    calls: dict[Any, Call] = field(default_factory=dict)
-    """What it has in hand, by Ray's references."""
+    call: Call | None = None
+    """What it has in hand."""
+    result: Any = None
+    """Ray's reference to what will come of that."""
+
+    @property
+    def free(self) -> bool:
+        return bool(self.host) and self.call is None
 
 
 class Pool:
@@ -52,7 +57,7 @@ class Pool:
     def __init__(self, cluster: Cluster, spec: EncoderSpec | None, count: int, resources: dict[str, float]) -> None:
         self.count = count
         self.sent_again = 0
-        """Calls that a dead worker had in hand: at most one of them a worker was begun."""
+        """Calls that a dead worker had in hand."""
         self.lost: list[str] = []
         """The hosts of workers that died."""
         self.notes: list[str] = []
@@ -79,14 +84,9 @@ class Pool:
 
     # ---- giving and taking -------------------------------------------------------------------------------
 
-    @property
-    def on_their_way(self) -> int:
-        return len(self._again) + sum(len(member.calls) for member in self._members)
-
     def room(self) -> int:
         """How many further calls would be taken at once."""
-        free = sum(CALLS_EACH - len(member.calls) for member in self._members if member.host)
-        return max(0, free - len(self._again))
+        return max(0, sum(member.free for member in self._members) - len(self._again))
 
     def give(self, call: Call) -> None:
         """Have a worker do it; what has fallen back to here goes first."""
@@ -94,24 +94,20 @@ class Pool:
         self._hand_out()
 
     def _hand_out(self) -> None:
-        while self._again:
-            ready = [member for member in self._members if member.host and len(member.calls) < CALLS_EACH]
-            if not ready:
-                return
-            member = min(ready, key=lambda one: len(one.calls))
-            call = self._again.popleft()
-            member.calls[getattr(member.handle, call.method).remote(*call.arguments)] = call
+        for member in self._members:
+            if self._again and member.free:
+                call = self._again.popleft()
+                member.result = getattr(member.handle, call.method).remote(*call.arguments)
+                member.call = call
 
     def wait(self) -> list[tuple[Call, Any]]:
         """What was done within a moment, with its results; raises what went wrong for good."""
         self._cluster.check()
         references = {member.preparing: member for member in self._members if not member.host}
-        references |= {reference: member for member in self._members for reference in member.calls}
+        references |= {member.result: member for member in self._members if member.call}
         done: list[tuple[Call, Any]] = []
         for reference in self._ready(list(references)):
             member = references[reference]
-            if member not in self._members:  # it was found dead by another of its calls
-                continue
             try:
                 result = self._ray.get(reference)
             except Exception as error:
@@ -119,10 +115,11 @@ class Pool:
                 continue
             if isinstance(result, RetrieverError):
                 raise result
-            if reference == member.preparing:
+            if member.call is None:
                 self._has_come(member, result)
             else:
-                done.append((member.calls.pop(reference), result))
+                done.append((member.call, result))
+                member.call = member.result = None
         self._hand_out()
         self._refuse_to_wait_forever()
         return done
@@ -154,15 +151,15 @@ class Pool:
             ) from error  # a fault of ours, or of its machine
         self._cluster.wait_for_head()  # else all have died
         self._members.remove(member)
-        for call in member.calls.values():
+        if call := member.call:
             call.deaths += 1
             if call.deaths >= MOST_DEATHS:
                 raise RetrieverError(
                     f"{MOST_DEATHS} workers of the Ray cluster died of the same batch, perhaps for want of memory: "
                     f"{_reason(error)}. Take a smaller --batch-tokens. {STAYS}"
                 ) from error
-        self._again.extendleft(sorted(member.calls.values(), key=lambda call: -call.number))
-        self.sent_again += len(member.calls)
+            self._again.appendleft(call)
+            self.sent_again += 1
         if member.host:
             self.lost.append(member.host)
         else:
@@ -236,6 +233,7 @@ class InOrder:
             while self._given in self._waiting:
                 found.append(self._waiting.pop(self._given))
                 self._given += 1
+        self._fill()  # before the caller does something with them, so that no worker waits for that
         return found
 
     def _fill(self) -> None:

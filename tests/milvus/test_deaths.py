@@ -241,7 +241,7 @@ def test_a_server_that_is_killed_again_and_again(
     rng, deaths = random.Random(1), 0
     while True:
         killer = threading.Timer(0.5 + 6 * rng.random(), server.kill)
-        if deaths < 4:
+        if deaths < 2:
             killer.start()
         try:
             index(server.place) if kind == "index" else copy(tmp_path / "c", server.place)

@@ -42,8 +42,9 @@ def test_a_few_of_each(writable: Running, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_many_of_each(writable: Running, tmp_path: Path) -> None:
-    hold_against(writable, 200, tmp_path)
+@pytest.mark.parametrize("examples", [60, pytest.param(200, marks=pytest.mark.torture)])
+def test_many_of_each(writable: Running, tmp_path: Path, examples: int) -> None:
+    hold_against(writable, examples, tmp_path)
 
 
 def test_every_status_is_described(server: Running) -> None:

@@ -19,8 +19,8 @@ from crashes import Disturber, Outcome, Zygote, strace_works
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 
 traced = pytest.mark.skipif(not strace_works(), reason="strace is not installed, or may not trace here")
-KILLS = [pytest.param(12, id="quick"), pytest.param(50, id="often", marks=pytest.mark.slow)]
-FAULTS = [pytest.param(6, id="quick"), pytest.param(25, id="often", marks=pytest.mark.slow)]
+KILLS = [pytest.param(8, id="quick"), pytest.param(25, id="often", marks=pytest.mark.slow)]
+FAULTS = [pytest.param(4, id="quick"), pytest.param(12, id="often", marks=pytest.mark.slow)]
 EMBEDDING = ("first run", "next run", "add")
 """The jobs that embed texts, each many more than are in hand at once."""
 
@@ -136,7 +136,7 @@ def test_on_a_disk_that_is_too_small(disturber: Disturber, small_disk: Path, kin
 
 
 @traced
-@pytest.mark.parametrize("most", [pytest.param(3, id="quick"), pytest.param(16, id="often", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("most", [pytest.param(3, id="quick"), pytest.param(8, id="often", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "first run"])
 def test_killed_while_another_process_has_it_open(disturber: Disturber, kind: str, most: int) -> None:
     """The log is then not read anew by the next one: what was left in it is overwritten, in part."""
@@ -155,7 +155,7 @@ def test_the_sync_of_the_log_beside_another_process(disturber: Disturber, kind: 
 
 
 @traced
-@pytest.mark.parametrize("most", [pytest.param(3, id="quick"), pytest.param(16, id="often", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("most", [pytest.param(3, id="quick"), pytest.param(8, id="often", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["next run", "add", "delete", "rebuild"])
 def test_a_process_that_goes_on_after_a_fault(disturber: Disturber, kind: str, most: int) -> None:
     outcomes = list(disturber.points(kind, most, "error=EIO", most, job="stumble"))

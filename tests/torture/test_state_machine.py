@@ -175,7 +175,7 @@ def _made(documents: list[dict[str, Any]]) -> list[Document]:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("runs", [pytest.param(6, id="quick"), pytest.param(20, id="long", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [pytest.param(6, id="quick"), pytest.param(12, id="long", marks=pytest.mark.slow)])
 def test_anything_in_any_order(zygote: Zygote, runs: int) -> None:
     runs *= int(os.environ.get("RETRIEVER_TORTURE", "1"))
     Machine.zygote = zygote
