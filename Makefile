@@ -10,8 +10,9 @@ HUB ?=
 RESULTS ?= results
 SEEDS ?= 1
 
-# A file of tests at a time in each of two processes: what a file makes once is made once.
-PYTEST = $(BIN)/pytest -n 2 --dist loadfile
+# A file of tests at a time in each of three processes: what a file makes once is made once, and while one waits for a
+# process or a browser two others work. A thread each: with more they would wait for each other.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadfile
 
 .PHONY: demo test lint long torture bench bench-speed clean
 
