@@ -40,6 +40,30 @@ json_option = click.option(
 )
 
 
+def sentence_options(*sizes: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Which sentences are documents, how many of them, and what they are embedded with."""
+    parts = (
+        click.argument("sentences", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False)),
+        click.option("--data", type=FOLDER, help="Folder with wiki/wiki_sentences_*.txt.gz, in place of files."),
+        click.option(
+            "--documents",
+            multiple=True,
+            type=click.IntRange(1),
+            default=sizes,
+            show_default=True,
+            help="Size of the collection; may be repeated.",
+        ),
+        click.option("--encoder", metavar="NAME|DIR", help="What embeds.  [default: all-MiniLM-L6-v2]"),
+    )
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for part in reversed(parts):
+            command = part(command)
+        return command
+
+    return decorate
+
+
 class Figures(Protocol):
     """What a benchmark has measured that keeps no rows of results."""
 

@@ -5,20 +5,11 @@ from typing import Any
 
 import click
 
-from benchmarks.command_parts import FOLDER, json_option, need, report, say_written
+from benchmarks.command_parts import FOLDER, json_option, need, report, say_written, sentence_options
 
 
 @click.command()
-@click.argument("sentences", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--data", type=FOLDER, help="Folder with wiki/wiki_sentences_*.txt.gz, in place of files.")
-@click.option(
-    "--documents",
-    multiple=True,
-    type=click.IntRange(1),
-    default=(10_000, 100_000),
-    show_default=True,
-    help="Size of the collection that is planned and then made; may be repeated.",
-)
+@sentence_options(10_000, 100_000)
 @click.option(
     "--sample", type=click.IntRange(1), default=2000, show_default=True, help="The first sentences, to plan by."
 )
@@ -29,7 +20,6 @@ from benchmarks.command_parts import FOLDER, json_option, need, report, say_writ
     type=click.Choice(["sq8", "ivf", "hnsw", "pq", "rabitq"]),
     help="Also predict and rebuild as this type; may be repeated.",
 )
-@click.option("--encoder", metavar="NAME|DIR", help="What embeds.  [default: all-MiniLM-L6-v2]")
 @click.option("--out", type=FOLDER, help="Folder for results.json and the plot; the same command goes on there.")
 @json_option
 def plan(out: Path | None, as_json: bool, **options: Any) -> None:

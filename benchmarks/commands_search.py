@@ -147,12 +147,13 @@ def qa(
     Lexical baselines and the published figures stand beside; auto is among the default transforms.
     """
     from benchmarks import qa as question
-    from benchmarks.fitting import AUTO, DEFAULT_TRANSFORMS
+    from benchmarks.fitting import DEFAULT_TRANSFORMS
     from benchmarks.published import qa_rows
     from benchmarks.results import RAW
     from benchmarks.retrieval_tables import show_retrieval
     from benchmarks.systems import BM25, HYBRID
     from benchmarks.tables import qa_table, show, show_choices
+    from retriever.choosing import AUTO
 
     need_for_rankings(out)
     if not datasets and not question.pairs_there(data) and (data / question.OPEN_RETRIEVAL).is_dir():

@@ -5,21 +5,11 @@ from typing import Any
 
 import click
 
-from benchmarks.command_parts import FOLDER, json_option, need, precision_option, report, say_written
+from benchmarks.command_parts import FOLDER, json_option, need, precision_option, report, say_written, sentence_options
 
 
 @click.command()
-@click.argument("sentences", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--data", type=FOLDER, help="Folder with wiki/wiki_sentences_*.txt.gz, in place of files.")
-@click.option(
-    "--documents",
-    multiple=True,
-    type=click.IntRange(1),
-    default=(10_000, 100_000),
-    show_default=True,
-    help="Size of the collection; may be repeated.",
-)
-@click.option("--encoder", metavar="NAME|DIR", help="What all of them embed with.  [default: all-MiniLM-L6-v2]")
+@sentence_options(10_000, 100_000)
 @precision_option
 @click.option(
     "--system",

@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import retriever
-from retriever.choosing import CANDIDATES, POOL, STRENGTHS, Choice, Evidence, choose
+from retriever.choosing import AUTO, POOL, Choice, Evidence, choose, choose_for
 from retriever.errors import FitWarning
 from retriever.progress import Progress, silent
 from retriever.publishing import FEWEST_FOR_SHORT, FIT_SAMPLE, SEED, SHORT_TEXTS
 from retriever.short_texts import short_texts
 from retriever.transforms import FAMILIES, Transform, fit, parse
 
-AUTO = "auto"
 WANTED = ("none", "center", "whiten", "whiten:dimension=256", "bert-flow", "flow")
 DEFAULT_TRANSFORMS = tuple(spec for spec in WANTED if spec.partition(":")[0] in FAMILIES)
 # These are the same whatever the seed; every other family draws something.
@@ -107,15 +106,14 @@ def fit_as_published(
         sample = np.concatenate([sample, encode(short)])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # the notes of the transform say the same
-        chosen = None
-        if spec == AUTO or (spec == "flow" and short):
-            chosen = choose(
-                evidence,
-                encode,
-                sample,
-                seed=SEED,
-                candidates=CANDIDATES if spec == AUTO else STRENGTHS,
-                otherwise="none" if spec == AUTO else spec,
-                progress=lambda done, total: progress("choosing a transform", done, total),
-            ).chosen
+        choice = choose_for(
+            spec,
+            evidence,
+            encode,
+            sample,
+            with_short_texts=bool(short),
+            seed=SEED,
+            progress=lambda done, total: progress("choosing a transform", done, total),
+        )
+        chosen = choice.chosen if choice else None
         return Fitted(fit(chosen or spec, sample, seed=SEED), chosen)

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import codes
-from benchmarks.fitting import AUTO, files_digest
+from benchmarks.fitting import files_digest
 from benchmarks.results import Run
 from benchmarks.runs import Findings
 from indexes.vectors import import_faiss, unit_rows
+from retriever.choosing import AUTO
 from retriever.errors import FitFailed, Misuse
 from retriever.publishing import made_by
 from retriever.transforms import Transform, parse

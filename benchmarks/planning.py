@@ -14,23 +14,21 @@ import hashlib
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import retriever.planning
 from benchmarks.fitting import files_digest
 from benchmarks.results import Results, Run
 from benchmarks.runs import Findings, Plan, digest
-from benchmarks.sentence_vectors import read_shards, wiki_files
+from benchmarks.sentence_vectors import read_sentences, sentence_files
 from benchmarks.speed_process import folder_bytes, run_whole
+from benchmarks.work_folder import work_folder
 from indexes.collection import Collection
 from retriever.corpus import Corpus
 from retriever.encoder import Encoder
-from retriever.errors import Misuse
 from retriever.models import EMBEDDED
 from retriever.planning.inputs import gathered
 from retriever.planning.laws import FITTING, FLAT, START, Law
@@ -45,7 +43,6 @@ from retriever.short_texts import short_texts
 PREDICTED, MEASURED = "predicted", "measured"
 QUERIES = 100
 SEED = 0
-WORK = "work"
 # What decides a rehearsal; the laws do not.
 REHEARSING = ("asking.py", "given.py", "index_trials.py", "making.py", "rehearsal.py", "sample.py", "usage.py")
 
@@ -210,12 +207,9 @@ def validate(
     progress: Progress,
 ) -> Findings:
     """Every size asked for; what is left out is in the notes."""
-    if bool(sentences) == bool(data):
-        raise Misuse("give files of sentences, or --data DIR with Wikipedia's: one of the two.")
-    paths = list(sentences) if data is None else wiki_files(data)
-    texts = [text for shard in read_shards(paths, max(documents)) for text in shard.sentences][: max(documents)]
+    texts = read_sentences(sentence_files(sentences, data), max(documents))
     sizes = sorted({min(count, len(texts)) for count in documents})
-    with Results(out) as results, _folder(out) as folder:
+    with Results(out) as results, work_folder(out) as folder:
         validation = Validation(
             texts, min(sample, len(texts)), [FLAT, *types], encoder or EMBEDDED, results, folder, progress
         )
@@ -223,19 +217,6 @@ def validate(
     if len(texts) < max(documents):
         findings.problems.append(f"there are only {len(texts):,} sentences, not {max(documents):,}: all were taken")
     return findings
-
-
-@contextmanager
-def _folder(out: Path | None) -> Iterator[Path]:
-    """Where sources and collections lie: in --out, so that a killed run finds its collections again."""
-    if out is None:
-        with TemporaryDirectory() as name:
-            yield Path(name)
-        return
-    folder = out / WORK
-    folder.mkdir(parents=True, exist_ok=True)
-    yield folder
-    shutil.rmtree(folder)
 
 
 def figures(rows: Sequence[Any]) -> dict[tuple[int, str, str], tuple[float, float]]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks import codes
 from benchmarks.encoders import TextEncoder
-from benchmarks.fitting import AUTO, code_digest, fit_as_published
+from benchmarks.fitting import code_digest, fit_as_published
 from benchmarks.index_cells import (
     BENCH,
     BYTES,
@@ -35,6 +35,7 @@ from benchmarks.intervals import mean_figures
 from benchmarks.results import Row, Run
 from benchmarks.runs import Findings, Plan, digest
 from benchmarks.sentence_vectors import Halves, read_shards, sentence_vectors
+from retriever.choosing import AUTO
 from retriever.errors import Misuse
 from retriever.publishing import SEED, made_by
 

@@ -17,7 +17,6 @@ from typing import Any
 
 from benchmarks import effectiveness
 from benchmarks.beir import BeirSet
-from benchmarks.fitting import AUTO
 from benchmarks.mteb import model_name
 from benchmarks.rankings import DEPTH, MAIN, Comparison, Hits, Ranking, Topics
 from benchmarks.results import RAW, Configuration, Row, Run, rows_of
@@ -26,6 +25,7 @@ from benchmarks.systems import Model, System, code_digest, systems_for
 from benchmarks.trec import read_run, strictly_decreasing, unwritable, write_run
 from indexes.collection import Collection
 from indexes.content import file_sha256
+from retriever.choosing import AUTO
 from retriever.corpus import Corpus
 from retriever.errors import FitFailed, Misuse
 from retriever.progress import Progress

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.fitting import AUTO
 from benchmarks.rankings import MAIN, Comparison, Ranking, Topics
 from benchmarks.results import Configuration
 from benchmarks.retrieval import RetrievalFindings
 from benchmarks.tables import NOTHING, cells, configuration_table, show
 from retriever import display
+from retriever.choosing import AUTO
 from retriever.terminal import one_line
 
 HEADS = {"ndcg@10": "nDCG@10", "mrr@10": "MRR@10", "map@100": "MAP@100", "recall@10": "R@10", "recall@100": "R@100"}

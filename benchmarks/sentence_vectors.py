@@ -45,6 +45,13 @@ def wiki_files(data: Path) -> list[Path]:
     return found
 
 
+def sentence_files(sentences: Sequence[Path], data: Path | None) -> list[Path]:
+    """The files that were given, or Wikipedia's of a data folder."""
+    if bool(sentences) == bool(data):
+        raise Misuse("give files of sentences, or --data DIR with Wikipedia's: one of the two.")
+    return list(sentences) if data is None else wiki_files(data)
+
+
 def read_shard(path: Path) -> Shard:
     """The lines of a text file, gzipped or not; blank ones are no sentences."""
     try:
@@ -67,6 +74,11 @@ def read_shards(paths: Sequence[Path], count: int) -> list[Shard]:
     if not any(shard.sentences for shard in shards):
         raise Misuse(f"there is no sentence in {', '.join(map(str, paths)) or 'no file'}.")
     return shards
+
+
+def read_sentences(paths: Sequence[Path], count: int) -> list[str]:
+    """The first `count` sentences of the files, or all where there are fewer."""
+    return [text for shard in read_shards(paths, count) for text in shard.sentences][:count]
 
 
 def sentence_vectors(

@@ -1,10 +1,7 @@
 """From the options of `bench speed` to its findings: sentences embedded, folders made, everything measured."""
 
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -12,15 +9,14 @@ from benchmarks.encoders import Bert, open_encoders
 from benchmarks.results import Results
 from benchmarks.rivals import chosen_systems
 from benchmarks.runs import Findings, Plan
-from benchmarks.sentence_vectors import Halves, read_shards, sentence_vectors, wiki_files
+from benchmarks.sentence_vectors import Halves, read_sentences, sentence_files, sentence_vectors
 from benchmarks.speed import Bench, Sizes
 from benchmarks.vectors import VectorCache
+from benchmarks.work_folder import work_folder
 from retriever import display
 from retriever.errors import Misuse
 from retriever.models import EMBEDDED
 from retriever.progress import Progress
-
-WORK = "work"
 
 
 def measure(
@@ -39,14 +35,12 @@ def measure(
     out: Path | None,
 ) -> Findings:
     """Everything asked for, with a progress bar; what is left out is in the notes."""
-    if bool(sentences) == bool(data):
-        raise Misuse("give files of sentences, or --data DIR with Wikipedia's: one of the two.")
     chosen, notes = chosen_systems(systems)
-    paths = list(sentences) if data is None else wiki_files(data)
+    paths = sentence_files(sentences, data)
     (bert,) = open_encoders([encoder or EMBEDDED], precision=precision, device="cpu")
     if not isinstance(bert, Bert):
         raise Misuse("bench speed needs a BERT to embed with.")
-    with Results(out) as results, display.progress_bar() as progress, _folder(out) as folder:
+    with Results(out) as results, display.progress_bar() as progress, work_folder(out) as folder:
         texts, vectors = _sentences(paths, bert, max(documents), cache, progress, embed=not profile)
         counts = sorted({min(count, len(texts)) for count in documents})
         if len(texts) < max(documents):
@@ -65,18 +59,4 @@ def _sentences(
     """A profile embeds for itself and needs no vectors."""
     if embed:
         return sentence_vectors(paths, encoder, count, cache, progress)
-    texts = [text for shard in read_shards(paths, count) for text in shard.sentences][:count]
-    return texts, np.empty((0, encoder.dimension), np.float16)
-
-
-@contextmanager
-def _folder(out: Path | None) -> Iterator[Path]:
-    """Where inputs and stores lie: in --out, so that a killed run finds its stores again, and gone at the end."""
-    if out is None:
-        with TemporaryDirectory() as name:
-            yield Path(name)
-        return
-    folder = out / WORK
-    folder.mkdir(parents=True, exist_ok=True)
-    yield folder
-    shutil.rmtree(folder)
+    return read_sentences(paths, count), np.empty((0, encoder.dimension), np.float16)

@@ -20,8 +20,8 @@ import numpy as np
 
 from benchmarks.rivals import rival
 from benchmarks.rivals.base import Documents, Matrix, Queries, Rival, StoredVectors
+from retriever.planning.usage import peak_bytes
 
-STATUS = Path("/proc/self/status")
 WARM_UP_DOCUMENTS = 64
 WARM_UP_QUERIES = 3
 
@@ -38,15 +38,6 @@ def measured() -> Iterator[dict[str, float]]:
 def cpu_seconds() -> float:
     both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in both)
-
-
-def peak_bytes() -> int:
-    """The most memory this program has had; `ru_maxrss` would count what its parent had when it was started."""
-    if STATUS.is_file():
-        for line in STATUS.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 class Worker:

@@ -14,8 +14,9 @@ from pathlib import Path
 import indexes
 import retriever
 from benchmarks.encoders import labels_of
-from benchmarks.fitting import AUTO, canonical, files_digest
+from benchmarks.fitting import canonical, files_digest
 from benchmarks.results import RAW, Configuration
+from retriever.choosing import AUTO
 from retriever.models import EMBEDDED, EncoderIdentity, ModelFiles
 from retriever.search import Mode
 

@@ -29,12 +29,13 @@ from indexes import generation as generations
 from indexes.automatic import chosen
 from indexes.building import Stage, Vectors, exact_index, made, silent
 from indexes.documents import BOOKKEEPING_TABLES, DocumentStore, is_passing
+from indexes.edition import Edition
 from indexes.errors import Damaged, Misuse, NotACollection, RetrieverError, salvage_advice
 from indexes.forking import Lock
 from indexes.generation import Generation
 from indexes.locking import WriteLock
-from indexes.recall import SHORT_TEXTS, WANTED, Queries, stored_queries
-from indexes.space import Apply, ApplyEach, Blocks, Space, unchanged
+from indexes.recall import WANTED, stored_queries
+from indexes.space import Apply, Blocks, Space, unchanged
 from indexes.transfer import LocalTransfer
 from indexes.types import AUTO, Asked, factory_string
 from indexes.vectors import VectorIndex, empty_index, unit_rows
@@ -275,37 +276,15 @@ class Collection:
                 if self.published() == row:
                     raise
 
-    def publish(
-        self,
-        apply: Apply,
-        dimension_out: int,
-        asked: Asked,
-        write_transform: Callable[[Path], list[str]],
-        facts: dict[str, Any],
-        settings: dict[str, Any],
-        *,
-        compact: bool = False,
-        queries: NDArray[np.float32] | None = None,
-        reconsider: bool = True,
-        apply_each: ApplyEach | None = None,
-        progress: Stage = silent,
-    ) -> Generation:
-        """Build a generation from the stored raw vectors and switch to it; readers see the old or the new one.
-
-        `facts` go into the manifest, `settings` into the table together with the switch. `compact` leaves the
-        unused vectors out and forgets them in the same transaction. `queries` are raw vectors that the index does
-        not hold, to tune and measure it with. Without `reconsider`, what `auto` chose before is taken again if it does.
-        `apply_each` does what `apply` does to block after block, where that is done elsewhere.
-        """
+    def publish(self, edition: Edition, progress: Stage = silent) -> Generation:
+        """Build a generation from the stored raw vectors and switch to it; readers see the old or the new one."""
+        apply, asked, compact = edition.apply, edition.asked, edition.compact
         store = self.store
         last = store.last_vector()
         numbers = store.vector_numbers(last, used_only=compact)
 
         def blocks() -> Blocks:
-            stored = store.each_vector(self.dimension, last=last, used_only=compact)
-            each = apply_each(stored) if apply_each else ((some, apply(raw)) for some, raw in stored)
-            for some, rows in each:
-                yield some, unit_rows(rows)
+            return edition.mapped(store.each_vector(self.dimension, last=last, used_only=compact))
 
         def take(some: NDArray[np.int64]) -> NDArray[np.float32]:
             return unit_rows(apply(store.vectors(some.tolist(), self.dimension, checked=True)))
@@ -316,13 +295,11 @@ class Collection:
             space = Space(store, self.dimension, (0, 0), ((index, NOTHING),), apply)
             return [(scored.numbers, scored.scores) for scored in space.nearest_vectors(vectors, WANTED)]
 
-        if queries is None or not len(queries):
-            asking = stored_queries(numbers, take)
-        else:
-            asking = Queries(unit_rows(apply(queries)), SHORT_TEXTS)
-        vectors = Vectors(dimension_out, numbers, blocks, take)
+        asking = edition.asking() or stored_queries(numbers, take)
+        vectors = Vectors(edition.dimension_out, numbers, blocks, take)
         if asked.type == AUTO:
-            built = chosen(asked, vectors, asking, find, progress, None if reconsider else self._chosen_before(asked))
+            before = None if edition.reconsider else self._chosen_before(asked)
+            built = chosen(asked, vectors, asking, find, progress, before)
         else:
             built = made(asked, vectors, asking, find, progress)
         previous = store.db.conn.execute(
@@ -342,10 +319,10 @@ class Collection:
             "measured": built.facts,
             "search_settings": built.index.settings,
             "last_sequence": last,
-            **facts,
+            **edition.facts,
         }
         try:
-            sha256, extra = generations.write(aside, built.index, write_transform, facts)
+            sha256, extra = generations.write(aside, built.index, edition.write_transform, facts)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)  # a full disk gets its space back
             raise
@@ -369,7 +346,7 @@ class Collection:
                 "INSERT INTO generation_files VALUES (?, ?, ?)",
                 [(previous + 1, extra_name, (final / extra_name).read_bytes()) for extra_name in extra],
             )
-            store.set_settings(settings)
+            store.set_settings(edition.settings)
         self._remove_leavings()
         holding.remove_superseded(root, previous + 1)
         return generations.read(previous + 1, final, sha256)

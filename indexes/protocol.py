@@ -7,7 +7,6 @@ other; `indexes/places.py` tells which one a place asks for.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
@@ -16,8 +15,9 @@ from numpy.typing import NDArray
 from indexes.building import Stage
 from indexes.conditions import Condition
 from indexes.documents import DocumentRow, PassageRow
+from indexes.edition import Edition
 from indexes.generation import Generation
-from indexes.space import Apply, ApplyEach, Match, Nearest
+from indexes.space import Apply, Match, Nearest
 from indexes.transfer import Transfer
 from indexes.types import Asked
 
@@ -130,21 +130,7 @@ class AnyCollection(Protocol):
     def generation(self) -> Generation | None: ...
     def with_generation(self, use: Callable[[Generation | None], Result], *, fresh: bool = False) -> Result: ...
     def load(self, prepare: Callable[[Generation], Result]) -> tuple[Generation, Result]: ...
-    def publish(
-        self,
-        apply: Apply,
-        dimension_out: int,
-        asked: Asked,
-        write_transform: Callable[[Path], list[str]],
-        facts: dict[str, Any],
-        settings: dict[str, Any],
-        *,
-        compact: bool = False,
-        queries: NDArray[np.float32] | None = None,
-        reconsider: bool = True,
-        apply_each: ApplyEach | None = None,
-        progress: Stage = ...,
-    ) -> Generation: ...
+    def publish(self, edition: Edition, progress: Stage = ...) -> Generation: ...
     def kept_files(self) -> dict[str, bytes]: ...
     def backlog(self) -> tuple[int, int]: ...
 

@@ -144,13 +144,17 @@ def measured(index: VectorIndex, held_out: HeldOut, find: Find) -> dict[str, Any
     }
     if index.exact:
         return found | {"recall": 1.0, "exact": True}
-    shares = held_out.shares_found(index, find)
+    return found | recall_facts(held_out.shares_found(index, find), held_out.queries)
+
+
+def recall_facts(shares: NDArray[np.float64], queries: Queries) -> dict[str, Any]:
+    """What is written down of an approximate index: which share of the nearest it finds, and how that is known."""
     low, high = interval(float(shares.mean()), len(shares))
-    return found | {
+    return {
         "exact": False,
         "recall": round(float(shares.mean()), 4),
         "low": round(low, 4),
         "high": round(high, 4),
         "queries": len(shares),
-        "queries_were": held_out.queries.what,
+        "queries_were": queries.what,
     }

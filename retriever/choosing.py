@@ -27,6 +27,7 @@ from retriever.passages import sentences
 from retriever.short_texts import first, units
 from retriever.transforms import Flow, Transform, fit, parse
 
+AUTO = "auto"
 # Tried in this order; the first of equals is taken, so the gentler stand first.
 CANDIDATES = (
     "none",
@@ -124,6 +125,30 @@ class Choice:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def choose_for(
+    spec: str,
+    evidence: Evidence,
+    encode: Callable[[Sequence[str]], NDArray[np.float32]],
+    sample: NDArray[np.float32],
+    *,
+    with_short_texts: bool,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Choice | None:
+    """What "auto" stands for here, or which strength a plain "flow" gets; None where the spec says all itself."""
+    if spec != AUTO and not (spec == "flow" and with_short_texts):
+        return None
+    return choose(
+        evidence,
+        encode,
+        sample,
+        seed=seed,
+        candidates=CANDIDATES if spec == AUTO else STRENGTHS,
+        otherwise="none" if spec == AUTO else spec,
+        progress=progress,
+    )
 
 
 def choose(

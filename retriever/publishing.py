@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.edition import Edition
 from indexes.generation import Generation
 from indexes.protocol import AnyCollection, AnyStore
 from indexes.types import Asked
 from indexes.vectors import save_array
-from retriever.choosing import CANDIDATES, POOL, STRENGTHS, Evidence, choose
+from retriever.choosing import AUTO, POOL, Evidence, choose_for
 from retriever.engines import Engine
 from retriever.errors import Damaged, EncoderUnavailable, Mismatch, Misuse, first_line
 from retriever.novelty import JSON_FILE as NOVELTY_FILE
@@ -28,7 +29,6 @@ from retriever.progress import Progress, silent
 from retriever.short_texts import short_texts
 from retriever.transforms import Transform, fit, load, parse
 
-AUTO = "auto"
 DEFAULT_TRANSFORM = AUTO
 DEFAULT_INDEX_TYPE = "flat"
 SEED = 0
@@ -125,20 +125,18 @@ def publish(
         if len(passages) >= FEWEST_FOR_SHORT:
             short, without = _short_texts(evidence, plan, encode, progress)
         sample = passages if short is None else np.concatenate([passages, short.vectors])
-        spec, choice = plan.transform, None
-        if spec == AUTO or (spec == "flow" and short is not None):
-            chosen = choose(
-                evidence,
-                encode,
-                sample,
-                seed=SEED,
-                candidates=CANDIDATES if spec == AUTO else STRENGTHS,
-                otherwise="none" if spec == AUTO else spec,
-                progress=lambda done, total: progress("choosing a transform", done, total),
-            )
-            spec, choice = chosen.chosen, chosen.to_json()
+        chosen = choose_for(
+            plan.transform,
+            evidence,
+            encode,
+            sample,
+            with_short_texts=short is not None,
+            seed=SEED,
+            progress=lambda done, total: progress("choosing a transform", done, total),
+        )
+        choice = chosen.to_json() if chosen else None
         transform = fit(
-            spec,
+            chosen.chosen if chosen else plan.transform,
             sample,
             seed=SEED,
             device=device,
@@ -217,7 +215,7 @@ def _publish(
     engine: Engine | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> None:
-    collection.publish(
+    edition = Edition(
         transform.apply,
         transform.dimension_out,
         plan.index,
@@ -241,8 +239,8 @@ def _publish(
         queries=None if queries is None else queries.astype(np.float32),
         reconsider=reconsider,
         apply_each=partial(engine.mapped, transform) if engine else None,
-        progress=progress,
     )
+    collection.publish(edition, progress)
 
 
 def _return_free_memory() -> None:

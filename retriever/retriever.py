@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import repair as repairing
-from indexes import verify as verification
 from indexes.collection import Collection
 from indexes.content import is_unicode
 from indexes.forking import Lock, between_forks
@@ -28,7 +26,7 @@ from retriever.damage import telling_damage
 from retriever.drift import Drift, drift, unknown
 from retriever.encoder import Encoder, check_same
 from retriever.engines import Engine, Local
-from retriever.errors import Damaged, Misuse, NoSuchDocument, salvage_advice
+from retriever.errors import Misuse, NoSuchDocument
 from retriever.export import Format, export, refuse_taken
 from retriever.fusion import trust
 from retriever.ingest import Ingestion, IngestReport, OnError
@@ -38,6 +36,7 @@ from retriever.novelty import Novelty
 from retriever.pooling import AUTO, PoolingChoice, choose_pooling
 from retriever.progress import Progress, silent
 from retriever.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
+from retriever.repairing import repaired, verified
 from retriever.search import Answer, Hits, Options, Searcher
 from retriever.source import Documents, Source
 
@@ -253,9 +252,9 @@ class Retriever:
             plan.check(self.collection.dimension, self._options.device, type(self.collection))
             self.rebuild_as(plan)
 
-    def rebuild_as(self, plan: Plan) -> None:
+    def rebuild_as(self, plan: Plan, *, compact: bool = True) -> None:
         """Fit and build as planned, whatever the collection was asked for before."""
-        self._publish(plan, refit=True, compact=True)
+        self._publish(plan, refit=True, compact=compact)
 
     def _publish(self, plan: Plan, *, refit: bool = False, compact: bool = False) -> None:
         publishing.publish(
@@ -465,63 +464,7 @@ class Retriever:
     @telling_damage
     def verify(self, *, repair: bool = False) -> VerifyReport:
         """Check every hash and every row; `repair` makes what is derived again and puts damage aside."""
-
-        if not isinstance(self.collection, Collection):
-            from retriever.milvus_repair import verify_in_milvus
-
-            return verify_in_milvus(self, repair=repair)
-        collection = self.collection
-
-        def check() -> VerifyReport:
-            defaults = {
-                "transform": DEFAULT_TRANSFORM,
-                "index_type": DEFAULT_INDEX_TYPE,
-                "recall": None,
-                "memory": None,
-            }
-            return verification.check(collection, defaults, lambda done, total: self.progress("verifying", done, total))
-
-        if not repair:
-            return check()
-        with collection.writing():
-            report = check()
-            if report.database_broken:
-                raise Damaged(
-                    f"{report.problems[0]}. The database itself is damaged and nothing was changed; "
-                    f"{salvage_advice(collection.folder)}"
-                )
-            if not report.clean:
-                self._repair(collection, report)
-                report.left = check().problems
-        return report
-
-    def _repair(self, collection: Collection, report: VerifyReport) -> None:
-        copies = []
-        for copy in (collection.kept_files, lambda: repairing.folder_files(collection)):
-            with contextlib.suppress(Damaged):
-                copies.append(copy())
-        counts = None
-        with contextlib.suppress(Damaged):
-            generation = collection.generation()
-            counts = publishing.fitted_on(generation) if generation else None
-        repairing.put_aside(collection, report)
-        if not (report.generation_broken or report.bad_vectors):
-            return
-        if not collection.store.count("passages"):
-            collection.forget_generation()
-            return
-        try:
-            plan = self.plan()
-            plan.check(collection.dimension, "cpu", Collection)
-        except Misuse:  # a setting that damage has left as another text
-            plan = Plan(DEFAULT_TRANSFORM, Asked(DEFAULT_INDEX_TYPE))
-        for files in copies:
-            with contextlib.suppress(Damaged):
-                publishing.republish(collection, plan, files, counts, progress=self.progress)
-                report.repaired.append("made the index again from the stored vectors")
-                return
-        self._publish(plan, refit=True)
-        report.repaired.append("no copy of the transform was sound: fitted it and made the index again")
+        return repaired(self) if repair else verified(self)
 
     def notes(self) -> list[str]:
         """What runs otherwise than it would best, and why; known once something has run."""

@@ -11,11 +11,9 @@ from tempfile import TemporaryDirectory, mkdtemp
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from indexes.building import Stage, silent
 from indexes.collection import difference, is_encoder
+from indexes.edition import Edition
 from indexes.errors import Damaged, Locked, NotACollection, RetrieverError
 from indexes.generation import MANIFEST, Generation, plain_name
 from indexes.milvus import schema
@@ -27,7 +25,7 @@ from indexes.milvus.state import STATE, State
 from indexes.milvus.store import MilvusStore
 from indexes.milvus.transfer import MilvusTransfer
 from indexes.milvus.words import MilvusWords
-from indexes.space import Apply, ApplyEach, unchanged
+from indexes.space import Apply, unchanged
 from indexes.types import Asked
 
 # How often a search begins again because what it has found was changed before it could be read.
@@ -291,30 +289,16 @@ class MilvusCollection:
         number, names = int(read.generation["number"]), read.generation["manifest"]["files"]
         return {name: self._file(number, name) for name in names}
 
-    def publish(
-        self,
-        apply: Apply,
-        dimension_out: int,
-        asked: Asked,
-        write_transform: Callable[[Path], list[str]],
-        facts: dict[str, Any],
-        settings: dict[str, Any],
-        *,
-        compact: bool = False,
-        queries: NDArray[np.float32] | None = None,
-        reconsider: bool = True,
-        apply_each: ApplyEach | None = None,
-        progress: Stage = silent,
-    ) -> Generation:
+    def publish(self, edition: Edition, progress: Stage = silent) -> Generation:
         """Build an index beside the published one and switch to it; readers see the old or the new one."""
-        state = self.state
+        state, asked = self.state, edition.asked
         before = state.read()
         number = before.last_generation + 1
         name = f"{number:06d}"
-        publication = Publication(self.store, f"{self.client.address.name}_{name}", apply, dimension_out, asked)
-        measured = publication.build(str(facts["transform"]["fingerprint"]), queries, apply_each, progress)
+        publication = Publication(self.store, f"{self.client.address.name}_{name}", edition)
+        measured = publication.build(progress)
         with TemporaryDirectory() as folder:
-            names = write_transform(Path(folder))
+            names = edition.write_transform(Path(folder))
             files = {file: (Path(folder) / file).read_bytes() for file in names}
         for file, data in files.items():
             state.records.write(file_record(number, file), base64.b64encode(data).decode())
@@ -333,7 +317,7 @@ class MilvusCollection:
                 file: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)} for file, data in files.items()
             },
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            **facts,
+            **edition.facts,
         }
         state.renew()
         generation = {
@@ -343,10 +327,10 @@ class MilvusCollection:
             "manifest": manifest,
             "replaces": _remains(before.generation),
         }
-        state.change(settings=settings, generation=generation, last_generation=number)
-        self.store.apply = apply
+        state.change(settings=edition.settings, generation=generation, last_generation=number)
+        self.store.apply = edition.apply
         publication.done()
-        if compact:
+        if edition.compact:
             publication.drop_unused()
         for old in _remains(before.generation):
             self.client.drop(f"{self.client.address.name}_{old['name']}")

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from indexes.building import Stage
 from indexes.documents import DocumentRow
+from indexes.edition import Edition
 from indexes.milvus import schema
 from indexes.milvus.client import Row
 from indexes.milvus.store import MilvusStore
-from indexes.recall import RECALL_AT, SHORT_TEXTS, WANTED, Nearest, Queries, interval
-from indexes.space import Apply, ApplyEach, Blocks
-from indexes.types import Asked
-from indexes.vectors import unit_rows
+from indexes.recall import RECALL_AT, WANTED, Nearest, recall_facts
+from indexes.space import Blocks
 
 BUILDING = "building"
 # Documents that are mapped together, and passages after which it is written down how far it has come.
@@ -31,38 +30,31 @@ TIMED = 32
 class Publication:
     """One index on its way."""
 
-    def __init__(self, store: MilvusStore, table: str, apply: Apply, dimension: int, asked: Asked) -> None:
+    def __init__(self, store: MilvusStore, table: str, edition: Edition) -> None:
         self.store = store
         self.table = table
         self.count = 0
-        self._apply = apply
-        self._dimension = dimension
-        self._asked = asked
+        self._edition = edition
+        self._asked = edition.asked
 
-    def build(
-        self, fingerprint: str, queries: NDArray[np.float32] | None, apply_each: ApplyEach | None, progress: Stage
-    ) -> dict[str, Any]:
-        """Fill the table, and measure what it finds; `apply_each` maps block after block, where that is done
-        elsewhere."""
+    def build(self, progress: Stage) -> dict[str, Any]:
+        """Fill the table, and measure what it finds."""
         store, client = self.store, self.store.client
-        asking = None
-        if queries is not None and len(queries):
-            asking = Nearest(Queries(unit_rows(self._apply(queries)), SHORT_TEXTS), store.count("documents"))
+        queries = self._edition.asking()
+        asking = Nearest(queries, store.count("documents")) if queries else None
         exact = schema.INDEXES[self._asked.type][0] == schema.EXACT
-        after = self._begun(fingerprint) if exact else 0  # what is measured has to be seen whole
+        after = self._begun() if exact else 0  # what is measured has to be seen whole
         if not after:
             client.drop(self.table)
-            client.create(self.table, *schema.index_table(client.maker, self._dimension, self._asked))
+            client.create(self.table, *schema.index_table(client.maker, self._edition.dimension_out, self._asked))
         client.load(self.table)
         documents, done, noted = store.count("documents"), 0, 0
         if after:
             done = client.count(store.documents_table, f"number <= {after}")
         progress("building the index", done, documents)
         waiting: deque[tuple[list[tuple[int, DocumentRow]], dict[bytes, int]]] = deque()
-        raw = self._raw(after, waiting)
-        for numbers, rows in apply_each(raw) if apply_each else ((some, self._apply(own)) for some, own in raw):
+        for numbers, mapped in self._edition.mapped(self._raw(after, waiting)):
             some, vectors = waiting.popleft()
-            mapped = unit_rows(rows)
             store.put_in_index(self.table, some, vectors, dict(zip(numbers.tolist(), mapped, strict=True)))
             if asking is not None and not exact:
                 asking.see(numbers, mapped)
@@ -72,7 +64,7 @@ class Publication:
             progress("building the index", done, documents)
             if noted >= NOTED_AFTER:
                 noted = 0
-                self._note(fingerprint, some[-1][0])
+                self._note(some[-1][0])
         client.flush(self.table)
         if not exact:
             client.wait_for_index(self.table, "mapped")
@@ -96,18 +88,19 @@ class Publication:
                     self.store.vectors(numbers, self.store.state.dimension, checked=True),
                 )
 
-    def _begun(self, fingerprint: str) -> int:
+    def _begun(self) -> int:
         """The last document that a run before this one has put into the same index."""
         text = self.store.records.read(BUILDING)
         told = json.loads(text) if text else None
-        if told is None or told["of"] != self._of(fingerprint) or not self.store.client.has(self.table):
+        if told is None or told["of"] != self._of() or not self.store.client.has(self.table):
             return 0
         return int(told["done"])
 
-    def _note(self, fingerprint: str, done: int) -> None:
-        self.store.records.write(BUILDING, json.dumps({"of": self._of(fingerprint), "done": done}))
+    def _note(self, done: int) -> None:
+        self.store.records.write(BUILDING, json.dumps({"of": self._of(), "done": done}))
 
-    def _of(self, fingerprint: str) -> list[Any]:
+    def _of(self) -> list[Any]:
+        fingerprint = str(self._edition.facts["transform"]["fingerprint"])
         return [self.table, fingerprint, self._asked.type, self.store.state.counters()["changes"]]
 
     def done(self) -> None:
@@ -136,15 +129,7 @@ class Publication:
                 for hits in [self._search(query[None])]
             ]
         )
-        low, high = interval(float(shares.mean()), len(shares))
-        return found | {
-            "exact": False,
-            "recall": round(float(shares.mean()), 4),
-            "low": round(low, 4),
-            "high": round(high, 4),
-            "queries": len(shares),
-            "queries_were": telling.queries.what,
-        }
+        return found | recall_facts(shares, telling.queries)
 
     def _search(self, query: NDArray[np.float32]) -> list[Row]:
         """The nearest distinct vectors."""

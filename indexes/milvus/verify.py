@@ -1,10 +1,11 @@
 """Look at every row of a collection in Milvus, and say what is not as it was stored."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from indexes.documents import PassageRow
+from indexes.documents import DocumentRow, PassageRow
 from indexes.errors import Damaged
 from indexes.generation import Generation
 from indexes.milvus.client import Row
@@ -16,6 +17,13 @@ from indexes.vectors import unit_rows
 from indexes.verify import Report
 
 Progress = Callable[[int, int], None]
+Told = tuple[list[str], dict[str, str]]
+"""What filters ask of a document."""
+Expected = dict[tuple[PassageRow, str], Told]
+"""Passages that the index must have, with the seal of their document."""
+
+# Documents that are held against the index at a time.
+TOGETHER = 200
 
 # A mapped vector may differ in its last bits where another machine has mapped it.
 SAME = 1e-4
@@ -27,6 +35,8 @@ def check(collection: MilvusCollection, apply_of: Callable[[Generation], Apply],
 
 
 class _Check:
+    """A pass over the vectors, then one over the documents, some at a time, with what stands in the index of them."""
+
     def __init__(
         self, collection: MilvusCollection, apply_of: Callable[[Generation], Apply], progress: Progress
     ) -> None:
@@ -34,98 +44,119 @@ class _Check:
         self.store = collection.store
         self.report = Report()
         self._apply_of = apply_of
+        self._apply: Apply | None = None
+        """What the index was made with, as long as nothing is wrong with the index."""
+        self._missing = 0
         self._progress = progress
-        self._hashes: dict[int, str] = {}
-        self._expected: dict[tuple[PassageRow, str], tuple[list[str], dict[str, str]]] = {}
-        """Every passage that the index must have, with the seal of its document, and what filters ask of it."""
+        self._total = self._done = 0
 
     def run(self) -> Report:
-        total = self.store.count("vectors") + self.store.count("documents") + self.store.count("passages")
-        done = 0
-        for look in (self._vectors, self._documents, self._index):
-            done = look(done, total)
+        self._total = sum(self.store.count(kind) for kind in ("vectors", "documents", "passages"))
+        self._vectors()
+        with self._of_the_index():
+            generation = self.collection.with_generation(lambda found: found, fresh=True)
+            if generation is not None:
+                self.report.files = len(generation.manifest["files"])
+                self._apply = self._apply_of(generation)
+        self._documents()
+        with self._of_the_index():
+            if self._apply and self._missing:
+                raise Damaged(f"the index lacks {self._missing:,} passages of documents that are there")
         return self.report
 
-    def _vectors(self, done: int, total: int) -> int:
+    def _vectors(self) -> None:
         client, report = self.store.client, self.report
-        for block in client.each(self.store.vectors_table, "number", ["text_hash", "raw", "checksum"]):
+        for block in client.each(self.store.vectors_table, "number", ["raw", "checksum"]):
             for row in block:
                 number = int(row["number"])
                 if sound_half(row) is None:
                     report.bad_vectors[number] = "does not match its checksum"
                     report.problems.append(f"vector {number} does not match its checksum")
-                self._hashes[number] = row["text_hash"]
             report.vectors += len(block)
-            done += len(block)
-            self._progress(done, total)
-        return done
+            self._tell(len(block))
 
-    def _documents(self, done: int, total: int) -> int:
+    def _documents(self) -> None:
         fields = (*DOCUMENT_FIELDS, "id_hash", "facts", "bounds")
         for block in self.store.client.each(self.store.documents_table, "number", fields):
-            for row in block:
-                if reason := self._flaw(row):
-                    self.report.bad_documents[int(row["number"])] = reason
-                    self.report.problems.append(f"document {row['id'][:60]!r} {reason}")
-            self.report.documents += len(block)
-            done += len(block)
-            self._progress(done, total)
-        return done
+            for start in range(0, len(block), TOGETHER):
+                some = block[start : start + TOGETHER]
+                expected = self._sound(some)
+                self.report.documents += len(some)
+                self._tell(len(some))
+                with self._of_the_index():
+                    self._in_the_index(expected)
 
-    def _flaw(self, row: Row) -> str:
-        try:
-            document, passages = stored_document(row, self.store.records)
-        except (ValueError, KeyError, TypeError, Damaged) as error:
-            return f"is not what was stored: {error}"
+    def _sound(self, rows: list[Row]) -> Expected:
+        """The passages of those that are as they were stored; the others are reported."""
+        read: list[tuple[Row, DocumentRow, list[PassageRow]]] = []
+        for row in rows:
+            try:
+                read.append((row, *stored_document(row, self.store.records)))
+            except (ValueError, KeyError, TypeError, Damaged) as error:
+                self._flawed(row, f"is not what was stored: {error}")
+        numbers = [passage.vector for _, _, passages in read for passage in passages]
+        vectors = self.store.client.select_among(self.store.vectors_table, "number", numbers, ["number", "text_hash"])
+        hashes = {int(row["number"]): row["text_hash"] for row in vectors}
+        expected: Expected = {}
+        for row, document, passages in read:
+            told = facts_and_bounds(document.metadata)
+            if reason := self._flaw(row, document, passages, hashes, told):
+                self._flawed(row, reason)
+            else:
+                expected |= dict.fromkeys(((passage, row["seal"]) for passage in passages), told)
+        return expected
+
+    def _flaw(
+        self, row: Row, document: DocumentRow, passages: list[PassageRow], hashes: Mapping[int, str], told: Told
+    ) -> str:
         for (_, _, text_hash), passage in zip(document.passages, passages, strict=True):
             if passage.vector in self.report.bad_vectors:
                 return f"stands on the damaged vector {passage.vector}"
-            if self._hashes.get(passage.vector) != text_hash.hex():
+            if hashes.get(passage.vector) != text_hash.hex():
                 return f"has lost the vector {passage.vector}"
-        told = facts_and_bounds(document.metadata)
         if row["id_hash"] != id_hash(document.id) or not _same_facts(row, told):
             return "cannot be found as it was stored: what it is looked up by has changed"
-        self._expected |= dict.fromkeys(((passage, row["seal"]) for passage in passages), told)
         return ""
 
-    def _index(self, done: int, total: int) -> int:
-        report = self.report
-        try:
-            generation = self.collection.with_generation(lambda found: found, fresh=True)
-            if generation is None:
-                return done
-            report.files = len(generation.manifest["files"])
-            done = self._passages(generation, done, total)
-            missing = len(self._expected)
-            if missing:
-                raise Damaged(f"the index lacks {missing:,} passages of documents that are there")
-        except Damaged as error:
-            report.generation_broken = True
-            report.problems.append(str(error))
-        return done
+    def _flawed(self, row: Row, reason: str) -> None:
+        self.report.bad_documents[int(row["number"])] = reason
+        self.report.problems.append(f"document {row['id'][:60]!r} {reason}")
 
-    def _passages(self, generation: Generation, done: int, total: int) -> int:
+    def _in_the_index(self, expected: Expected) -> None:
         """Take what the index has from what it must have; what belongs to no document any more is never found."""
-        apply, store = self._apply_of(generation), self.store
-        table = store.index_table
+        if self._apply is None:
+            return
+        store, table = self.store, self.store.index_table
         assert table is not None
-        documents = sorted({passage.document for passage, _ in self._expected})
+        documents = sorted({passage.document for passage, _ in expected})
         fields = ("document", "position", "start", "end", "vector", "seal", "mapped", "facts", "bounds")
-        for start in range(0, len(documents), 200):
-            rows = store.client.select_among(table, "document", documents[start : start + 200], fields)
-            expected = [(row, self._expected.pop((passage_of(row), row["seal"]), None)) for row in rows]
-            alive = [row for row, told in expected if told is not None]
-            if not all(_same_facts(row, told) for row, told in expected if told is not None):
-                raise Damaged("the index holds other metadata than the documents")
-            if alive:
-                raw = store.vectors([row["vector"] for row in alive], store.state.dimension)
-                stored = np.array([row["mapped"] for row in alive], np.float32)
-                if not np.allclose(unit_rows(apply(raw)), stored, atol=SAME):
-                    raise Damaged("the index holds other vectors than the transform makes of the stored ones")
-            done += len(rows)
-            self._progress(done, total)
-        return done
+        rows = store.client.select_among(table, "document", documents, fields)
+        wanted = [(row, expected.pop((passage_of(row), row["seal"]), None)) for row in rows]
+        alive = [row for row, told in wanted if told is not None]
+        if not all(_same_facts(row, told) for row, told in wanted if told is not None):
+            raise Damaged("the index holds other metadata than the documents")
+        if alive:
+            raw = store.vectors([row["vector"] for row in alive], store.state.dimension)
+            stored = np.array([row["mapped"] for row in alive], np.float32)
+            if not np.allclose(unit_rows(self._apply(raw)), stored, atol=SAME):
+                raise Damaged("the index holds other vectors than the transform makes of the stored ones")
+        self._missing += len(expected)
+        self._tell(len(rows))
+
+    @contextlib.contextmanager
+    def _of_the_index(self) -> Iterator[None]:
+        """What is found wrong with the index is said once, and it is looked at no further."""
+        try:
+            yield
+        except Damaged as error:
+            self._apply = None
+            self.report.generation_broken = True
+            self.report.problems.append(str(error))
+
+    def _tell(self, more: int) -> None:
+        self._done += more
+        self._progress(self._done, self._total)
 
 
-def _same_facts(row: Row, told: tuple[list[str], dict[str, str]]) -> bool:
+def _same_facts(row: Row, told: Told) -> bool:
     return set(row["facts"]) == set(told[0]) and row["bounds"] == told[1]

@@ -16,7 +16,7 @@ from indexes.generation import INDEX_FILE, NUMBERS_FILE
 from indexes.types import Asked
 from indexes.vectors import unit_rows
 from retriever import publishing
-from retriever.choosing import POOL, Evidence, choose
+from retriever.choosing import AUTO, POOL, Evidence, choose
 from retriever.corpus import Document
 from retriever.encoder import Encoder
 from retriever.ingest import Ingestion
@@ -85,7 +85,7 @@ def suiting(
     known: dict[str, NDArray[np.float32]],
 ) -> str:
     """The transform that suits the sample's own texts; those made up would mislead."""
-    if transform != publishing.AUTO:
+    if transform != AUTO:
         return transform
     pairs = [(number, text) for number, own in enumerate(places) for _, _, text in own if text in known][:POOL]
     rows = np.stack([known[text] for _, text in pairs])

@@ -15,6 +15,7 @@ from indexes.collection import Collection
 from indexes.conditions import Condition
 from indexes.content import content_hash, metadata_text
 from indexes.documents import DocumentRow
+from indexes.edition import Edition
 from indexes.errors import BadFilter
 from indexes.filters import parse
 from indexes.space import Apply, Match, Space
@@ -203,7 +204,7 @@ class Library:
 
     def publish(self) -> None:
         encoder = {"encoder": {"dimension": self.dimension}}
-        self.collection.publish(identity, self.dimension, Asked(self.factory), lambda _: [], encoder, {})
+        self.collection.publish(Edition(identity, self.dimension, Asked(self.factory), lambda _: [], encoder, {}))
 
     def search(self, queries: Rows, k: int, *filters: str, raw: bool = False) -> list[list[tuple[str, float]]]:
         where = [parse(text) for text in filters]

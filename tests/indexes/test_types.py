@@ -17,6 +17,7 @@ from indexes.building import Vectors, build, build_tuned
 from indexes.building import made as made_by_name
 from indexes.collection import Collection
 from indexes.documents import DocumentRow
+from indexes.edition import Edition
 from indexes.errors import Damaged, Misuse
 from indexes.recall import RECALL_AT, STORED, WANTED, Nearest, Queries, interval, stored_queries
 from indexes.types import Asked, candidates, estimated_bytes, factory_string, list_count, parse_bytes
@@ -278,9 +279,9 @@ def test_without_held_out_queries_stored_passages_serve(tmp_path: Path) -> None:
         collection.store.put_documents(
             DocumentRow(f"d{place}", "", "t", {}, own, "here", [(0, 1, own)]) for place, own in enumerate(hashes)
         )
-        generation = collection.publish(
-            lambda rows: rows, DIMENSION, Asked("IVF8,SQ8"), lambda _: [], {"encoder": {"dimension": DIMENSION}}, {}
-        )
+        facts = {"encoder": {"dimension": DIMENSION}}
+        edition = Edition(lambda rows: rows, DIMENSION, Asked("IVF8,SQ8"), lambda _: [], facts, {})
+        generation = collection.publish(edition)
     assert generation.measured["queries_were"] == STORED
     with Collection.open(folder) as collection:
         collection.load(lambda _: None)

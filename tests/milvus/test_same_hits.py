@@ -15,6 +15,7 @@ from indexes.collection import Collection
 from indexes.conditions import Condition
 from indexes.content import content_hash, metadata_text
 from indexes.documents import DocumentRow
+from indexes.edition import Edition
 from indexes.milvus.collection import MilvusCollection
 from indexes.protocol import AnyCollection
 from indexes.types import Asked
@@ -69,7 +70,7 @@ class Shelf:
     def publish(self, kind: str = "flat") -> None:
         facts = {"encoder": ENCODER, "transform": {"fingerprint": "none"}, "made_by": "a test", "asked": "none"}
         with self.collection.writing():
-            self.collection.publish(unchanged, DIMENSION, Asked(kind), lambda folder: [], facts, {})
+            self.collection.publish(Edition(unchanged, DIMENSION, Asked(kind), lambda folder: [], facts, {}))
 
     def search(self, queries: NDArray[np.float32], k: int, where: list[Condition], *, raw: bool = False) -> Found:
         def look(space: Any) -> Found:
