@@ -4,8 +4,8 @@ Standard output carries the protocol and nothing else; whatever else is said goe
 when its input does.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,11 +19,10 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
 
+from retriever.agents.opened import Opened
 from retriever.agents.quoting import NOTICE
 from retriever.agents.tools import Toolbox
-from retriever.naming import named_folders
 from retriever.progress import Progress, silent
-from retriever.retriever import Retriever
 from retriever.terminal import cut
 
 AT_ONCE = 4
@@ -35,26 +34,11 @@ def serve(
     folders: Sequence[Path], *, encoder: str | None = None, device: str = "auto", progress: Progress = silent
 ) -> None:
     """Answer the client at the other end of standard input and output until it leaves."""
-    with _opened(folders, encoder, device, progress) as collections:
+    with closing(Opened(folders, encoder, device, progress)) as collections:
         try:
             anyio.run(_answer, Toolbox(collections))
         except* (BrokenPipeError, ConnectionResetError):
             pass  # the client left while it was being answered
-
-
-@contextmanager
-def _opened(
-    folders: Sequence[Path], encoder: str | None, device: str, progress: Progress
-) -> Iterator[dict[str, Retriever]]:
-    """The collections by the names of their folders, which no two may share."""
-    opened: dict[str, Retriever] = {}
-    try:
-        for name, folder in named_folders(folders).items():
-            opened[name] = Retriever.open(folder, encoder=encoder, device=device, progress=progress)
-        yield opened
-    finally:
-        for retriever in opened.values():
-            retriever.close()
 
 
 async def _answer(toolbox: Toolbox) -> None:

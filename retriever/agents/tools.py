@@ -45,7 +45,7 @@ class Toolbox:
     """The tools over some collections by name, the first of which is the default. Threads may share it."""
 
     def __init__(self, collections: Mapping[str, Retriever]) -> None:
-        self._collections = dict(collections)
+        self._collections = collections
         self._default = next(iter(self._collections))
         self._tools: dict[str, tuple[Callable[[Any], BaseModel], type[BaseModel], type[BaseModel]]] = {
             "search": (self.search, SearchArguments, HitsAnswer),
@@ -88,10 +88,10 @@ class Toolbox:
         return [self._tool(name, *described) for name, described in descriptions.items()]
 
     def _summary(self, name: str) -> str:
-        retriever = self._collections[name]
         default = " (default)" if name == self._default and len(self._collections) > 1 else ""
         start = f"Collection {one_line(name)!r}{default}: "
         try:
+            retriever = self._collections[name]
             connection = retriever.local.store.db.conn
             some = "SELECT metadata FROM documents ORDER BY number LIMIT ?"
             query = f"SELECT key, count(*) FROM ({some}), json_each(metadata) GROUP BY key ORDER BY 2 DESC, 1"  # noqa: S608 - constant text
@@ -174,9 +174,9 @@ class Toolbox:
 
     def collections(self, asked: NoArguments) -> CollectionsAnswer:
         answer = CollectionsAnswer(collections=[], problems=[])
-        for name, retriever in self._collections.items():
+        for name in self._collections:
             try:
-                answer.collections.append(_facts(retriever, name, name == self._default))
+                answer.collections.append(_facts(self._collections[name], name, name == self._default))
             except (RetrieverError, sqlite3.Error) as error:
                 answer.problems.append(f"{name} cannot be read: {lines(str(error))}")
         return answer

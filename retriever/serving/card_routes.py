@@ -6,11 +6,10 @@ import hashlib
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.responses import HTMLResponse, Response
-from pydantic import BaseModel
 
 from retriever.card.contents import Card
 from retriever.card.rendering import article, page
@@ -21,26 +20,6 @@ from retriever.serving.search_routes import json_response
 from retriever.serving.served import Served
 
 POLICY = "default-src 'none'; style-src {style}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-
-
-class CardAnswer(BaseModel):
-    """The card of a collection; see `retriever card`."""
-
-    name: str
-    made: str
-    created: str
-    made_by: str
-    counts: dict[str, int]
-    bytes: dict[str, int]
-    encoder: dict[str, Any]
-    transform: dict[str, Any]
-    choice: dict[str, Any] | None
-    pooling_choice: dict[str, Any] | None
-    precision_choice: dict[str, Any] | None
-    index: dict[str, Any]
-    space: dict[str, Any] | None
-    drift: dict[str, Any]
-    fields: list[dict[str, Any]]
 
 
 class Cards:
@@ -78,7 +57,7 @@ def router() -> APIRouter:
 
     routes = APIRouter(prefix="/v1", tags=["card"], lifespan=closing)
 
-    @routes.get("/card", response_model=CardAnswer, responses=READING)
+    @routes.get("/card", response_model=Card, responses=READING)
     async def as_json(request: Request, name: NamedCollection = None) -> Response:
         """What a collection is, what made it, and what was measured of it."""
         return json_response((await cards.of(await chosen(request, name))).to_json())

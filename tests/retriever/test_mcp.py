@@ -290,6 +290,20 @@ def test_what_is_published_meanwhile_is_found(tmp_path: Path, tiny_bert: str) ->
         assert "Collection 'pets': 6 documents" in str(reader.tools()["search"].description)
 
 
+def test_a_collection_that_was_made_anew_is_opened_anew(tmp_path: Path, tiny_bert: str) -> None:
+    folder = tmp_path / "pets"
+    Retriever.build(PETS, folder, encoder=tiny_bert, transform="none").close()
+    with serving(folder) as server:
+        assert "owl" not in server.ids(query="owl")
+        shutil.rmtree(folder)
+        assert "pets" in server.error("search", query="owl")
+        assert "cannot be read" in str(server.tools()["search"].description)
+        assert len(server.answer("collections")["problems"]) == 1
+        Retriever.build(ARCHIVE, folder, encoder=tiny_bert, transform="none").close()
+        assert "owl" in server.ids(query="owl")
+        assert server.answer("collections")["collections"][0]["documents"] == len(ARCHIVE)
+
+
 def message(method: str, number: int | None = None, **params: Any) -> bytes:
     numbered = {} if number is None else {"id": number}
     return json.dumps({"jsonrpc": "2.0", "method": method, "params": params, **numbered}).encode() + b"\n"
