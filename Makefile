@@ -11,8 +11,8 @@ RESULTS ?= results
 SEEDS ?= 1
 
 # A file of tests at a time in each of three processes: what a file makes once is made once, and while one waits for a
-# process or a browser two others work. A thread each: with more they would wait for each other.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadfile
+# process or a browser two others work.
+PYTEST = $(BIN)/pytest -n 3 --dist loadfile
 
 .PHONY: demo test lint long torture bench bench-speed clean
 
@@ -20,7 +20,7 @@ demo: $(INSTALLED)
 	$(BIN)/retriever demo
 
 test: $(INSTALLED) lint
-	$(PYTEST) -m "not slow and not torture"
+	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow and not torture"  # with more threads they would wait for each other
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

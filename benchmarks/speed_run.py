@@ -35,8 +35,8 @@ def measure(
     out: Path | None,
 ) -> Findings:
     """Everything asked for, with a progress bar; what is left out is in the notes."""
-    chosen, notes = chosen_systems(systems)
     paths = sentence_files(sentences, data)
+    chosen, notes = chosen_systems(systems)
     (bert,) = open_encoders([encoder or EMBEDDED], precision=precision, device="cpu")
     if not isinstance(bert, Bert):
         raise Misuse("bench speed needs a BERT to embed with.")

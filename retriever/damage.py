@@ -42,7 +42,7 @@ def telling_damage(method: Method[Owner, Given, Result]) -> Method[Owner, Given,
         try:
             return store.steadily(lambda: method(self, *given, **named))
         except (sqlite3.Error, *DAMAGE) as error:
-            if problem := _explanation(self, error):
+            if method.__name__ != "verify" and (problem := _explanation(self, error)):
                 raise Damaged(f"{problem}; look with: retriever verify --index {self.collection.name}") from error
             raise
 

@@ -264,7 +264,8 @@ class MilvusCollection:
         manifest = read.generation["manifest"]
         if _sha256(manifest) != row[2]:
             raise Damaged(f"{self.name}: its manifest is not what was written; copy or index the collection again.")
-        folder = Path(mkdtemp(dir=self._files.name)) / row[1]  # its own: other threads may be reading theirs
+        # Its own, for other threads may be reading theirs.
+        folder = Path(mkdtemp(dir=self._files.name)) / row[1]
         folder.mkdir()
         for name, expected in manifest["files"].items():
             data = self._file(row[0], plain_name(name, folder))
@@ -287,7 +288,7 @@ class MilvusCollection:
         if read.generation is None:
             return {}
         number, names = int(read.generation["number"]), read.generation["manifest"]["files"]
-        return {name: self._file(number, name) for name in names}
+        return {name: self._file(number, plain_name(name, Path(self.name))) for name in names}
 
     def publish(self, edition: Edition, progress: Stage = silent) -> Generation:
         """Build an index beside the published one and switch to it; readers see the old or the new one."""
@@ -366,6 +367,10 @@ class MilvusCollection:
 
         return self.with_generation(prepared)
 
+    def table_of(self, generation: Generation) -> str:
+        """The table that holds the index of a generation."""
+        return f"{self.client.address.name}_{generation.folder.name}"
+
     def in_space(self, transform_of: Callable[[Generation], Apply], look: Callable[[Any], Result]) -> Result:
         """What `look` finds in the published index."""
         return self._in(transform_of, look, raw=False)
@@ -382,7 +387,7 @@ class MilvusCollection:
                 MilvusSpace(
                     self.store,
                     int(generation.manifest["encoder"]["dimension"]),
-                    f"{self.client.address.name}_{generation.folder.name}",
+                    self.table_of(generation),
                     transform_of(generation),
                     raw,
                     generation.manifest["search_settings"],

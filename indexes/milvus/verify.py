@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from indexes.documents import DocumentRow, PassageRow
-from indexes.errors import Damaged
+from indexes.errors import Damaged, Locked
 from indexes.generation import Generation
-from indexes.milvus.client import Row
+from indexes.milvus.client import Row, TableGone
 from indexes.milvus.collection import MilvusCollection
 from indexes.milvus.facts import facts_and_bounds
 from indexes.milvus.rows import DOCUMENT_FIELDS, id_hash, passage_of, sound_half, stored_document
@@ -22,16 +22,34 @@ Told = tuple[list[str], dict[str, str]]
 Expected = dict[tuple[PassageRow, str], Told]
 """Passages that the index must have, with the seal of their document."""
 
-# Documents that are held against the index at a time.
+# Documents that are read and held against the index at a time.
 TOGETHER = 200
+TRIES = 5
 
 # A mapped vector may differ in its last bits where another machine has mapped it.
 SAME = 1e-4
 
 
 def check(collection: MilvusCollection, apply_of: Callable[[Generation], Apply], progress: Progress) -> Report:
-    """Check every document, every raw vector, and every passage of the published index against both."""
-    return _Check(collection, apply_of, progress).run()
+    """Check every document, every raw vector, and every passage of the published index against both.
+
+    What is changed meanwhile can look damaged: then all is looked at again.
+    """
+    for _ in range(TRIES):
+        before = _changes(collection)
+        try:
+            report = _Check(collection, apply_of, progress).run()
+        except TableGone:
+            if _changes(collection) == before:
+                raise
+            continue
+        if report.clean or _changes(collection) == before:
+            return report
+    raise Locked(f"{collection.name} is being written to all the time; verify it when that is done.")
+
+
+def _changes(collection: MilvusCollection) -> tuple[object, ...]:
+    return collection.published(), collection.state.counters()["changes"]
 
 
 class _Check:
@@ -46,6 +64,7 @@ class _Check:
         self._apply_of = apply_of
         self._apply: Apply | None = None
         """What the index was made with, as long as nothing is wrong with the index."""
+        self._table = ""
         self._missing = 0
         self._progress = progress
         self._total = self._done = 0
@@ -57,7 +76,7 @@ class _Check:
             generation = self.collection.with_generation(lambda found: found, fresh=True)
             if generation is not None:
                 self.report.files = len(generation.manifest["files"])
-                self._apply = self._apply_of(generation)
+                self._apply, self._table = self._apply_of(generation), self.collection.table_of(generation)
         self._documents()
         with self._of_the_index():
             if self._apply and self._missing:
@@ -66,7 +85,7 @@ class _Check:
 
     def _vectors(self) -> None:
         client, report = self.store.client, self.report
-        for block in client.each(self.store.vectors_table, "number", ["raw", "checksum"]):
+        for block in client.each(self.store.vectors_table, "number", ["text_hash", "raw", "checksum"]):
             for row in block:
                 number = int(row["number"])
                 if sound_half(row) is None:
@@ -77,14 +96,12 @@ class _Check:
 
     def _documents(self) -> None:
         fields = (*DOCUMENT_FIELDS, "id_hash", "facts", "bounds")
-        for block in self.store.client.each(self.store.documents_table, "number", fields):
-            for start in range(0, len(block), TOGETHER):
-                some = block[start : start + TOGETHER]
-                expected = self._sound(some)
-                self.report.documents += len(some)
-                self._tell(len(some))
-                with self._of_the_index():
-                    self._in_the_index(expected)
+        for block in self.store.client.each(self.store.documents_table, "number", fields, together=TOGETHER):
+            expected = self._sound(block)
+            self.report.documents += len(block)
+            self._tell(len(block))
+            with self._of_the_index():
+                self._in_the_index(expected)
 
     def _sound(self, rows: list[Row]) -> Expected:
         """The passages of those that are as they were stored; the others are reported."""
@@ -94,7 +111,7 @@ class _Check:
                 read.append((row, *stored_document(row, self.store.records)))
             except (ValueError, KeyError, TypeError, Damaged) as error:
                 self._flawed(row, f"is not what was stored: {error}")
-        numbers = [passage.vector for _, _, passages in read for passage in passages]
+        numbers = [passage.vector for _, _, passages in read for passage in passages if _can_be(passage.vector)]
         vectors = self.store.client.select_among(self.store.vectors_table, "number", numbers, ["number", "text_hash"])
         hashes = {int(row["number"]): row["text_hash"] for row in vectors}
         expected: Expected = {}
@@ -126,11 +143,10 @@ class _Check:
         """Take what the index has from what it must have; what belongs to no document any more is never found."""
         if self._apply is None:
             return
-        store, table = self.store, self.store.index_table
-        assert table is not None
+        store = self.store
         documents = sorted({passage.document for passage, _ in expected})
         fields = ("document", "position", "start", "end", "vector", "seal", "mapped", "facts", "bounds")
-        rows = store.client.select_among(table, "document", documents, fields)
+        rows = store.client.select_among(self._table, "document", documents, fields)
         wanted = [(row, expected.pop((passage_of(row), row["seal"]), None)) for row in rows]
         alive = [row for row, told in wanted if told is not None]
         if not all(_same_facts(row, told) for row, told in wanted if told is not None):
@@ -156,6 +172,11 @@ class _Check:
     def _tell(self, more: int) -> None:
         self._done += more
         self._progress(self._done, self._total)
+
+
+def _can_be(vector: object) -> bool:
+    """Whether it can be the number of a vector; damage may have made anything of it."""
+    return type(vector) is int and 0 < vector < 1 << 63
 
 
 def _same_facts(row: Row, told: Told) -> bool:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 # Batches that may wait for one that is late, as after the death of its worker: some megabytes.
 MOST_WAITING = 512
+# Blocks of vectors on their way for each worker: more of them would take memory and save no time.
+MOST_BLOCKS_EACH = 2
 
 
 class Ray:
@@ -100,7 +102,7 @@ class Ray:
                 numbers.append(own)
                 yield shared, raw.astype(VECTOR_TYPE)  # as they are stored: exact, and half as many bytes
 
-        in_order = InOrder(pool, "apply", arguments(), 2 * pool.count)
+        in_order = InOrder(pool, "apply", arguments(), MOST_BLOCKS_EACH * pool.count)
         while done := in_order.some():
             for rows in done:
                 yield numbers.pop(0), rows

@@ -214,6 +214,7 @@ class InOrder:
         self._waiting: dict[int, Any] = {}
         self._given = self._taken = 0
         self._stopped = False
+        self._failed: Exception | None = None
 
     def stop(self) -> None:
         """Take no further arguments."""
@@ -221,6 +222,8 @@ class InOrder:
 
     def some(self) -> list[Any]:
         """The results there are by now, in order, at least one, unless all have been given."""
+        if self._failed:
+            raise self._failed
         found: list[Any] = []
         while not found:
             self._fill()
@@ -233,7 +236,10 @@ class InOrder:
             while self._given in self._waiting:
                 found.append(self._waiting.pop(self._given))
                 self._given += 1
-        self._fill()  # before the caller does something with them, so that no worker waits for that
+        try:
+            self._fill()  # so that those who are free work while the caller does something with these
+        except Exception as error:  # which is told when these are in the caller's hands
+            self._failed = error
         return found
 
     def _fill(self) -> None:

@@ -34,7 +34,10 @@ def cpu_seconds() -> float:
 
 
 def peak_bytes() -> int:
-    """The most memory this process has had, since the peak was last forgotten where the system can forget it."""
+    """The most memory this process has had, since the peak was last forgotten where the system can forget it.
+
+    `ru_maxrss` would count what its parent had when it was started.
+    """
     if STATUS.is_file():
         for line in STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):

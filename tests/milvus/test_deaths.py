@@ -220,9 +220,12 @@ def test_a_server_is_asked_as_milvus_lite_is(server: Server, tmp_path: Path, tin
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("kind", ["index", pytest.param("copy", marks=pytest.mark.torture)])
+@pytest.mark.parametrize(
+    ("kind", "times"),
+    [("index", 2), *(pytest.param(kind, 4, marks=pytest.mark.torture) for kind in ("index", "copy"))],
+)
 def test_a_server_that_is_killed_again_and_again(
-    server: Server, tmp_path: Path, tiny_bert: str, kind: str, monkeypatch: pytest.MonkeyPatch
+    server: Server, tmp_path: Path, tiny_bert: str, kind: str, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command ends with words that tell what to do, and the same command goes on once the server is back."""
     monkeypatch.setattr("indexes.milvus.client.CALL_SECONDS", 5.0)
@@ -241,7 +244,7 @@ def test_a_server_that_is_killed_again_and_again(
     rng, deaths = random.Random(1), 0
     while True:
         killer = threading.Timer(0.5 + 6 * rng.random(), server.kill)
-        if deaths < 2:
+        if deaths < times:
             killer.start()
         try:
             index(server.place) if kind == "index" else copy(tmp_path / "c", server.place)
@@ -260,6 +263,7 @@ def test_a_server_that_is_killed_again_and_again(
             continue
         killer.cancel()
         break
+    assert deaths
     if server.process is not None and server.process.poll() is not None:
         server.start()
     assert state(server.place, "fact number 77", "x") == expected

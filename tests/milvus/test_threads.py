@@ -133,6 +133,30 @@ def test_a_change_in_the_middle_of_a_search(
             assert seen in (("thing 3 in version 0", 0), new)
 
 
+@pytest.mark.parametrize("kind", ["replaced", "rebuilt"])
+def test_a_change_in_the_middle_of_verify_is_no_damage(
+    lite: str, tiny_bert: str, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    from indexes.milvus.verify import _Check
+
+    sound, times = _Check._sound, 0
+
+    def meddled(self: _Check, rows: list[Any]) -> Any:
+        nonlocal times
+        times += 1
+        found = sound(self, rows)
+        if times == 1 and kind == "replaced":
+            writer.add(versions(1))
+        elif times == 1:
+            writer.rebuild(transform="whiten:dimension=8")
+        return found
+
+    with Retriever.build(versions(0), lite, encoder=tiny_bert, **PLAIN) as retriever, Retriever.open(lite) as writer:
+        monkeypatch.setattr(_Check, "_sound", meddled)
+        report = retriever.verify()
+    assert (report.problems, report.documents, times) == ([], 12, 2)
+
+
 def test_vectors_and_documents_are_numbered_by_two_threads(lite: str) -> None:
     """What the encoder's thread stores and what the main thread stores take from the same counters."""
     settings = {"encoder": {"name": "x", "dimension": 4, "pooling": "mean", "max_length": 9, "fingerprint": "0"}}

@@ -1,5 +1,6 @@
 """Rows that were changed behind the collection's back: `verify` finds them, and `--repair` mends or deletes."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -47,6 +48,11 @@ def half(vector: Any) -> list[float]:
     return [float(value) / 2 + 0.1 for value in vector]
 
 
+def no_number(row: Row) -> str:
+    """Its passages, with something else for the numbers of their vectors."""
+    return json.dumps([[start, end, "x' or 1", text] for start, end, _, text in json.loads(row["passages"])])
+
+
 DAMAGES: dict[str, tuple[str, str, Callable[[Row], Row | None], list[str]]] = {
     "text": ("documents", "number == 3", lambda row: row | {"body": row["body"] + "!"}, ["d2"]),
     "title": ("documents", "number == 3", lambda row: row | {"title_length": 0}, ["d2"]),
@@ -59,6 +65,7 @@ DAMAGES: dict[str, tuple[str, str, Callable[[Row], Row | None], list[str]]] = {
         lambda row: row | {"passages": row["passages"].replace("[0", "[1")},
         ["d2"],
     ),
+    "a vector's number": ("documents", "number == 3", lambda row: row | {"passages": no_number(row)}, ["d2"]),
     "no passages": ("documents", "number == 3", lambda row: row | {"passages": "[]"}, ["d2"]),
     "seal": ("documents", "number == 3", lambda row: row | {"seal": "0" * 64}, ["d2"]),
     "what it is looked up by": ("documents", "number == 3", lambda row: row | {"id_hash": "0" * 64}, ["d2"]),
@@ -77,7 +84,10 @@ DAMAGES: dict[str, tuple[str, str, Callable[[Row], Row | None], list[str]]] = {
 }
 
 
-QUICK = ("text", "no passages", "facts", "raw vector", "no vector", "mapped vector", "no row in the index")
+QUICK = (
+    *("text", "a vector's number", "no passages", "facts", "raw vector", "no vector", "mapped vector"),
+    "no row in the index",
+)
 
 
 @pytest.mark.parametrize("damage", [d if d in QUICK else pytest.param(d, marks=pytest.mark.torture) for d in DAMAGES])

@@ -6,6 +6,7 @@ It answers with one line a job: {"status": the child's exit status, "result": wh
 "held" it first answers {"pid": ...} and lets the child begin when it gets an empty line, so that a tracer can attach.
 """
 
+import contextlib
 import json
 import os
 import socket
@@ -41,7 +42,8 @@ def main() -> None:
         if request.get("held"):
             print(json.dumps({"pid": child}), file=answer, flush=True)
             sys.stdin.readline()
-        os.write(to_child, b"x")
+        with contextlib.suppress(BrokenPipeError):  # it was killed before it began
+            os.write(to_child, b"x")
         os.close(to_child)
         with from_child, from_child.makefile("rb") as results:
             result = results.read()

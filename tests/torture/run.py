@@ -32,7 +32,7 @@ from collection_jobs import KINDS  # noqa: E402
 from crashes import Disturber, Outcome, Zygote, strace_works  # noqa: E402
 
 EXAMPLES_KEPT = 20
-LONG_RUNS = 20
+LONG_RUNS = 12
 """Of tests/torture/test_state_machine.py, when it is asked for its long ones."""
 
 
