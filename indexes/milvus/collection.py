@@ -264,7 +264,8 @@ class MilvusCollection:
         manifest = read.generation["manifest"]
         if _sha256(manifest) != row[2]:
             raise Damaged(f"{self.name}: its manifest is not what was written; copy or index the collection again.")
-        # Its own, for other threads may be reading theirs.
+        # Its own, for other threads may be reading theirs; and the folder of all, where a cleaner has removed it.
+        Path(self._files.name).mkdir(exist_ok=True)
         folder = Path(mkdtemp(dir=self._files.name)) / row[1]
         folder.mkdir()
         for name, expected in manifest["files"].items():
