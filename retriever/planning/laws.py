@@ -38,7 +38,7 @@ A query in CPU milliseconds, without the encoder's
     ms = ms_rest + scan(V) + candidates · ms_fetch
         ms_rest                 of the rehearsed search, less its scan: exact scores, documents, what does not grow
         scan, exact             between measured sizes along the chord in logarithms, beyond the largest in proportion
-        scan, codes             scan0 · V / V0
+        scan, codes             scan0 + (V − V0) · (scan of 2 V0 − scan0) / V0
         scan, lists             exact(L) + (scan0 − exact(L0)) · probes V / L / (probes0 V0 / L0)
         scan, HNSW              scan0 · log V / log V0
     The lists looked into (probes) stay as many as the sample needed. With the length of lists near √V, the cells and
@@ -226,7 +226,8 @@ class Law:
         if index_type == "hnsw":
             return trial.scan_ms * math.log2(max(vectors, 2)) / math.log2(trial.vectors)
         if not lists or not trial.lists:
-            return trial.scan_ms * vectors / trial.vectors
+            a_vector = max(0.0, trial.scan_twice_ms - trial.scan_ms) / trial.vectors
+            return max(0.0, trial.scan_ms + (vectors - trial.vectors) * a_vector)
         probes = trial.settings.get("nprobe", 1)
         coarse = min(self.exact_ms(trial.lists), trial.scan_ms)
         looked_at = min(probes, lists) * vectors / lists

@@ -91,6 +91,8 @@ class Trial:
     add_cpu_seconds: float
     scan_ms: float
     """CPU of one query in FAISS alone, with these settings."""
+    scan_twice_ms: float
+    """The same of twice as many vectors."""
     settings: Mapping[str, int] = field(default_factory=dict)
     judged_on: int = 0
     """Vectors of the sample that recall was measured on; 0 where they were too few for this type."""

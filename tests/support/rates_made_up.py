@@ -4,7 +4,7 @@ from retriever.planning.rates import Encoded, Fitted, Published, Rates, Sampled,
 
 
 def _trial(factory: str, lists: int = 0, **settings: int) -> Trial:
-    return Trial(factory, 16_384, lists, 0.9, 0.1, 0.3, settings, 2000, 0.96, 0.94, 0.98, True)
+    return Trial(factory, 16_384, lists, 0.9, 0.1, 0.3, 0.6, settings, 2000, 0.96, 0.94, 0.98, True)
 
 
 RATES = Rates(
