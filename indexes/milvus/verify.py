@@ -127,10 +127,10 @@ class _Check:
         self, row: Row, document: DocumentRow, passages: list[PassageRow], hashes: Mapping[int, str], told: Told
     ) -> str:
         for (_, _, text_hash), passage in zip(document.passages, passages, strict=True):
+            if not _can_be(passage.vector) or hashes.get(passage.vector) != text_hash.hex():
+                return f"has lost the vector {passage.vector}"
             if passage.vector in self.report.bad_vectors:
                 return f"stands on the damaged vector {passage.vector}"
-            if hashes.get(passage.vector) != text_hash.hex():
-                return f"has lost the vector {passage.vector}"
         if row["id_hash"] != id_hash(document.id) or not _same_facts(row, told):
             return "cannot be found as it was stored: what it is looked up by has changed"
         return ""

@@ -50,7 +50,7 @@ def half(vector: Any) -> list[float]:
 
 def no_number(row: Row) -> str:
     """Its passages, with something else for the numbers of their vectors."""
-    return json.dumps([[start, end, "x' or 1", text] for start, end, _, text in json.loads(row["passages"])])
+    return json.dumps([[start, end, ["x' or 1"], text] for start, end, _, text in json.loads(row["passages"])])
 
 
 DAMAGES: dict[str, tuple[str, str, Callable[[Row], Row | None], list[str]]] = {
