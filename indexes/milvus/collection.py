@@ -297,7 +297,7 @@ class MilvusCollection:
         before = state.read()
         number = before.last_generation + 1
         name = f"{number:06d}"
-        publication = Publication(self.store, f"{self.client.address.name}_{name}", edition)
+        publication = Publication(self.store, self.store.table_of(name), edition)
         measured = publication.build(progress)
         with TemporaryDirectory() as folder:
             names = edition.write_transform(Path(folder))
@@ -335,7 +335,7 @@ class MilvusCollection:
         if edition.compact:
             publication.drop_unused()
         for old in _remains(before.generation):
-            self.client.drop(f"{self.client.address.name}_{old['name']}")
+            self.client.drop(self.store.table_of(old["name"]))
             state.records.delete(file_record(old["number"], file) for file in old["files"])
         found = self.generation()
         assert found is not None
@@ -368,10 +368,6 @@ class MilvusCollection:
 
         return self.with_generation(prepared)
 
-    def table_of(self, generation: Generation) -> str:
-        """The table that holds the index of a generation."""
-        return f"{self.client.address.name}_{generation.folder.name}"
-
     def in_space(self, transform_of: Callable[[Generation], Apply], look: Callable[[Any], Result]) -> Result:
         """What `look` finds in the published index."""
         return self._in(transform_of, look, raw=False)
@@ -388,7 +384,7 @@ class MilvusCollection:
                 MilvusSpace(
                     self.store,
                     int(generation.manifest["encoder"]["dimension"]),
-                    self.table_of(generation),
+                    self.store.table_of(generation.folder.name),
                     transform_of(generation),
                     raw,
                     generation.manifest["search_settings"],

@@ -83,7 +83,11 @@ class MilvusStore:
     def index_table(self) -> str | None:
         """The table of the published index."""
         published = self.state.read().published
-        return None if published is None else f"{self.client.address.name}_{published[1]}"
+        return None if published is None else self.table_of(published[1])
+
+    def table_of(self, generation: str) -> str:
+        """The table that holds the index of a generation, by its name."""
+        return f"{self.client.address.name}_{generation}"
 
     # ---- what is there -------------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ class _Check:
             generation = self.collection.with_generation(lambda found: found, fresh=True)
             if generation is not None:
                 self.report.files = len(generation.manifest["files"])
-                self._apply, self._table = self._apply_of(generation), self.collection.table_of(generation)
+                self._apply, self._table = self._apply_of(generation), self.store.table_of(generation.folder.name)
         self._documents()
         with self._of_the_index():
             if self._apply and self._missing:
