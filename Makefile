@@ -61,8 +61,8 @@ bench: $(INSTALLED) .venv/bench
 bench-speed: $(INSTALLED) .venv/bench
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cpu,dev,bench,speed]'
 	$(BENCH) model $(UNTUNED) $(HUB:%=--hub %)
-	$(BENCH) speed --data $(DATA) --precision int8 --embed-at-most 10000 --out $(RESULTS)/speed
-	$(BENCH) quantization --data $(DATA) $(TAGGER) --pooling first-last --precision int8 --out $(RESULTS)/quantization
+	$(BIN)/python -m benchmarks speed --data $(DATA) --precision int8 --embed-at-most 10000 --out $(RESULTS)/speed
+	$(BIN)/python -m benchmarks quantization --data $(DATA) $(TAGGER) --pooling first-last --precision int8 --out $(RESULTS)/quantization
 
 .venv/bench: $(INSTALLED)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cpu,dev,bench]'

@@ -3,8 +3,8 @@
     DIR/sentences/<SHA-256 of a file's sentences>-<key of the encoder>.npy
 
 holds the vectors of the first sentences of that file, as many as were ever asked for: float16, a row a sentence. It is
-written aside and renamed every few thousand sentences, so a run that was killed goes on there. `benchmarks.vectors`
-keeps single texts in SQLite, which a million of them would outgrow.
+written aside and renamed every few thousand sentences, so a run that was killed goes on there.
+`retriever.evaluate.vectors` keeps single texts in SQLite, which a million of them would outgrow.
 """
 
 import gzip
@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.encoders import TextEncoder
-from benchmarks.vectors import default_cache
-from retriever.aside import written_aside
 from retriever.errors import BadSource, Damaged, Misuse, RetrieverError
+from retriever.evaluate.models.encoders import TextEncoder
+from retriever.evaluate.vectors import default_cache
+from retriever.files import written_aside
 from retriever.progress import Progress, silent
 
 SAVED_EVERY = 20_000

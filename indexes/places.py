@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from indexes.address import in_milvus
-from indexes.collection import Collection
+from indexes.folder.collection import Collection
 from indexes.protocol import AnyCollection
 
 

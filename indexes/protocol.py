@@ -1,8 +1,7 @@
 """What a collection must be able to do, wherever it lies: in a folder (SQLite and FAISS) or in Milvus.
 
 Whatever embeds, fits, publishes and searches is written against these protocols, so that it means the same in both.
-`indexes/collection.py` with `indexes/documents.py` and `indexes/space.py` is one implementation, `indexes/milvus/` the
-other; `indexes/places.py` tells which one a place asks for.
+`indexes/folder/` is one implementation, `indexes/milvus/` the other; `indexes/places.py` tells which.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,14 +11,14 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.building import Stage
-from indexes.conditions import Condition
-from indexes.documents import DocumentRow, PassageRow
-from indexes.edition import Edition
-from indexes.generation import Generation
-from indexes.space import Apply, Match, Nearest
-from indexes.transfer import Transfer
-from indexes.types import Asked
+from indexes.faiss.building import Stage
+from indexes.faiss.types import Asked
+from indexes.folder.generation import Generation
+from indexes.folder.space import Apply, Match, Nearest
+from indexes.folder.transfer import Transfer
+from indexes.publication import Edition
+from indexes.sqlite.conditions import Condition
+from indexes.sqlite.documents import DocumentRow, PassageRow
 
 Result = TypeVar("Result")
 

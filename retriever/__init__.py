@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from retriever.corpus import Corpus, Document, Keys, Skipped
     from retriever.retriever import Retriever
-    from retriever.search import Answer, Hit, Hits
+    from retriever.search.searcher import Answer, Hit, Hits
 
 __all__ = ["Answer", "Corpus", "Document", "Hit", "Hits", "Keys", "Retriever", "Skipped"]
 
 _HOMES = {
-    "Answer": "retriever.search",
+    "Answer": "retriever.search.searcher",
     "Corpus": "retriever.corpus",
     "Document": "retriever.corpus",
-    "Hit": "retriever.search",
-    "Hits": "retriever.search",
+    "Hit": "retriever.search.searcher",
+    "Hits": "retriever.search.searcher",
     "Keys": "retriever.corpus",
     "Retriever": "retriever.retriever",
     "Skipped": "retriever.corpus",

@@ -9,8 +9,8 @@ import json
 import os
 from pathlib import Path
 
-from indexes.content import file_sha256
-from retriever.aside import written_aside
+from indexes.checksums import file_sha256
+from retriever.files import written_aside
 
 # Hashing less than this costs no more than looking a hash up.
 SMALL = 1 << 20

@@ -11,39 +11,39 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.collection import Collection
-from indexes.content import is_unicode
-from indexes.forking import Lock, between_forks
+from indexes.checksums import is_unicode
+from indexes.faiss.types import Asked
+from indexes.folder.collection import Collection
+from indexes.folder.verify import Report as VerifyReport
+from indexes.fork import Lock, between_forks
 from indexes.places import kind_of
 from indexes.protocol import AnyCollection
-from indexes.types import Asked
-from indexes.verify import Report as VerifyReport
-from retriever import engines, publishing
-from retriever.aside import written_aside
-from retriever.copying import refuse_unfinished_copy
 from retriever.corpus import Document
-from retriever.damage import telling_damage
-from retriever.drift import Drift, drift, unknown
-from retriever.encoder import Encoder, check_same
-from retriever.engines import Engine, Local
+from retriever.corpus.source import Documents, Source
+from retriever.encoder.encoder import Encoder, check_same
+from retriever.encoder.model_files import EMBEDDED, EncoderIdentity
+from retriever.encoder.model_loader import found_device
 from retriever.errors import Misuse, NoSuchDocument
-from retriever.export import Format, export, refuse_taken
-from retriever.fusion import trust
-from retriever.ingest import Ingestion, IngestReport, OnError
-from retriever.loading import found_device
-from retriever.models import EMBEDDED, EncoderIdentity
-from retriever.novelty import Novelty
-from retriever.pooling import AUTO, PoolingChoice, choose_pooling
+from retriever.files import written_aside
+from retriever.ingest import engines, publishing
+from retriever.ingest.engines import Engine, Local
+from retriever.ingest.pipeline import Ingestion, IngestReport, OnError
+from retriever.ingest.pooling_choice import AUTO, PoolingChoice, choose_pooling
+from retriever.ingest.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
 from retriever.progress import Progress, silent
-from retriever.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
-from retriever.repairing import repaired, verified
-from retriever.search import Answer, Hits, Options, Searcher
-from retriever.source import Documents, Source
+from retriever.recovery.damage import telling_damage
+from retriever.recovery.repair import repaired, verified
+from retriever.search.fusion import trust
+from retriever.search.searcher import Answer, Hits, Options, Searcher
+from retriever.transfer.copy import refuse_unfinished_copy
+from retriever.transfer.export import Format, export, refuse_taken
+from retriever.transforms.drift import Drift, drift, unknown
+from retriever.transforms.novelty import Novelty
 
 if TYPE_CHECKING:
     from retriever.card.contents import Card
+    from retriever.ingest.precision_choice import PrecisionChoice
     from retriever.maps.mapping import Map
-    from retriever.precision import PrecisionChoice
 
 # What `flow` could be given when it was the name of what is now `bert-flow`; a collection of then may still say so.
 FORMER_FLOW_OPTIONS = ("levels", "depth", "width")
@@ -375,7 +375,7 @@ class Retriever:
         return self.collection.store.count("documents")
 
     def _repr_html_(self) -> str:
-        from retriever.notebook import collection_html
+        from retriever.integrations.notebook import collection_html
 
         return collection_html(self)
 
@@ -451,7 +451,7 @@ class Retriever:
         """
         transform = self._searcher.transform()
         if format == "sentence-transformers":
-            from retriever.sentence_folder import write_sentence_folder
+            from retriever.integrations.sentence_transformers import write_sentence_folder
 
             encoder = self.encoder()
             refuse_taken(Path(target), folder=True)
@@ -520,7 +520,7 @@ def _chosen_precision(
     on_gpus: bool,
     progress: Progress,
 ) -> "PrecisionChoice":
-    from retriever.precision import PrecisionChoice, choose_precision
+    from retriever.ingest.precision_choice import PrecisionChoice, choose_precision
 
     single = _encoder_from(replace(options, precision="fp32"), identity, progress)
     if on_gpus or single.device != "cpu":

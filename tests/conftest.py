@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
-from samples import PETS, Run, make_bert, write_jsonl
+from samples import PETS, Run, invoker, make_bert, write_jsonl
 
 
 def pytest_configure() -> None:
@@ -45,16 +44,9 @@ def pets(tmp_path: Path) -> Path:
 @pytest.fixture
 def run() -> Run:
     """Run the `retriever` command in this process; any exception that is not for people fails the test."""
-    from cli import main
+    from retriever.cli.commands import main
 
-    def invoke(*args: object, code: int = 0, input: str | None = None) -> Result:
-        result = CliRunner().invoke(main, [str(arg) for arg in args], input=input)
-        if result.exception and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        assert result.exit_code == code, f"exit code {result.exit_code}:\n{result.output}"
-        return result
-
-    return invoke
+    return invoker(main)
 
 
 @pytest.fixture(scope="session")

@@ -11,11 +11,12 @@ from tempfile import TemporaryDirectory, mkdtemp
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from indexes.building import Stage, silent
-from indexes.collection import difference, is_encoder
-from indexes.edition import Edition
 from indexes.errors import Damaged, Locked, NotACollection, RetrieverError
-from indexes.generation import MANIFEST, Generation, plain_name
+from indexes.faiss.building import Stage, silent
+from indexes.faiss.types import Asked
+from indexes.folder.collection import difference, is_encoder
+from indexes.folder.generation import MANIFEST, Generation, plain_name
+from indexes.folder.space import Apply, unchanged
 from indexes.milvus import schema
 from indexes.milvus.address import Address
 from indexes.milvus.client import Changed, Client, TableGone
@@ -25,8 +26,7 @@ from indexes.milvus.state import STATE, State
 from indexes.milvus.store import MilvusStore
 from indexes.milvus.transfer import MilvusTransfer
 from indexes.milvus.words import MilvusWords
-from indexes.space import Apply, unchanged
-from indexes.types import Asked
+from indexes.publication import Edition
 
 # How often a search begins again because what it has found was changed before it could be read.
 TRIES = 20

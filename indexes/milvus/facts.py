@@ -1,4 +1,4 @@
-"""Filters over metadata as Milvus expressions that mean what they mean in SQLite (indexes/conditions.py).
+"""Filters over metadata as Milvus expressions that mean what they mean in SQLite (indexes/sqlite/conditions.py).
 
 What a document's metadata says is written beside it in a form that simple tests decide. A *fact* is a short hash of
 what one value equals under one name: as a text, as a number, as true or false; or that there is a value, or a key, of
@@ -16,9 +16,9 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from indexes.conditions import Condition, Value
-from indexes.filters import MOST_LEVELS
 from indexes.milvus.schema import LARGEST_JSON, MOST_FACTS
+from indexes.sqlite.conditions import Condition, Value
+from indexes.sqlite.filters import MOST_LEVELS
 
 # As SQLite takes a text for a number.
 NUMBER = re.compile(r"[ \t\n\v\f\r]*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[ \t\n\v\f\r]*", re.ASCII)
@@ -118,7 +118,7 @@ def _bound_names(name: str, kind: str) -> tuple[str, str]:
 
 
 def _named(metadata: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every value with the name that a filter has for it; see `indexes.conditions`."""
+    """Every value with the name that a filter has for it; see `indexes.sqlite.conditions`."""
     for key, value in metadata.items():
         key = key.replace("\0", "")
         yield key, value

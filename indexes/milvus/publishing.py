@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.building import Stage
-from indexes.documents import DocumentRow
-from indexes.edition import Edition
+from indexes.faiss.building import Stage
+from indexes.faiss.recall import RECALL_AT, WANTED, Nearest, recall_facts
+from indexes.folder.space import Blocks
 from indexes.milvus import schema
 from indexes.milvus.client import Row
 from indexes.milvus.store import MilvusStore
-from indexes.recall import RECALL_AT, WANTED, Nearest, recall_facts
-from indexes.space import Blocks
+from indexes.publication import Edition
+from indexes.sqlite.documents import DocumentRow
 
 BUILDING = "building"
 # Documents that are mapped together, and passages after which it is written down how far it has come.

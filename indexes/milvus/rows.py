@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.content import content_hash, document_seal, metadata_text, vector_checksum
-from indexes.documents import VECTOR_TYPE, DocumentRow, PassageRow
+from indexes.checksums import content_hash, document_seal, metadata_text, vector_checksum
 from indexes.milvus.client import Row
 from indexes.milvus.facts import facts_and_bounds
 from indexes.milvus.records import Records
+from indexes.sqlite.documents import VECTOR_TYPE, DocumentRow, PassageRow
 
 # Bytes that every text of a row may take; what is longer lies in records.
 LONGEST_IN_ROW = 65_000

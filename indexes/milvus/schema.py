@@ -3,7 +3,7 @@
 from typing import Any
 
 from indexes.errors import Misuse
-from indexes.types import AUTO, DEFAULT_RECALL, Asked
+from indexes.faiss.types import AUTO, DEFAULT_RECALL, Asked
 
 LONGEST_TEXT = 65_535
 """Bytes of a text field."""

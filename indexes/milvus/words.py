@@ -9,12 +9,12 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from indexes.documents import PassageRow
+from indexes.folder.space import Match
 from indexes.milvus.client import MOST_ROWS, Changed, among
 from indexes.milvus.rows import fields_of
 from indexes.milvus.store import MilvusStore
-from indexes.space import Match
-from indexes.words import words
+from indexes.sqlite.documents import PassageRow
+from indexes.sqlite.words import words
 
 TRIES = 5
 

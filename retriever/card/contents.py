@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from indexes.collection import DATABASE, GENERATIONS, Collection
+from indexes.folder.collection import DATABASE, GENERATIONS, Collection
 from retriever.card.space import Shapes, shapes
-from retriever.facets import facets
-from retriever.naming import passed_on_name
+from retriever.names import passed_on_name
+from retriever.search.facets import facets
 from retriever.transforms import Transform
 
 HASH_SHOWN = 12

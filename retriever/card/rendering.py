@@ -13,10 +13,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from retriever.aside import written_aside
 from retriever.card.contents import Card
 from retriever.card.sections import headline, sections
 from retriever.errors import Misuse
+from retriever.files import written_aside
 from retriever.terminal import one_line
 
 ENDINGS = (".html", ".htm", ".md")
@@ -35,7 +35,7 @@ def article(card: Card) -> str:
 
 def page(card: Card) -> str:
     """The card as a whole HTML file."""
-    css = resources.files("retriever.serving").joinpath("page", "card.css").read_text(encoding="utf-8")
+    css = resources.files("retriever.serve").joinpath("page", "card.css").read_text(encoding="utf-8")
     return _html().get_template("page.html").render(_content(card), css=Markup(css))
 
 

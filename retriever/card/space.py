@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.collection import Collection
-from retriever import isotropy
-from retriever.transforms import Transform
+from indexes.folder.collection import Collection
+from retriever.transforms import Transform, isotropy
 
 FEWEST = 10
 """Of fewer vectors than these, no measure of a space says anything."""
@@ -19,7 +18,7 @@ SIGNIFICANT = 6
 
 @dataclass(frozen=True)
 class Shape:
-    """The measures of one space; see `retriever.isotropy` for their formulas. None where one has no value."""
+    """The measures of one space; see `retriever.transforms.isotropy` for their formulas. None means no value."""
 
     dimension: int
     mean_cosine: float | None

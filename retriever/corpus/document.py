@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from indexes.content import content_hash, metadata_text
+from indexes.checksums import content_hash, metadata_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retriever.aside import written_aside
 from retriever.cache import cache_folder
+from retriever.files import written_aside
 
 if TYPE_CHECKING:
     from retriever.maps.mapping import Map

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.vectors import import_faiss
+from indexes.faiss.vectors import import_faiss
 from retriever.errors import RetrieverError
 
 Matrix = NDArray[np.float32]

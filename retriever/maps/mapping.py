@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.collection import Collection
-from indexes.documents import DocumentStore
-from indexes.recall import Nearest, Queries
-from indexes.vectors import unit_rows
+from indexes.faiss.recall import Nearest, Queries
+from indexes.faiss.vectors import unit_rows
+from indexes.folder.collection import Collection
+from indexes.sqlite.documents import DocumentStore
 from retriever.errors import NotACollection
+from retriever.ingest.publishing import load_transform
 from retriever.maps import layout, topics
 from retriever.maps.files import cached, keep
 from retriever.maps.layout import Matrix, Numbers, Places
 from retriever.progress import Progress, silent
-from retriever.publishing import load_transform
 from retriever.transforms import Transform
 
 LAID_OUT = 20_000

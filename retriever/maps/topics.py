@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.vectors import import_faiss
-from indexes.words import words
+from indexes.faiss.vectors import import_faiss
+from indexes.sqlite.words import words
 from retriever.terminal import cut, one_line
 
 MOST = 20

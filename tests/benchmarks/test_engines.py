@@ -1,4 +1,4 @@
-"""`bench engines`: both engines really run, and the ratio is of pairs."""
+"""`python -m benchmarks engines`: both engines really run, and the ratio is of pairs."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from samples import Run
 
-from benchmarks.engines import EngineFigures, EngineRun
+from benchmarks.scale.engines import EngineFigures, EngineRun
 
 
 def test_the_ratio_is_the_median_of_pairs() -> None:
@@ -26,7 +26,7 @@ def test_both_engines_run(run: Run, tmp_path: Path, tiny_bert: str) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'flow-retriever[ray]'")
     (tmp_path / "sentences.txt").write_text("".join(f"Sentence number {i} of some.\n" for i in range(5000)))
     options = ["--documents", 4000, "--encoder", tiny_bert, "--out", tmp_path / "out", "--json"]
-    found = json.loads(run("bench", "engines", tmp_path / "sentences.txt", *options).stdout)
+    found = json.loads(run("engines", tmp_path / "sentences.txt", *options).stdout)
     assert [(one["engine"], one["documents"]) for one in found["runs"]] == [("local", 4000), ("ray", 4000)]
     assert set(found["runs"][1]["peak_bytes"]) == {"driver", "worker", "reader"}
     assert found["runs"][1]["cpu_seconds"] > 0 and "cpu_seconds" in found["ratios"]["4000"]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from benchmarks.flow_variants import BINS, BOUND, Chain, Ranks, Variant, spline, variants
+from benchmarks.studies.flow_variants import BINS, BOUND, Chain, Ranks, Variant, spline, variants
 
 DIMENSION = 10
 

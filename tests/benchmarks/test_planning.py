@@ -1,4 +1,4 @@
-"""`retriever bench plan`: predicted beside measured, and a size that was measured is not measured again."""
+"""`python -m benchmarks plan`: predicted beside measured, and a size that was measured is not measured again."""
 
 import json
 from pathlib import Path
@@ -9,10 +9,10 @@ from rates_made_up import RATES
 from samples import Run
 from similarity import sentences
 
-import cli
-from benchmarks import planning
-from benchmarks.planning_tables import within
-from retriever.planning import asking
+import retriever.cli.commands as cli
+from benchmarks.scale import planning
+from benchmarks.scale.planning_tables import within
+from retriever.plan import asking
 
 SIZES = (60, 120)
 
@@ -49,7 +49,7 @@ def source(tmp_path: Path) -> Path:
 
 def test_predicted_beside_measured(run: Run, calls: list[str], source: Path, tmp_path: Path, tiny_bert: str) -> None:
     out = tmp_path / "out"
-    words = ["bench", "plan", source, "--encoder", tiny_bert, "--sample", 50, "--index-type", "sq8", "--out", out]
+    words = ["plan", source, "--encoder", tiny_bert, "--sample", 50, "--index-type", "sq8", "--out", out]
     words += [word for size in SIZES for word in ("--documents", size)]
     shown = run(*words).output
     assert calls == [word for size in SIZES for word in (f"rehearse {size}", "index", "ask", "rebuild", "ask")]
@@ -68,8 +68,8 @@ def test_predicted_beside_measured(run: Run, calls: list[str], source: Path, tmp
 
 
 def test_one_of_the_two(run: Run, source: Path, tmp_path: Path) -> None:
-    assert "one of the two" in run("bench", "plan", code=2).output
-    assert "one of the two" in run("bench", "plan", source, "--data", tmp_path, code=2).output
+    assert "one of the two" in run("plan", code=2).output
+    assert "one of the two" in run("plan", source, "--data", tmp_path, code=2).output
 
 
 def test_within_a_fifth() -> None:

@@ -1,4 +1,4 @@
-"""`retriever bench quantization`: recall and task figures of FAISS index types, space by space, by their bytes."""
+"""`python -m benchmarks quantization`: recall and task figures of FAISS index types, space by space, by their bytes."""
 
 import json
 import re
@@ -10,20 +10,21 @@ import pytest
 from beir_made_up import write_beir
 from figures import pick, rows_in
 from numpy.typing import NDArray
-from samples import Run, write_jsonl
+from samples import Run, invoker, write_jsonl
 from similarity import sentences
 
-from benchmarks import codes, index_cells
-from benchmarks.fitting import fit_as_published
-from benchmarks.index_cells import Space
-from benchmarks.quantization import Sentences, least_bytes, recall_figures
-from benchmarks.quantization_tables import headlines
-from benchmarks.results import Row
+from benchmarks.quantization import codes, index_cells
+from benchmarks.quantization.benchmark import Sentences, least_bytes, recall_figures
+from benchmarks.quantization.index_cells import Space
+from benchmarks.quantization.tables import headlines
 from retriever import Retriever
+from retriever.cli.commands import main as retriever
 from retriever.corpus import Corpus
-from retriever.encoder import Encoder
+from retriever.encoder.encoder import Encoder
 from retriever.errors import Misuse
-from retriever.publishing import load_transform
+from retriever.evaluate.fitting import fit_as_published
+from retriever.evaluate.results import Row
+from retriever.ingest.publishing import load_transform
 from retriever.transforms import fit
 
 TYPES = ("SQ4", "RaBitQ", "PQ8x4fs", "RR32,SQ4", "IVF4,Flat", "HNSW32")
@@ -39,7 +40,7 @@ def lines(tmp_path: Path) -> Path:
 @pytest.fixture
 def command(lines: Path, tmp_path: Path, tiny_bert: str) -> list[object]:
     cache = ["--cache", tmp_path / "cache", "--device", "cpu"]
-    return ["bench", "quantization", "--sentences", lines, "--documents", 300, "--encoder", tiny_bert, *cache]
+    return ["quantization", "--sentences", lines, "--documents", 300, "--encoder", tiny_bert, *cache]
 
 
 def vectors(count: int, dimension: int, seed: int) -> NDArray[np.float32]:
@@ -145,7 +146,7 @@ def test_what_is_finished_is_not_computed_again(
         return build(index_type, rows)
 
     with monkeypatch.context() as patch:
-        patch.setattr("benchmarks.codes.build", stopped)
+        patch.setattr("benchmarks.quantization.codes.build", stopped)
         run(*command, code=130)
     assert {(row["transform"], row["split"]) for row in rows_in(tmp_path / "out")} == {
         ("none", "SQ4"),
@@ -154,7 +155,7 @@ def test_what_is_finished_is_not_computed_again(
     first = run(*command)
     assert "2 runs measured, 2 taken" in first.stderr
     with monkeypatch.context() as patch:
-        patch.setattr("benchmarks.quantization.sentence_vectors", None)
+        patch.setattr("benchmarks.quantization.benchmark.sentence_vectors", None)
         again = run(*command)
     assert "0 runs measured, 4 taken" in again.stderr and again.stdout == first.stdout
     assert "2 runs measured, 4 taken" in run(*command, "--index-type", "SQ8").stderr
@@ -168,9 +169,9 @@ def test_bad_input(run: Run, command: list[object], tmp_path: Path) -> None:
     assert "'SQ5'" in refused and "32 dimensions" in refused
     told = run(*command, "--documents", 400, code=2).output
     assert "there are 800 sentences" in told and "900" in told
-    assert "--sentences FILE" in run("bench", "quantization", code=2).output
+    assert "--sentences FILE" in run("quantization", code=2).output
     (tmp_path / "empty").mkdir()
-    assert "no BEIR folder" in run("bench", "quantization", "--data", tmp_path / "empty", code=2).output
+    assert "no BEIR folder" in run("quantization", "--data", tmp_path / "empty", code=2).output
     output = run(*command, "--index-type", "IVF4096,Flat", "--transform", "none").output
     assert "IVF4096,Flat cannot be built of 300 vectors" in output
 
@@ -245,8 +246,8 @@ def test_an_exact_index_gives_the_figure_of_the_retrieval_benchmark(run: Run, tm
     data = write_beir(tmp_path / "data" / "stories")
     shared = ["--data", data.parent, "--encoder", tiny_bert, "--cache", tmp_path / "cache", "--device", "cpu"]
     shared += ["--transform", "none", "--transform", "whiten"]
-    run("bench", "retrieval", *shared, "--out", tmp_path / "retrieval")
-    command = ["bench", "quantization", *shared, "--index-type", "PQ4x4fs", "--out", tmp_path / "out"]
+    invoker(retriever)("bench", "retrieval", *shared, "--out", tmp_path / "retrieval")
+    command = ["quantization", *shared, "--index-type", "PQ4x4fs", "--out", tmp_path / "out"]
     result = run(*command)
     rows = rows_in(tmp_path / "out")
     for transform in ("none", "whiten"):
@@ -265,7 +266,7 @@ def test_an_exact_index_gives_the_figure_of_the_retrieval_benchmark(run: Run, tm
 
 
 def test_figures_know_the_code_that_made_them() -> None:
-    folder = Path(index_cells.__file__).parent
+    folder = Path(index_cells.__file__).parents[2]
     assert all((folder / name).is_file() for name in index_cells.OWN)
 
 
@@ -275,7 +276,7 @@ def test_wikipedia_sentences_and_minilm(run: Run, shared_data: Path, tmp_path: P
     """PQ of half a byte for 4 dimensions keeps little alone and nearly all when re-scored; SQ8 keeps all."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "wiki").symlink_to(shared_data / "wiki")
-    command = ["bench", "quantization", "--data", tmp_path / "data", "--documents", 500, "--cache", tmp_path / "cache"]
+    command = ["quantization", "--data", tmp_path / "data", "--documents", 500, "--cache", tmp_path / "cache"]
     types = ["--index-type", "SQ8", "--index-type", "PQ96x4fs"]
     result = run(*command, *types, "--transform", "none", "--json")
     rows = json.loads(result.stdout)

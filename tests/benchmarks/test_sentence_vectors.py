@@ -9,9 +9,9 @@ import pytest
 from similarity import sentences
 
 from benchmarks import sentence_vectors as module
-from benchmarks.encoders import Batches, TextEncoder, open_encoders
 from benchmarks.sentence_vectors import sentence_vectors, wiki_files
 from retriever.errors import BadSource, Damaged, Misuse
+from retriever.evaluate.models.encoders import Batches, TextEncoder, open_encoders
 
 
 class Counting:

@@ -1,4 +1,4 @@
-"""`retriever bench speed`: the same documents in every system, measured in turns. No test asserts a time."""
+"""`python -m benchmarks speed`: the same documents in every system, measured in turns. No test asserts a time."""
 
 import json
 from collections.abc import Callable
@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 from samples import Run
 from similarity import sentences
 
-from benchmarks import rivals, speed_tasks
-from benchmarks.encoders import open_encoders
-from benchmarks.rivals import OURS, REFERENCE, SYSTEMS, System, rival
-from benchmarks.rivals.base import Documents, Queries, StoredVectors
 from benchmarks.sentence_vectors import sentence_vectors
-from benchmarks.speed_process import Asked
-from benchmarks.speed_recall import least_scores, recall
-from benchmarks.speed_worker import Worker
-from indexes.vectors import unit_rows
+from benchmarks.speed import rivals
+from benchmarks.speed import tasks as speed_tasks
+from benchmarks.speed.process import Asked
+from benchmarks.speed.recall import least_scores, recall
+from benchmarks.speed.rivals import OURS, REFERENCE, SYSTEMS, System, rival
+from benchmarks.speed.rivals.base import Documents, Queries, StoredVectors
+from benchmarks.speed.worker import Worker
+from indexes.faiss.vectors import unit_rows
 from retriever.errors import RetrieverError
+from retriever.evaluate.models.encoders import open_encoders
 
 COUNT = 240
 EXACT = (OURS, REFERENCE, "txtai", "lancedb")
@@ -58,7 +59,7 @@ def bench(run: Run, source: Path, tmp_path: Path, tiny_bert: str) -> Callable[..
     def invoke(*options: object, code: int = 0, sizes: tuple[int, ...] = (120,), files: tuple[Path, ...] = ()) -> Any:
         documents = [part for size in sizes for part in ("--documents", size)]
         fixed = ["--encoder", tiny_bert, "--cache", tmp_path / "cache", "--queries", 25, "--repeats", 1]
-        return run("bench", "speed", *(files or (source,)), *documents, *fixed, *options, code=code)
+        return run("speed", *(files or (source,)), *documents, *fixed, *options, code=code)
 
     return invoke
 
@@ -142,16 +143,16 @@ def test_a_system_that_fails_is_left_out_and_said(
 
 
 def test_systems_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SYSTEMS, "txtai", System("benchmarks.rivals.txtai", "no_such_package"))
+    monkeypatch.setitem(SYSTEMS, "txtai", System("benchmarks.speed.rivals.txtai", "no_such_package"))
     chosen, notes = rivals.chosen_systems((OURS, "txtai"))
     assert chosen == [OURS]
     assert notes == ["txtai is not installed and left out; get it with: pip install 'flow-retriever[speed]'"]
 
 
 def test_bad_input(bench: Callable[..., Any], run: Run, tmp_path: Path) -> None:
-    assert "one of the two" in run("bench", "speed", code=2).output
+    assert "one of the two" in run("speed", code=2).output
     assert "known: retriever" in bench("--system", "elastic", code=2).output
-    assert "wiki_sentences" in run("bench", "speed", "--data", tmp_path, code=2).output
+    assert "wiki_sentences" in run("speed", "--data", tmp_path, code=2).output
     (tmp_path / "blank.txt").write_text("\n\n")
     assert "no sentence in" in bench(files=(tmp_path / "blank.txt",), code=2).output
     (tmp_path / "words.txt").write_text("one\ntwo\n")

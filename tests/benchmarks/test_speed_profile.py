@@ -1,11 +1,11 @@
-"""`bench speed --profile`: which stage a stack is in, and samples of a real run."""
+"""`python -m benchmarks speed --profile`: which stage a stack is in, and samples of a real run."""
 
 import threading
 import time
 
 import pytest
 
-from benchmarks.speed_profile import (
+from benchmarks.speed.profile import (
     BUILDING,
     ENCODING,
     FITTING,
@@ -21,30 +21,40 @@ from benchmarks.speed_profile import (
     stage_of,
 )
 
-INGEST = Place("retriever.ingest", "run")
+ENCODER, PASSAGES = "retriever.encoder.encoder", "retriever.corpus.passages"
+INGEST = Place("retriever.ingest.pipeline", "run")
 
 
 @pytest.mark.parametrize(
     ("stack", "stage"),
     [
-        ([Place("torch.nn.functional", "linear"), Place("retriever.encoder", "_encode_tokens"), INGEST], ENCODING),
-        ([Place("retriever.encoder", "count_tokens"), Place("retriever.passages", "split"), INGEST], TOKENISING),
-        ([Place("retriever.encoder", "_token_batches"), INGEST], TOKENISING),
-        ([Place("retriever.loading", "load_model"), Place("retriever.encoder", "_model")], LOADING),
+        (
+            [Place("torch.nn.functional", "linear"), Place(ENCODER, "_encode_tokens"), INGEST],
+            ENCODING,
+        ),
+        (
+            [Place(ENCODER, "count_tokens"), Place(PASSAGES, "split"), INGEST],
+            TOKENISING,
+        ),
+        ([Place(ENCODER, "_token_batches"), INGEST], TOKENISING),
+        (
+            [Place("retriever.encoder.model_loader", "load_model"), Place(ENCODER, "_model")],
+            LOADING,
+        ),
         ([Place("json", "loads"), Place("retriever.corpus.lines", "read"), INGEST], READING),
-        ([Place("retriever.passages", "split"), INGEST], SPLITTING),
-        ([Place("indexes.documents", "add_vectors"), INGEST], STORING),
-        ([Place("indexes.documents", "vectors"), Place("retriever.publishing", "publish")], FITTING),
+        ([Place(PASSAGES, "split"), INGEST], SPLITTING),
+        ([Place("indexes.sqlite.documents", "add_vectors"), INGEST], STORING),
+        ([Place("indexes.sqlite.documents", "vectors"), Place("retriever.ingest.publishing", "publish")], FITTING),
         (
             [
-                Place("indexes.documents", "blocks"),
-                Place("indexes.collection", "publish"),
-                Place("retriever.publishing", "_publish"),
+                Place("indexes.sqlite.documents", "blocks"),
+                Place("indexes.folder.collection", "publish"),
+                Place("retriever.ingest.publishing", "_publish"),
             ],
             BUILDING,
         ),
         ([Place("retriever.transforms.flow", "fit")], FITTING),
-        ([Place("faiss", "add"), Place("indexes.vectors", "build")], BUILDING),
+        ([Place("faiss", "add"), Place("indexes.faiss.vectors", "build")], BUILDING),
         ([INGEST], OTHER),
         ([Place("threading", "wait"), Place("queue", "get"), INGEST], WAITING),
         ([Place("somewhere.else", "run")], WAITING),
@@ -55,7 +65,7 @@ def test_the_innermost_function_of_ours_says_the_stage(stack: list[Place], stage
 
 
 def test_threads_are_counted_each() -> None:
-    names = {"__name__": "retriever.encoder", "time": time}
+    names = {"__name__": "retriever.encoder.encoder", "time": time}
     exec("def busy(until):\n    while not until.is_set():\n        time.sleep(0.001)\n", names)
     stop = threading.Event()
     with Sampler() as sampler:
@@ -71,4 +81,4 @@ def test_threads_are_counted_each() -> None:
     assert found["shares"][ENCODING] > 1  # two at once
     assert found["without_encoder_share"] < 1
     assert set(found["threads"]) == {"busy-"}
-    assert found["functions"][0]["function"] == "retriever.encoder.busy"
+    assert found["functions"][0]["function"] == "retriever.encoder.encoder.busy"

@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 from limited import FUZZED, ROOT, limited
 from samples import make_cross_encoder
 
-from retriever.encoder import Encoder
+from retriever.encoder.encoder import Encoder
+from retriever.encoder.model_files import ENCODER, ModelFiles
+from retriever.encoder.model_loader import load_model
+from retriever.encoder.reranker import Reranker
+from retriever.encoder.safetensors_check import checked
 from retriever.errors import EncoderUnavailable, RetrieverError
-from retriever.loading import load_model
-from retriever.models import ENCODER, ModelFiles
-from retriever.reranker import Reranker
-from retriever.weights import checked
 
 ENCODE = """
-from retriever.encoder import Encoder
+from retriever.encoder.encoder import Encoder
 from retriever.errors import EncoderUnavailable
-from retriever.reranker import Reranker
+from retriever.encoder.reranker import Reranker
 errors = []
 for folder in sys.argv[1:]:
     try:

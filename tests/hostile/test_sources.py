@@ -21,8 +21,8 @@ from samples import Run
 
 from retriever.corpus import Corpus, Document, Skipped
 from retriever.corpus.limits import LARGEST_DOCUMENT, LARGEST_METADATA, MOST_COLUMNS
+from retriever.corpus.source import Source
 from retriever.errors import RetrieverError
-from retriever.source import Source
 
 READ = """
 from retriever.corpus import Corpus, Document
@@ -245,7 +245,7 @@ def test_a_source_of_unreadable_lines_alone(tmp_path: Path) -> None:
     path = write_repeated(tmp_path / "bad.jsonl", (b"{\n", 300_000))
     code = """
 from retriever.corpus import Corpus
-from retriever.source import Source
+from retriever.corpus.source import Source
 source = Source(Corpus(sys.argv[1:]))
 source.refuse_if_empty()
 tell(count=sum(1 for _ in source))
@@ -477,9 +477,9 @@ def test_texts_of_every_kind(tmp_path: Path, tiny_bert: str, text: str) -> None:
 
 def test_a_text_as_long_as_may_be_is_split_in_little_memory() -> None:
     code = """
-from retriever.loading import load_tokenizer
-from retriever.models import ModelFiles
-from retriever.passages import split
+from retriever.encoder.model_loader import load_tokenizer
+from retriever.encoder.model_files import ModelFiles
+from retriever.corpus.passages import split
 tokenizer = load_tokenizer(ModelFiles("all-MiniLM-L6-v2"))
 def count(texts):
     return [len(encoding) for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
@@ -496,7 +496,7 @@ tell()
 
 
 def test_queries_too_long_or_made_of_anything(tmp_path: Path) -> None:
-    from retriever.queries import read_queries
+    from retriever.cli.query_file import read_queries
 
     path = write_repeated(tmp_path / "queries.txt", (b"first\n", 1), (b"x", LARGEST_DOCUMENT + 2))
     queries = read_queries(path)

@@ -109,9 +109,9 @@ def warm(encoder: str) -> None:
     import tokenizers  # noqa: F401
 
     import retriever.retriever
-    from indexes.sqlite import Database
-    from retriever.encoder import Encoder
-    from retriever.ingest import Ingestion
+    from indexes.sqlite.library import Database
+    from retriever.encoder.encoder import Encoder
+    from retriever.ingest.pipeline import Ingestion
     from retriever.transforms import fit
 
     for spec in ("center", "whiten", "standardize"):
@@ -234,9 +234,9 @@ def act(kind: str, seed: int, encoder: str, folder: str, largest_file: int | Non
     """The job itself; `largest_file` has the system refuse to write beyond so many bytes of any file."""
     import resource
 
-    from retriever import encoder as encoders
-    from retriever import publishing
-    from retriever.interrupts import stopped_cleanly
+    from retriever.encoder import encoder as encoders
+    from retriever.ingest import publishing
+    from retriever.signals import stopped_cleanly
 
     scenario, path = Scenario.make(kind, seed, encoder), Path(folder)
     publishing.BACKLOG_ROWS = scenario.backlog
@@ -270,7 +270,7 @@ def _act(scenario: Scenario, path: Path) -> None:
 
 def small_write(folder: str) -> None:
     """A transaction of a few frames, which changes no document."""
-    from indexes.collection import Collection
+    from indexes.folder.collection import Collection
 
     with Collection.open(Path(folder)) as collection, collection.writing():
         collection.store.set_settings({"created": os.urandom(4).hex()})
@@ -298,7 +298,7 @@ def acknowledge(kind: str, seed: int, encoder: str, folder: str) -> None:
 
 def write_aside(target: str) -> None:
     """A folder that takes its name when it is whole."""
-    from retriever.aside import written_aside
+    from retriever.files import written_aside
 
     with written_aside(Path(target)) as aside:
         (aside / "inner").mkdir(parents=True)

@@ -25,7 +25,7 @@ from damaged_collection import DELETED, QUERIES, contents
 
 from indexes.errors import Damaged, RetrieverError
 from retriever import Hit, Retriever
-from retriever.salvage import salvage
+from retriever.recovery.salvage import salvage
 
 BATCH = 100
 SECONDS_A_CASE = 30
@@ -468,8 +468,8 @@ def _untouched(case: Damage, pages: dict[str, set[int]], original: Path) -> set[
 
 def pages_of_documents(sound: Path, original: Path) -> dict[str, set[int]]:
     """The pages that each document's own row lies on, those it goes on in included."""
-    from indexes.carving import TABLE_LEAF, Carver
-    from indexes.pages import Page, Pages
+    from indexes.pages.carving import TABLE_LEAF, Carver
+    from indexes.pages.page_file import Page, Pages
 
     found: dict[str, set[int]] = {}
     there = contents(sound)

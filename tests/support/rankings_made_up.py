@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from benchmarks.rankings import METRICS, Comparison, Ranking, Topics
-from benchmarks.results import Configuration
+from retriever.evaluate.rankings import METRICS, Comparison, Ranking, Topics
+from retriever.evaluate.results import Configuration
 
 WORDS = "wing lift flow boundary layer heat shock wave supersonic body plate pressure drag transfer".split()
 MADE_BY = "flow-retriever 0.1.0"

@@ -1,6 +1,6 @@
 """Rates as a rehearsal gives them; the numbers are those of a laptop, rounded."""
 
-from retriever.planning.rates import Encoded, Fitted, Published, Rates, Sampled, Searched, Stored, Trial
+from retriever.plan.rates import Encoded, Fitted, Published, Rates, Sampled, Searched, Stored, Trial
 
 
 def _trial(factory: str, lists: int = 0, **settings: int) -> Trial:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from click.testing import Result
+import click
+from click.testing import CliRunner, Result
 
-from retriever.models import ModelFiles
+from retriever.encoder.model_files import ModelFiles
 
 Run = Callable[..., Result]
 
@@ -19,6 +20,19 @@ PETS = [
     {"id": "bird", "text": "Parrots can learn to speak a few words.", "lang": "en"},
     {"id": "horse", "text": "Horses gallop over the fields in the morning."},
 ]
+
+
+def invoker(command: click.Group) -> Run:
+    """Run a command in this process; any exception that is not for people fails the test."""
+
+    def invoke(*args: object, code: int = 0, input: str | None = None) -> Result:
+        result = CliRunner().invoke(command, [str(arg) for arg in args], input=input)
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == code, f"exit code {result.exit_code}:\n{result.output}"
+        return result
+
+    return invoke
 
 
 def make_bert(folder: Path, *, seed: int = 0, width: int = 32, layers: int = 3) -> Path:

@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from retriever.serving.app import create_app
-from retriever.serving.places import ServedCollections
-from retriever.serving.server import Server, listening_socket, url_of
-from retriever.serving.settings import Settings
+from retriever.serve.app import create_app
+from retriever.serve.places import ServedCollections
+from retriever.serve.server import Server, listening_socket, url_of
+from retriever.serve.settings import Settings
 
 STRANGE_ID = "a/../b c/\nü?x=1#y%2F\n"
 SCRIPT = "<script>alert('1')</script> is what a page might run."

@@ -13,7 +13,7 @@ import pytest
 @contextmanager
 def served(*arguments: object, **environment: str) -> Iterator[tuple["subprocess.Popen[str]", str, list[str]]]:
     """The command in a process of its own, once it is ready: the process, its address, and what it said."""
-    command = [sys.executable, "-m", "cli", "serve", *map(str, arguments), "--port", "0"]
+    command = [sys.executable, "-m", "retriever", "serve", *map(str, arguments), "--port", "0"]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

@@ -96,7 +96,7 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "cli", "serve", *self._folders, "--port", str(self.port), *self._options]
+        command = [sys.executable, "-m", "retriever", "serve", *self._folders, "--port", str(self.port), *self._options]
         self._process = subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.DEVNULL)
         for _ in range(1200):
             assert self._process.poll() is None, f"the server ended with code {self._process.returncode}"

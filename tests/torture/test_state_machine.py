@@ -29,9 +29,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from indexes.documents import VECTOR_TYPE
+from indexes.sqlite.documents import VECTOR_TYPE
 from retriever import Document, Retriever
-from retriever.passages import encoded_text
+from retriever.corpus.passages import encoded_text
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 

@@ -1,0 +1,1 @@
+"""What an index of few bytes keeps of exact search, before and after a transform."""

@@ -1,0 +1,191 @@
+"""`python -m benchmarks quantization`: what an index of few bytes keeps, space by space. Parses, calls, prints."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from retriever.cli.bench_options import (
+    FOLDER,
+    POOLINGS,
+    device_option,
+    json_option,
+    need,
+    precision_option,
+    report,
+    say_written,
+)
+
+if TYPE_CHECKING:
+    from retriever.evaluate.data.beir import BeirSet
+
+DOCUMENTS = 100_000
+REFINE = (4, 10, 40)
+TRANSFORMS = ("none", "whiten", "flow")
+
+
+@click.command()
+@click.option(
+    "--data",
+    type=FOLDER,
+    multiple=True,
+    help="Folder with wiki/wiki_sentences_*.txt.gz and BEIR folders, or a BEIR folder; several may be given.",
+)
+@click.option(
+    "--sentences",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    multiple=True,
+    help="Text file of a sentence a line, gzipped or not; several may be given.  [default: those of --data]",
+)
+@click.option(
+    "--documents",
+    type=click.IntRange(100),
+    default=DOCUMENTS,
+    show_default=True,
+    help="Sentences that are indexed; 500 more are the queries.",
+)
+@click.option(
+    "--index-type",
+    "index_types",
+    multiple=True,
+    metavar="TYPE",
+    help="FAISS factory string; Flat is always measured; several may be given.  [default: PQ, RaBitQ and SQ of half a "
+    "bit to 16 bits a dimension, some behind a rotation, IVF and HNSW]",
+)
+@click.option(
+    "--refine",
+    multiple=True,
+    type=click.IntRange(2),
+    default=REFINE,
+    show_default=True,
+    help="So many times 10 candidates are re-scored by the stored vectors; several may be given.",
+)
+@click.option(
+    "--encoder",
+    "encoders",
+    multiple=True,
+    metavar="NAME|DIR",
+    help="Hugging Face name or folder of a BERT; several may be given.  [default: all-MiniLM-L6-v2]",
+)
+@click.option(
+    "--pooling",
+    "poolings",
+    multiple=True,
+    type=click.Choice(POOLINGS),
+    help="How token vectors become one; several may be given.  [default: the model's own, else first-last]",
+)
+@click.option(
+    "--transform",
+    "transforms",
+    multiple=True,
+    metavar="SPEC",
+    default=TRANSFORMS,
+    show_default=True,
+    help="Space that is indexed; none is always measured; several may be given.",
+)
+@precision_option
+@device_option
+@click.option(
+    "--cache",
+    type=FOLDER,
+    help="Folder of raw vectors; its collections/ keeps BEIR folders as indexed.  [default: "
+    "~/.cache/flow-retriever/vectors, with collections/ beside it]",
+)
+@click.option("--out", type=FOLDER, help="Folder for results.json and plots.")
+@json_option
+def quantization(
+    data: tuple[Path, ...],
+    sentences: tuple[Path, ...],
+    documents: int,
+    index_types: tuple[str, ...],
+    refine: tuple[int, ...],
+    encoders: tuple[str, ...],
+    poolings: tuple[str, ...],
+    transforms: tuple[str, ...],
+    precision: str,
+    device: str,
+    cache: Path | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """What few bytes a vector keep: recall@10 and nDCG@10 of FAISS index types, in raw space and through transforms.
+
+    Recall is against exact search in each space, over sentences; nDCG@10 is of BEIR folders, and says which space is
+    worth searching.
+    """
+    from benchmarks.quantization import benchmark as question
+    from benchmarks.quantization import codes
+    from benchmarks.quantization import tasks as quantization_tasks
+    from benchmarks.quantization.index_cells import BENCH, dimension_of
+    from benchmarks.quantization.tables import show_quantization
+    from retriever.cli import display
+    from retriever.cli.bench_search import collections_in
+    from retriever.evaluate.fitting import canonical
+    from retriever.evaluate.models.encoders import open_encoders
+    from retriever.evaluate.results import RAW, Results
+    from retriever.evaluate.runs import Findings, Plan
+    from retriever.evaluate.systems import open_models
+    from retriever.evaluate.vectors import VectorCache
+
+    if not data and not sentences:
+        raise click.UsageError("give --data DIR with wiki/ or BEIR folders, or --sentences FILE.")
+    if out:
+        need("matplotlib", "the plots of --out")
+    factors = sorted(set(refine))
+    specs = list(dict.fromkeys([RAW, *(canonical(spec) for spec in transforms)]))
+    found = open_encoders(encoders, poolings, precision=precision, device=device)
+    models = open_models(encoders, poolings)
+    for dimension in {dimension_of(spec, encoder.dimension) for encoder in found for spec in specs}:
+        for index_type in index_types:
+            codes.empty_index(index_type, dimension)
+    files = list(sentences) or _wiki_files(data)
+    sets, problems = _tasks(data)
+    with Results(out) as results, display.progress_bar() as progress:
+        plan = Plan(BENCH, found, specs, cache=VectorCache(cache), results=results, progress=progress)
+        findings, tasks = Findings(plan), Findings(plan)
+        if files:
+            asked = question.Sentences(files, documents)
+            findings = question.run(plan, asked, index_types=index_types, refine=factors)
+        else:
+            findings.problems.append("there are no sentences (wiki/wiki_sentences_*.txt.gz), so recall is left out")
+        if sets:
+            tasks = quantization_tasks.run(
+                plan,
+                sets,
+                models,
+                collections=collections_in(cache),
+                index_types=index_types,
+                refine=factors,
+                device=device,
+            )
+    recall_rows, task_rows = findings.rows, tasks.rows
+    findings.problems[:0] = problems
+    findings.add(tasks)
+    least = question.least_bytes(recall_rows, factors)
+    rows = [*recall_rows, *question.least_rows(least), *task_rows]
+    report(findings, rows, as_json, lambda: show_quantization(recall_rows, task_rows, least, factors))
+    pictures: list[Path] = []
+    if out:
+        from benchmarks.quantization.plot import draw
+
+        pictures = draw(recall_rows, task_rows, factors, out)
+    say_written(findings, out, pictures)
+
+
+def _wiki_files(data: Sequence[Path]) -> list[Path]:
+    from benchmarks.sentence_vectors import WIKI
+
+    return [path for folder in data for path in sorted(folder.glob(WIKI))]
+
+
+def _tasks(data: Sequence[Path]) -> tuple[Sequence["BeirSet"], Sequence[str]]:
+    """The BEIR folders, and what to say of those that cannot be read; a folder may also hold sentences alone."""
+    from retriever.evaluate.data.beir import read_sets
+
+    folders = [folder for folder in data if any(folder.glob("*/corpus.jsonl*")) or not _wiki_files([folder])]
+    if not folders:
+        return (), ["there is no BEIR folder, so nDCG@10 is left out"]
+    need("ir_measures", "the measures of a ranking")
+    reading = read_sets(folders)
+    return reading.sets, reading.problems

@@ -1,0 +1,161 @@
+"""One space, many index types: the loop that both parts of the quantization benchmark share.
+
+A cell is an index type in the space that a transform makes of some vectors; its row's split is the index type. A cell
+is written down when it is measured, one that the results hold from the same inputs is taken from there, and where none
+is open the space is not even made.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.quantization import codes
+from indexes.faiss.vectors import import_faiss, unit_rows
+from retriever.errors import FitFailed, Misuse
+from retriever.evaluate.fitting import files_digest
+from retriever.evaluate.results import Run
+from retriever.evaluate.runs import Findings
+from retriever.ingest.publishing import made_by
+from retriever.transforms import Transform, parse
+from retriever.transforms.choice import AUTO
+
+BENCH = "quantization"
+FIT = "documents"
+BYTES, CODE_BYTES = "bytes_per_vector", "code_bytes"
+REFINE = (4, 10, 40)
+MAPPED_TOGETHER = 20_000
+OWN = (
+    "benchmarks/quantization/codes.py",
+    "benchmarks/quantization/index_cells.py",
+    "benchmarks/quantization/benchmark.py",
+    "benchmarks/quantization/tasks.py",
+    "retriever/evaluate/fitting.py",
+    "retriever/evaluate/measures/effectiveness.py",
+    "retriever/evaluate/measures/intervals.py",
+)
+
+
+@dataclass(frozen=True)
+class Space:
+    """Unit vectors of documents and queries where a transform puts them."""
+
+    transform: Transform
+    documents: codes.Vectors
+    queries: codes.Vectors
+    chosen: str | None = None
+    """What `auto`, or `flow` for its strength, has chosen."""
+
+    @classmethod
+    def of(
+        cls,
+        transform: Transform,
+        documents: NDArray[np.floating[Any]],
+        queries: NDArray[np.floating[Any]],
+        chosen: str | None = None,
+    ) -> "Space":
+        starts = range(0, len(documents), MAPPED_TOGETHER)
+        mapped = [_mapped(transform, documents[start : start + MAPPED_TOGETHER]) for start in starts]
+        return cls(transform, np.concatenate(mapped), _mapped(transform, queries), chosen)
+
+    @cached_property
+    def nearest(self) -> codes.Positions:
+        """The nearest documents of every query by exact search."""
+        return codes.exact_nearest(self.documents, self.queries)
+
+
+def _mapped(transform: Transform, vectors: NDArray[np.floating[Any]]) -> codes.Vectors:
+    rows = transform.apply(vectors.astype(np.float32))
+    if not np.isfinite(rows).all():
+        raise FitFailed("the transformed vectors are not all finite")
+    return unit_rows(rows)
+
+
+def refined(metric: str, factor: int) -> str:
+    """The name of a figure when `factor` times as many candidates as are wanted are re-scored by their vectors."""
+    return f"{metric}_refine{factor}"
+
+
+def variants(metric: str, refine: Sequence[int]) -> dict[str, int]:
+    """The figures of one index, codes alone first, each with how many candidates it is of."""
+    return {metric: codes.NEAREST, **{refined(metric, factor): codes.NEAREST * factor for factor in refine}}
+
+
+def inputs_of(refine: Sequence[int]) -> dict[str, str]:
+    """What every figure depends on beside texts, encoder and transform."""
+    return {"refine": " ".join(map(str, refine)), "faiss": str(import_faiss().__version__), "own_code": own_digest()}
+
+
+@cache
+def own_digest() -> str:
+    return files_digest(Path(__file__).parents[2] / name for name in OWN)
+
+
+def dimension_of(spec: str, dimension: int) -> int:
+    """How many dimensions a transform leaves, as far as its spec says."""
+    return dimension if spec == AUTO else int(parse(spec).options.get("dimension", dimension))
+
+
+def measure_types(
+    findings: Findings,
+    runs: Mapping[str, Run],
+    inputs: Mapping[str, str],
+    open_space: Callable[[], Space],
+    figures: Callable[[Any, Space], Mapping[str, float]],
+) -> None:
+    """Measure an index of each type; what could not be is said in the notes."""
+    plan = findings.plan
+    open_types = [index_type for index_type, run in runs.items() if not plan.results.known(run, inputs)]
+    space: Space | None = None
+    try:
+        space = open_space() if open_types else None
+    except (FitFailed, Misuse) as error:
+        findings.tell(runs[open_types[0]], f"{error}; left out")
+    for number, (index_type, run) in enumerate(runs.items()):
+        if index_type not in open_types:
+            findings.reused += 1
+        elif space is None:
+            continue
+        else:
+            plan.progress(f"indexing {run.dataset}, {run.transform}", number, len(runs))
+            try:
+                _measure(findings, index_type, run, inputs, space, figures)
+            except Misuse as error:
+                findings.tell(run, f"{error}; left out")
+                continue
+            findings.measured += 1
+        findings.runs.append(run)
+        for told in findings.provenance(run).get("notes", []):
+            findings.tell(run, told)
+
+
+def _measure(
+    findings: Findings,
+    index_type: str,
+    run: Run,
+    inputs: Mapping[str, str],
+    space: Space,
+    figures: Callable[[Any, Space], Mapping[str, float]],
+) -> None:
+    began = time.perf_counter()
+    index = codes.build(index_type, space.documents)
+    built = time.perf_counter()
+    sizes = {BYTES: codes.file_bytes(index) / index.ntotal, CODE_BYTES: float(codes.code_bytes(index))}
+    values = {**sizes, **figures(index, space)}
+    provenance: dict[str, Any] = {
+        "inputs": dict(inputs),
+        "made_by": made_by(),
+        "transform_fingerprint": space.transform.fingerprint,
+        "fitted_on": space.transform.fitted_on,
+        "notes": list(space.transform.notes),
+        "seconds_to_build": round(built - began, 3),
+        "seconds": round(time.perf_counter() - began, 3),
+    }
+    if space.chosen:
+        provenance["chosen"] = space.chosen
+    findings.plan.results.add(run, values, provenance)

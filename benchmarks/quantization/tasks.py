@@ -1,0 +1,167 @@
+"""What do few bytes keep of a task: nDCG@10 on BEIR folders by the codes alone, and by their candidates re-scored.
+
+The collections are those of `retriever bench retrieval`, made by the real pipeline and kept in the same cache. Every
+transform is a `rebuild` of one, and the index types are built of the vectors that it then has, so that Flat gives the
+very figure of that benchmark. Candidates are passages, and a document counts by its best, as in any search. Unlike
+recall within a space, nDCG@10 compares one space with another, and so says which is worth its bytes.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.quantization import codes
+from benchmarks.quantization.index_cells import (
+    BENCH,
+    FIT,
+    REFINE,
+    Space,
+    dimension_of,
+    inputs_of,
+    measure_types,
+    variants,
+)
+from indexes.folder.collection import Collection
+from retriever.corpus import Corpus
+from retriever.evaluate.data.beir import BeirSet
+from retriever.evaluate.measures import effectiveness
+from retriever.evaluate.measures.intervals import mean_figures
+from retriever.evaluate.rankings import DEPTH, MAIN
+from retriever.evaluate.report.trec import strictly_decreasing
+from retriever.evaluate.results import RAW, Run
+from retriever.evaluate.retrieval import collection_folder
+from retriever.evaluate.runs import Findings, Plan
+from retriever.evaluate.systems import Model, code_digest
+from retriever.ingest.publishing import SEED, load_transform
+from retriever.retriever import Retriever
+
+
+def run(
+    plan: Plan,
+    sets: Sequence[BeirSet],
+    models: Sequence[Model],
+    *,
+    collections: Path,
+    index_types: Sequence[str] = (),
+    refine: Sequence[int] = REFINE,
+    device: str = "auto",
+) -> Findings:
+    """Every index type in the space of every transform, on every set with every model."""
+    findings = Findings(plan)
+    findings.problems += [note for found in sets for note in found.topics.notes]
+    for found in sets:
+        for model in models:
+            with contextlib.ExitStack() as stack:
+                task = _Task(plan, found, model, collection_folder(collections, found, model), device, stack)
+                task.measure(findings, index_types, refine)
+    return findings
+
+
+@dataclass
+class _Task:
+    """A corpus and its queries with one model; the collection is opened when the first space is."""
+
+    plan: Plan
+    found: BeirSet
+    model: Model
+    folder: Path
+    device: str
+    stack: contextlib.ExitStack
+    _opened: "_Passages | None" = None
+
+    def measure(self, findings: Findings, index_types: Sequence[str], refine: Sequence[int]) -> None:
+        inputs = {**self.found.files, "encoder": self.model.key, "code": code_digest(), **inputs_of(refine)}
+        topics, dimension = self.found.topics, self.model.identity.dimension
+
+        def figures(index: Any, space: Space) -> dict[str, float]:
+            return self._figures(index, space, refine)
+
+        for spec in self.plan.transforms:
+            types = codes.types_for(index_types, dimension_of(spec, dimension), topics.documents)
+            place = self.model.label, self.model.pooling, spec, FIT, SEED
+            runs = {index_type: Run(BENCH, topics.dataset, index_type, *place) for index_type in types}
+            measure_types(findings, runs, inputs, lambda spec=spec: self._open(spec), figures)  # type: ignore[misc]
+
+    def _open(self, spec: str) -> Space:
+        if self._opened is None:
+            self._opened = _Passages(self._collection(), list(self.found.topics.queries.values()))
+        return self._opened.space(spec)
+
+    def _collection(self) -> Retriever:
+        """Built, or taken from the cache; nobody else rebuilds it before it is closed."""
+        embedding = f"embedding {self.found.topics.dataset} with {self.model.label}, {self.model.pooling}"
+
+        def progress(stage: str, done: int, total: int | None, detail: str = "") -> None:
+            self.plan.progress(embedding if stage == "embedding" else stage, done, total, detail)
+
+        collection = self.stack.enter_context(
+            Retriever.build(
+                Corpus([self.found.folder]),
+                self.folder,
+                encoder=self.model.name,
+                pooling=self.model.pooling,
+                max_length=self.model.identity.max_length,
+                transform=None if Collection.is_begun(self.folder) else RAW,
+                precision="fp32",
+                device=self.device,
+                progress=progress,
+            )
+        )
+        self.stack.enter_context(collection.collection.writing())
+        return collection
+
+    def _figures(self, index: Any, space: Space, refine: Sequence[int]) -> dict[str, float]:
+        """nDCG@10 by the codes alone and re-scored, each with its interval over queries, in points."""
+        refined_depths = {m: depth for m, depth in variants(MAIN, refine).items() if m != MAIN}
+        found = codes.candidates(index, space.queries, [DEPTH, *refined_depths.values()])
+        rankings: dict[str, Iterator[codes.Positions]] = {MAIN: iter(found[min(DEPTH, index.ntotal)])}
+        for metric, depth in refined_depths.items():
+            rankings[metric] = codes.rescored(space.documents, space.queries, found[min(depth, index.ntotal)])
+        figures: dict[str, float] = {}
+        for metric, ranked in rankings.items():
+            figures |= mean_figures(metric, self._ndcg(ranked))
+        return figures
+
+    def _ndcg(self, ranked: Iterator[codes.Positions]) -> NDArray[np.float64]:
+        assert self._opened is not None
+        hits = {}
+        for query, positions in zip(self.found.topics.queries, ranked, strict=True):
+            own = query if query in self.found.repeated else None
+            documents = [id_ for id_ in self._opened.documents_at(positions) if id_ != own][: codes.NEAREST]
+            hits[query] = strictly_decreasing([(id_, float(-rank)) for rank, id_ in enumerate(documents)])
+        by_query = effectiveness.scores(self.found.topics.judgements, hits)[MAIN]
+        return np.array(list(by_query.values()), np.float64)
+
+
+class _Passages:
+    """The raw vectors of a collection, which documents each stands for, and the raw vectors of the queries."""
+
+    def __init__(self, collection: Retriever, queries: Sequence[str]) -> None:
+        self.collection = collection
+        store = collection.collection.store
+        numbers = store.used_vectors().tolist()
+        self.vectors = store.vectors(numbers, collection.collection.dimension)
+        passages = store.passages_of_vectors(numbers)
+        ids = _ids(store.documents(list({own.document for found in passages.values() for own in found})))
+        self.ids = [list(dict.fromkeys(ids[own.document] for own in passages.get(n, ()))) for n in numbers]
+        self.queries = collection.encoder().encode(queries)
+
+    def space(self, spec: str) -> Space:
+        self.collection.rebuild(transform=spec)
+        generation = self.collection.collection.generation()
+        assert generation is not None
+        chosen = (self.collection.info()["choice"] or {}).get("chosen")
+        return Space.of(load_transform(generation), self.vectors, self.queries, chosen)
+
+    def documents_at(self, positions: codes.Positions) -> list[str]:
+        """The ids of the documents whose passages stand at these positions, each where its best does."""
+        return list(dict.fromkeys(id_ for position in positions if position >= 0 for id_ in self.ids[position]))
+
+
+def _ids(documents: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
+    return {number: str(fields["id"]) for number, fields in documents.items()}

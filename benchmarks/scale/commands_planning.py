@@ -1,0 +1,46 @@
+"""`python -m benchmarks plan`: whether a plan holds. Parses, calls, prints."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from retriever.cli.bench_options import FOLDER, json_option, need, report, say_written, sentence_options
+
+
+@click.command()
+@sentence_options(10_000, 100_000)
+@click.option(
+    "--sample", type=click.IntRange(1), default=2000, show_default=True, help="The first sentences, to plan by."
+)
+@click.option(
+    "--index-type",
+    "types",
+    multiple=True,
+    type=click.Choice(["sq8", "ivf", "hnsw", "pq", "rabitq"]),
+    help="Also predict and rebuild as this type; may be repeated.",
+)
+@click.option("--out", type=FOLDER, help="Folder for results.json and the plot; the same command goes on there.")
+@json_option
+def plan(out: Path | None, as_json: bool, **options: Any) -> None:
+    """Plan from a few sentences, then really index as many as were planned, and compare: CPU, bytes, memory, queries.
+
+    SENTENCES are text files, a sentence a line, gzipped or not; each is a document. A size that was measured is not
+    measured again.
+    """
+    from benchmarks.scale.planning import validate
+    from benchmarks.scale.planning_tables import draw, plan_tables
+    from retriever.cli import display
+    from retriever.evaluate.report.tables import show
+
+    if out:
+        need("matplotlib", "the plots of --out")
+    with display.progress_bar() as progress:
+        findings = validate(out=out, progress=progress, **options)
+
+    def tables() -> None:
+        for table in plan_tables(findings.rows):
+            show(table)
+
+    report(findings, findings.rows, as_json, tables)
+    say_written(findings, out, [draw(findings.rows, out / "plan.png")] if out else [])

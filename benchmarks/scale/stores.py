@@ -1,0 +1,128 @@
+"""Is a collection the same in Milvus as in a folder? Copied there and back, compared row by row and hit by hit."""
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.scale.serving import own_queries
+from indexes.folder.generation import INDEX_FILE
+from retriever.progress import Progress, silent
+from retriever.retriever import Retriever
+from retriever.search.searcher import Hits
+from retriever.transfer.copy import copy
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+TOP = 10
+ASKED_TOGETHER = 100
+TABLES = {
+    "documents": "SELECT number, id, title, text, metadata, content_hash, source, seal FROM documents ORDER BY number",
+    "passages": 'SELECT document, position, start, "end", vector FROM passages ORDER BY document, position',
+    "vectors": "SELECT id, text_hash, vector, checksum FROM vectors ORDER BY id",
+}
+
+
+@dataclass
+class Figures:
+    """What was the same, and the time it took."""
+
+    documents: int
+    queries: int
+    same_ids: int = 0
+    """Queries whose ten best are the same documents by the same passages in the same order."""
+    largest_difference: float = 0.0
+    """Of the scores of the same hits."""
+    same_tables: dict[str, bool] = field(default_factory=dict)
+    """Of the copy that came back, and the index that was built from it."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    ms_a_query: dict[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def table(self) -> "Table":
+        from rich.table import Table
+
+        table = Table("", "figure", title=f"{self.documents:,} documents in a folder and in Milvus")
+        same = f"{self.same_ids:,} of {self.queries:,}"
+        table.add_row(f"queries with the same {TOP} best", same)
+        table.add_row("largest difference of a score", f"{self.largest_difference:.1e}")
+        for name, is_same in self.same_tables.items():
+            table.add_row(f"{name} that came back", "the same" if is_same else "DIFFERENT")
+        for what, seconds in self.seconds.items():
+            table.add_row(what, f"{seconds:.0f} s, {self.documents / seconds:,.0f} documents a second")
+        for where, ms in self.ms_a_query.items():
+            table.add_row(f"a query in {where}, {ASKED_TOGETHER} asked together", f"{ms:.1f} ms")
+        return table
+
+
+def measure(folder: Path, queries: int, *, store: str | None = None, progress: Progress = silent) -> Figures:
+    """Copy the collection to Milvus and back, and compare."""
+    with TemporaryDirectory(prefix="retriever-stores-") as temporary:
+        place = store or f"milvus:{temporary}/milvus.db"
+        back = Path(temporary) / "back"
+        with Retriever.open(folder) as retriever:
+            asked = own_queries(retriever, queries)
+            vectors = retriever.encoder().encode(asked)
+            figures = Figures(len(retriever), len(asked))
+        sent = copy(folder, place, progress=progress)
+        figures.seconds["copied to Milvus"] = sent.seconds
+        here = _answers(folder, asked, vectors, figures, "the folder", progress)
+        there = _answers(place, asked, vectors, figures, "Milvus", progress)
+        for one, other in zip(here, there, strict=True):
+            figures.same_ids += [_which(hit) for hit in one] == [_which(hit) for hit in other]
+            differences = (abs(a.score - b.score) for a, b in zip(one, other, strict=False))
+            figures.largest_difference = max([figures.largest_difference, *differences])
+        figures.seconds["copied back"] = copy(place, back, progress=progress).seconds
+        before, after = _digests(folder), _digests(back)
+        figures.same_tables = {name: before[name] == after[name] for name in before}
+    return figures
+
+
+def _answers(
+    place: str | Path,
+    queries: Sequence[str],
+    vectors: NDArray[np.float32],
+    figures: Figures,
+    where: str,
+    progress: Progress,
+) -> list[Hits]:
+    found: list[Hits] = []
+    with Retriever.open(place) as retriever:
+        retriever.answer_many(queries[:1], TOP, vectors=vectors[:1])
+        began = time.perf_counter()
+        for start in range(0, len(queries), ASKED_TOGETHER):
+            some = slice(start, start + ASKED_TOGETHER)
+            found += [answer.hits for answer in retriever.answer_many(queries[some], TOP, vectors=vectors[some])]
+            progress(f"asking {where}", len(found), len(queries))
+        figures.ms_a_query[where] = 1000 * (time.perf_counter() - began) / len(queries)
+    return found
+
+
+def _which(hit: Any) -> tuple[str, int, int]:
+    return hit.id, hit.start, hit.end
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """Of every table, of the transform, and of the FAISS index."""
+    with Retriever.open(folder) as retriever:
+        connection = retriever.local.store.db.conn
+        found = {}
+        for name, query in TABLES.items():
+            digest = hashlib.sha256()
+            for row in connection.execute(query):
+                digest.update(repr(row).encode())
+            found[name] = digest.hexdigest()
+        generation = retriever.collection.generation()
+        assert generation is not None
+        found["the transform"] = str(generation.manifest["transform"]["fingerprint"])
+        found["the index"] = str(generation.manifest["files"][INDEX_FILE]["sha256"])
+        return found

@@ -1,0 +1,1 @@
+"""Speed and size beside other systems on the same sentences."""

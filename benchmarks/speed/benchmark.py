@@ -1,0 +1,171 @@
+"""How fast is it? Encoding, ingestion, cold and warm search of several systems on the same sentences, side by side.
+
+    encoding        encoders taking turns over chunks of the same sentences, in one process
+    ingest-vectors  a store from documents whose vectors are given: what storing and indexing cost
+    ingest-text     a store from documents alone, by each system's own way of embedding with the same model; ours
+                    once more over the same documents, nothing changed
+    query-vectors   a store asked by vectors: everything but the encoder; recall against brute force over all vectors
+    query-text      the same store asked by text, the encoder alone timed beside it
+    cold            a command from process start to printed hits
+    profile         where the time of our ingestion goes
+
+Every system runs in processes of its own, and they take turns. What was measured in turns is taken from earlier results
+only as a whole, so that what is compared was measured side by side. What each system does exactly is said in its file
+under `benchmarks/rivals`. A row's dataset is the number of documents, its split the task, its transform the system.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import indexes
+import retriever
+from benchmarks.sentence_vectors import Halves
+from benchmarks.speed.encoding import PLAIN_ONNX, encoder_names
+from benchmarks.speed.inputs import Inputs, installed_version
+from benchmarks.speed.rivals import OURS, SYSTEMS
+from benchmarks.speed.tasks import Tasks
+from retriever.evaluate.fitting import files_digest
+from retriever.evaluate.results import Run
+from retriever.evaluate.runs import Findings, Plan, digest
+from retriever.ingest.publishing import made_by
+
+ENCODING, INGEST_VECTORS, INGEST_TEXT = "encoding", "ingest-vectors", "ingest-text"
+QUERY_VECTORS, QUERY_TEXT, COLD, PROFILE = "query-vectors", "query-text", "cold", "profile"
+SEARCHES = (QUERY_VECTORS, QUERY_TEXT, COLD)
+# Of ours.
+PRECISIONS = ("fp32", "int8")
+ENCODED = 2048
+
+Measure = Callable[[int, Sequence[str]], Mapping[str, Mapping[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured."""
+
+    documents: Sequence[int]
+    queries: int = 200
+    batch: int = 100
+    repeats: int = 5
+    embed_at_most: int = 100_000
+    """Stores by each system's own encoder are made up to so many documents."""
+
+    def __str__(self) -> str:
+        return f"{self.queries} queries, {self.batch} at once, {self.repeats} cold"
+
+
+@dataclass
+class Bench:
+    """What is measured and with what; `folder` holds the inputs and, while they are needed, the stores."""
+
+    plan: Plan
+    systems: Sequence[str]
+    model: str
+    texts: Sequence[str]
+    vectors: Halves
+    sizes: Sizes
+    folder: Path
+    _digests: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        smallest = min(self.sizes.documents)
+        inputs = Inputs(self.folder, self.texts, self.vectors, self.plan, self.sizes.queries, smallest)
+        self.findings = Findings(self.plan)
+        self.tasks = Tasks(
+            inputs,
+            self.model,
+            self.folder,
+            self.sizes.batch,
+            self.sizes.repeats,
+            self.plan.progress,
+            self.findings.problems,
+        )
+
+    def run(self) -> Findings:
+        """Every task at every size."""
+        self.tasks.inputs.queries  # noqa: B018 - refused before anything is measured, if there are none
+        self._encode()
+        for count in self.sizes.documents:
+            self._ingest(count)
+            ready = [system for system in self.systems if self._measured(INGEST_VECTORS, count, system)]
+            self._measure(QUERY_VECTORS, count, ready, self.tasks.query_vectors)
+            self._measure(QUERY_TEXT, count, ready, self.tasks.query_text)
+            self._measure(COLD, count, ready, self.tasks.cold)
+            self.tasks.forget_stores(count)
+        return self.findings
+
+    def profile(self) -> Findings:
+        """Where the time of our ingestion goes, at every size."""
+        for count in self.sizes.documents:
+            self._measure(PROFILE, count, [OURS], self.tasks.profile)
+        return self.findings
+
+    def _encode(self) -> None:
+        names = encoder_names(self.model, PRECISIONS)
+        self._measure(ENCODING, min(ENCODED, len(self.texts)), names, self.tasks.encoding)
+        if not find_spec("onnxruntime"):
+            self.findings.problems.append(f"{PLAIN_ONNX} is left out; get it with: pip install onnxruntime")
+
+    def _ingest(self, count: int) -> None:
+        to_search = not all(self._known(task, count, self.systems) for task in SEARCHES)
+        for system in self.systems:
+            missing = to_search and not self.tasks.has_store(count, system)
+            self._measure(INGEST_VECTORS, count, [system], self.tasks.ingest_vectors, anyway=missing)
+        if count > self.sizes.embed_at_most:
+            self.findings.problems.append(
+                f"at {count:,} documents no store was made by each system's own encoder; --embed-at-most {count} does"
+            )
+            return
+        for system in self.systems:
+            self._measure(INGEST_TEXT, count, [system], self.tasks.ingest_text)
+
+    # ---- what is known already ---------------------------------------------------------------------------
+
+    def _measure(self, task: str, count: int, systems: Sequence[str], measure: Measure, anyway: bool = False) -> None:
+        """Measure and write down what is not known; these systems together or not at all."""
+        if systems and (anyway or not self._known(task, count, systems)):
+            self.plan.progress(f"{task}, {count:,} documents", 0, None)
+            for system, figures in measure(count, systems).items():
+                values = {name: float(value) for name, value in figures.items() if isinstance(value, int | float)}
+                details = {name: value for name, value in figures.items() if name not in values}
+                provenance = {"inputs": self._inputs(task, count, system), "made_by": made_by(), "details": details}
+                self.plan.results.add(self._run(task, count, system), values, provenance)
+                self.findings.runs.append(self._run(task, count, system))
+                self.findings.measured += 1
+            return
+        self.findings.runs += [self._run(task, count, system) for system in systems]
+        self.findings.reused += len(systems)
+
+    def _known(self, task: str, count: int, systems: Sequence[str]) -> bool:
+        return all(self._measured(task, count, system) for system in systems)
+
+    def _measured(self, task: str, count: int, system: str) -> bool:
+        return self.plan.results.known(self._run(task, count, system), self._inputs(task, count, system))
+
+    def _run(self, task: str, count: int, system: str) -> Run:
+        encoder = self.plan.encoders[0]
+        return Run(self.plan.bench, str(count), task, encoder.label, encoder.pooling, system, "", None)
+
+    def _inputs(self, task: str, count: int, system: str) -> dict[str, str]:
+        if count not in self._digests:
+            self._digests[count] = digest(self.texts[:count])
+        return {
+            "encoder": self.plan.encoders[0].key,
+            "texts": self._digests[count],
+            "system": version_of(system),
+            "asked": str(self.sizes) if task in SEARCHES else "",
+        }
+
+
+@cache
+def version_of(system: str) -> str:
+    """What tells one state of a system from another: its version, of ours the code."""
+    if system.partition(" ")[0] == OURS:
+        folders = (Path(package.__file__ or "").parent for package in (retriever, indexes))
+        return files_digest(sorted(path for folder in folders for path in folder.rglob("*.py")))
+    package = SYSTEMS[system].package if system in SYSTEMS else "sentence_transformers"
+    return f"{package} {installed_version('onnxruntime' if system == PLAIN_ONNX else package)}"

@@ -1,0 +1,25 @@
+"""One search from a cold start with one of the systems, as a script of its user would do it.
+
+    python -m benchmarks.speed_cold SYSTEM STORE MODEL QUERY
+
+imports the system, opens the store, embeds the query with sentence-transformers, searches and prints the hits.
+`retriever search` is the same for ours.
+"""
+
+import sys
+from pathlib import Path
+
+from benchmarks.speed.rivals import rival
+from benchmarks.speed.rivals.base import Queries
+
+
+def main() -> None:
+    system, store, model, query = sys.argv[1:]
+    opened = rival(system, Path(store), model)
+    opened.open()
+    for found in opened.search(Queries([query]), 10)[0]:
+        print(found.id, found.text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The systems that `python -m benchmarks speed` compares, one a file, each used as its own documentation shows.
+
+`SYSTEMS` knows where each is; nothing of a system is imported before it is asked for.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from benchmarks.speed.rivals.base import Rival
+from retriever.errors import Misuse
+
+OURS = "retriever"
+OURS_AUTOMATIC = "retriever auto"
+REFERENCE = "sentence-transformers + FAISS"
+
+
+@dataclass(frozen=True)
+class System:
+    """Where a system is: its module here, the package it needs and how to get that."""
+
+    module: str
+    package: str
+    pip: str = "'flow-retriever[speed]'"
+    name: str = "System"
+    """Its class there."""
+
+    @property
+    def installed(self) -> bool:
+        return find_spec(self.package) is not None
+
+
+SYSTEMS = {
+    OURS: System("benchmarks.speed.rivals.ours", "retriever"),
+    OURS_AUTOMATIC: System("benchmarks.speed.rivals.ours", "retriever", name="Automatic"),
+    REFERENCE: System("benchmarks.speed.rivals.plain", "sentence_transformers", "'flow-retriever[bench]'"),
+    "txtai": System("benchmarks.speed.rivals.txtai", "txtai"),
+    "chroma": System("benchmarks.speed.rivals.chroma", "chromadb"),
+    "lancedb": System("benchmarks.speed.rivals.lance", "lancedb"),
+}
+
+
+def rival(name: str, folder: Path, model: str) -> Rival:
+    """A system that keeps its store in a folder and embeds with the model in another."""
+    found: Rival = getattr(import_module(SYSTEMS[name].module), SYSTEMS[name].name)(folder, model)
+    return found
+
+
+def chosen_systems(names: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Those of the systems asked for (none: all) that are installed, and what to say of the others."""
+    if unknown := [name for name in names if name not in SYSTEMS]:
+        raise Misuse(f"unknown system {', '.join(map(repr, unknown))}; known: {', '.join(SYSTEMS)}.")
+    wanted = [name for name in SYSTEMS if name in (names or SYSTEMS)]
+    missing = [name for name in wanted if not SYSTEMS[name].installed]
+    notes = [f"{name} is not installed and left out; get it with: pip install {SYSTEMS[name].pip}" for name in missing]
+    return [name for name in wanted if name not in missing], notes

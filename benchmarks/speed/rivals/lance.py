@@ -1,0 +1,78 @@
+"""LanceDB: a table with text and vector, searched by cosine without an index, which is what it does unless told."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.speed.rivals.base import Documents, Found, Matrix, Queries, SentenceTransformersEncoder, StoredVectors
+
+NAME = "documents"
+TOGETHER = 5000
+
+
+class System:
+    """A table that is filled batch by batch."""
+
+    def __init__(self, folder: Path, model: str) -> None:
+        self.folder, self.model = folder, model
+        self.encoder = SentenceTransformersEncoder(model)
+
+    def ingest(self, documents: Documents, vectors: StoredVectors | None) -> None:
+        import lancedb
+
+        database = lancedb.connect(str(self.folder))
+        if vectors is not None:
+            import pyarrow as pa
+
+            kinds = [("id", pa.string()), ("text", pa.string()), ("vector", pa.list_(pa.float32(), vectors.dimension))]
+            reader = pa.RecordBatchReader.from_batches(pa.schema(kinds), _record_batches(documents, vectors))
+            database.create_table(NAME, reader)
+            return
+        table = database.create_table(NAME, schema=_embedded_schema(self.model))
+        for ids, texts in documents.batches(TOGETHER):
+            table.add([{"id": id_, "text": text} for id_, text in zip(ids, texts, strict=True)])
+
+    def open(self) -> None:
+        import lancedb
+
+        self._table = lancedb.connect(str(self.folder)).open_table(NAME)
+
+    def search(self, queries: Queries, k: int) -> list[list[Found]]:
+        vectors = self.encoder.vectors_of(queries)
+        given = vectors[0] if len(vectors) == 1 else vectors
+        rows = self._table.search(given).distance_type("cosine").select(["id", "text", "_distance"]).limit(k).to_list()
+        found: list[list[Found]] = [[] for _ in vectors]
+        for row in rows:
+            found[row.get("query_index", 0)].append(Found(row["id"], row["text"]))
+        return found
+
+    def encode(self, texts: Sequence[str]) -> Matrix:
+        return self.encoder.encode(texts)
+
+    def close(self) -> None:
+        self._table = None
+
+
+def _embedded_schema(model: str) -> Any:
+    """A table whose vectors LanceDB makes of the texts itself, as its guide to embeddings shows."""
+    from lancedb.embeddings import get_registry
+    from lancedb.pydantic import LanceModel, Vector
+
+    function = get_registry().get("sentence-transformers").create(name=model, device="cpu")
+    members = {
+        "__annotations__": {"id": str, "text": str, "vector": Vector(function.ndims())},
+        "text": function.SourceField(),
+        "vector": function.VectorField(),
+    }
+    return type("Sentence", (LanceModel,), members)
+
+
+def _record_batches(documents: Documents, vectors: StoredVectors) -> Iterator[Any]:
+    import pyarrow as pa
+
+    first = 0
+    for ids, texts in documents.batches(TOGETHER):
+        rows = vectors.rows(first, first + len(ids)).reshape(-1)
+        first += len(ids)
+        held = pa.FixedSizeListArray.from_arrays(pa.array(rows), vectors.dimension)
+        yield pa.record_batch([pa.array(ids), pa.array(texts), held], names=["id", "text", "vector"])

@@ -1,0 +1,140 @@
+"""retriever itself, through its public API.
+
+With vectors given it is the whole pipeline (splitting, storing, FAISS) with `--transform none`, as nothing but storing
+is to be compared, and an encoder that looks its vectors up. Without, it is `Retriever.build` with every default:
+choosing a precision, embedding, choosing and fitting a transform, and the index.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.speed.rivals.base import Documents, Found, Matrix, Queries, StoredVectors
+from retriever import Retriever
+from retriever.encoder.batches import Encoding, TokenBatch
+from retriever.encoder.encoder import Encoder
+from retriever.errors import RetrieverError
+
+BATCH = 32
+
+
+class LookingUp(Encoder):
+    """The same encoder to all who ask who it is, but its vectors are known beforehand.
+
+    A text that is neither document nor query, such as the short ones that an index is tuned by, is really encoded.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, device="cpu")
+        self.given = 0
+        self._queries: dict[str, Matrix] = {}
+        self._rows: dict[str, int] = {}
+        self._vectors: StoredVectors | None = None
+
+    def know(self, queries: Queries) -> None:
+        assert queries.vectors is not None
+        self._queries = dict(zip(queries.texts, queries.vectors, strict=True))
+
+    def stream(self, documents: Documents, vectors: StoredVectors) -> Iterator[dict[str, Any]]:
+        """The documents, remembering the row of each until it is asked for."""
+        self._vectors = vectors
+        for row, (id_, text) in enumerate(documents):
+            self._rows[text] = row
+            yield {"id": id_, "text": text}
+
+    def encode_batches(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int64], Matrix]]:
+        for places, tokens in _batches(len(texts)):
+            yield places, self._look_up(texts, tokens)
+
+    def encoding(self, texts: Sequence[str]) -> Encoding:
+        return Encoding(_batches(len(texts)), lambda tokens: self._look_up(texts, tokens), workers=1)
+
+    def _look_up(self, texts: Sequence[str], tokens: list[list[int]]) -> Matrix:
+        self.given += len(tokens)
+        return np.concatenate([self._vector(texts[place]) for (place,) in tokens])
+
+    def _vector(self, text: str) -> Matrix:
+        """One row."""
+        if text in self._queries:
+            return self._queries[text][None]
+        row = self._rows.pop(text, None)
+        if row is not None and self._vectors is not None:
+            return self._vectors.rows(row, row + 1)
+        return self._encode_tokens([self._cutting_tokenizer.encode(text).ids])
+
+
+def _batches(count: int) -> Iterator[TokenBatch]:
+    """Batches of texts, each text with its place instead of its tokens."""
+    for start in range(0, count, BATCH):
+        places = np.arange(start, min(start + BATCH, count))
+        yield places, [[place] for place in places.tolist()]
+
+
+class Fed(Retriever):
+    """A collection whose encoder can be put in place of its own."""
+
+    looking_up: LookingUp | None = None
+
+    def encoder(self) -> Encoder:
+        return self.looking_up or super().encoder()
+
+
+class System:
+    """A collection with its index exact, as it is by default."""
+
+    index_type: str | None = None
+
+    def __init__(self, folder: Path, model: str) -> None:
+        self.folder, self.model = folder, model
+
+    def ingest(self, documents: Documents, vectors: StoredVectors | None) -> None:
+        if vectors is None:
+            plain = ({"id": id_, "text": text} for id_, text in documents)
+            Retriever.build(plain, self.folder, encoder=self.model, index_type=self.index_type, device="cpu").close()
+            return
+        encoder = LookingUp(self.model)
+
+        class Given(Fed):
+            looking_up = encoder
+
+        stream = encoder.stream(documents, vectors)
+        with Given.build(
+            stream,
+            self.folder,
+            encoder=self.model,
+            transform="none",
+            index_type=self.index_type,
+            precision="fp32",
+            device="cpu",
+        ) as collection:
+            embedded = collection.report.texts_embedded
+        if encoder.given < embedded:
+            raise RetrieverError(f"{embedded:,} texts were embedded, only {encoder.given:,} of them by looking up.")
+
+    def open(self) -> None:
+        self._retriever = Fed.open(self.folder, encoder=self.model, device="cpu")
+        self._looking_up = LookingUp(self.model)
+
+    def search(self, queries: Queries, k: int) -> list[list[Found]]:
+        self._retriever.looking_up = None
+        if queries.vectors is not None:
+            self._looking_up.know(queries)
+            self._retriever.looking_up = self._looking_up
+        found = self._retriever.search_many(list(queries.texts), k)
+        return [[Found(hit.id, hit.passage) for hit in hits] for hits in found]
+
+    def encode(self, texts: Sequence[str]) -> Matrix:
+        self._retriever.looking_up = None
+        return self._retriever.encoder().encode(texts)
+
+    def close(self) -> None:
+        self._retriever.close()
+
+
+class Automatic(System):
+    """A collection whose index is the quickest of recall .95."""
+
+    index_type = "auto"

@@ -1,0 +1,56 @@
+"""The few lines that people write first: sentence-transformers' `encode`, a flat FAISS index, the texts in a file."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.speed.rivals.base import Documents, Found, Matrix, Queries, SentenceTransformersEncoder, StoredVectors
+
+TOGETHER = 10_000
+
+
+class System:
+    """`index.faiss` and `texts.json` in a folder; nothing can be added, and a killed run starts afresh."""
+
+    def __init__(self, folder: Path, model: str) -> None:
+        self.folder = folder
+        self.encoder = SentenceTransformersEncoder(model)
+
+    def ingest(self, documents: Documents, vectors: StoredVectors | None) -> None:
+        import faiss
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        index: Any = None
+        every: list[tuple[str, str]] = []
+        for ids, texts in documents.batches(TOGETHER):
+            first = len(every)
+            rows = self.encoder.encode(texts) if vectors is None else vectors.rows(first, first + len(texts))
+            every += list(zip(ids, texts, strict=True))
+            index = index or faiss.IndexFlatIP(rows.shape[1])
+            faiss.normalize_L2(rows)
+            index.add(rows)
+        faiss.write_index(index, str(self.folder / "index.faiss"))
+        (self.folder / "texts.json").write_text(json.dumps(every, ensure_ascii=False), encoding="utf-8")
+
+    def open(self) -> None:
+        import faiss
+
+        self._index: Any = faiss.read_index(str(self.folder / "index.faiss"))
+        self._texts = json.loads((self.folder / "texts.json").read_bytes())
+
+    def search(self, queries: Queries, k: int) -> list[list[Found]]:
+        import faiss
+
+        vectors = np.array(self.encoder.vectors_of(queries), np.float32)
+        faiss.normalize_L2(vectors)
+        _, rows = self._index.search(vectors, k)
+        return [[Found(*self._texts[row]) for row in own if row >= 0] for own in rows.tolist()]
+
+    def encode(self, texts: Sequence[str]) -> Matrix:
+        return self.encoder.encode(texts)
+
+    def close(self) -> None:
+        self._index = self._texts = None

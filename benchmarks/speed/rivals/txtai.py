@@ -1,0 +1,57 @@
+"""txtai: an `Embeddings` with content, which keeps texts in SQLite and vectors in the FAISS index it chooses itself.
+
+Vectors that are given come through its `external` method, which asks a function for them.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.speed.rivals.base import Documents, Found, Matrix, Queries, SentenceTransformersEncoder, StoredVectors
+
+
+class System:
+    """An index that is made in one go and saved."""
+
+    def __init__(self, folder: Path, model: str) -> None:
+        self.folder, self.model = folder, model
+        self.encoder = SentenceTransformersEncoder(model)
+
+    def ingest(self, documents: Documents, vectors: StoredVectors | None) -> None:
+        from txtai import Embeddings
+
+        if vectors is None:
+            embeddings = Embeddings(path=self.model, content=True, gpu=False)
+        else:
+            given, stored = 0, vectors
+
+            def transform(texts: Sequence[str]) -> Matrix:
+                """txtai asks once for each document, in their order."""
+                nonlocal given
+                first, given = given, given + len(texts)
+                return stored.rows(first, given)
+
+            embeddings = Embeddings(method="external", transform=transform, content=True)
+        embeddings.index((id_, text, None) for id_, text in documents)
+        embeddings.config.pop("transform", None)  # a function cannot be saved
+        embeddings.save(str(self.folder))
+        embeddings.close()
+
+    def open(self) -> None:
+        from txtai import Embeddings
+
+        self._embeddings = Embeddings()
+        self._embeddings.load(str(self.folder))
+
+    def search(self, queries: Queries, k: int) -> list[list[Found]]:
+        def transform(_: Sequence[str]) -> Matrix:
+            return self.encoder.vectors_of(queries)
+
+        self._embeddings.model.transform = transform
+        hits = self._embeddings.batchsearch(list(queries.texts), k)
+        return [[Found(hit["id"], hit["text"]) for hit in own] for own in hits]
+
+    def encode(self, texts: Sequence[str]) -> Matrix:
+        return self.encoder.encode(texts)
+
+    def close(self) -> None:
+        self._embeddings.close()

@@ -1,0 +1,1 @@
+"""Experiments behind design decisions, with what lost."""

@@ -1,0 +1,203 @@
+"""Which learned map on top of whitening is likelier, and which is better for similarity? The study behind `flow`.
+
+    python -m benchmarks.flow_study --data DIR --encoder DIR --pooling first-last
+
+For each set, 80 % of its sentences fit the shrunk whitening and train every variant by maximum likelihood; 10 % fit the
+radial map and stop the training; on the last 10 %, which nothing was fitted on, the bits per dimension are measured
+(lower is better). Spearman is that of the set's scored pairs, whose sentences are on all three sides, as in `bench sts
+--fit target`; no score is ever fitted on.
+
+Every variant starts as the identity in the principal axes: what turns the axes turns them back. So each can be tempered
+alike: its move times SHARE, then every direction as `flow:strength=0.75` scales it. What came of it: FLOW_STUDY.md.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.table import Table
+from torch import Tensor
+
+from benchmarks.studies.flow_variants import Chain, Moved, Ranks, Turned, Variant, variants
+from retriever.cli.bench_options import FOLDER, POOLINGS
+from retriever.cli.bench_space import SETS
+from retriever.evaluate.data.sts_sets import read_sets
+from retriever.evaluate.measures.correlation import pair_cosines, spearman
+from retriever.evaluate.models.encoders import open_encoders
+from retriever.evaluate.report.tables import show
+from retriever.evaluate.sts import PairScorer
+from retriever.evaluate.vectors import VectorCache
+from retriever.transforms import fit
+from retriever.transforms.flow_training import BATCH, EVALUATE_EVERY, LEARNING_RATE, WEIGHT_DECAY
+from retriever.transforms.isotropy import bits_per_dimension
+from retriever.transforms.moments import distinct
+from retriever.transforms.radial import Radial, fit_radial
+
+MOST_STEPS, PATIENCE = 300, 4
+STRENGTH = 0.75
+SHARE = STRENGTH**4
+HELD_OUT_PART = 0.1
+AT_ONCE = 512
+
+Rows = NDArray[np.float32]
+
+
+def loss(chain: Chain, z: Tensor) -> Tensor:
+    """The part of the likelihood that the chain can change, in nats a row."""
+    moved, log_det = chain(z)
+    nats: Tensor = ((moved * moved).sum(dim=1) / 2 - log_det).mean()
+    return nats
+
+
+def learn(chain: Chain, seen: Tensor, tuning: Tensor, steps: int, rate: float) -> None:
+    """Fit by maximum likelihood and keep the step that `tuning` likes best; ranks are fitted in closed form."""
+    z = seen
+    for part in chain:
+        ranks = part.inner if isinstance(part, Turned) else part
+        if isinstance(ranks, Ranks):
+            ranks.fit(part.turn(z) if isinstance(part, Turned) else z)
+            z = part(z)[0]
+    if not list(chain.parameters()):
+        return
+    optimiser = torch.optim.AdamW(chain.parameters(), lr=rate, weight_decay=WEIGHT_DECAY)
+    best, best_step, kept = math.inf, 0, chain.state_dict()
+    for step in range(steps + 1):
+        if step % EVALUATE_EVERY == 0:
+            with torch.no_grad():
+                now = float(loss(chain, tuning))
+            if now < best:
+                best, best_step, kept = now, step, {name: t.clone() for name, t in chain.state_dict().items()}
+            if step - best_step >= PATIENCE * EVALUATE_EVERY:
+                break
+        optimiser.zero_grad()
+        loss(chain, seen[torch.randint(len(seen), (BATCH,))]).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    chain.load_state_dict(kept)
+
+
+def apply(chain: Chain, rows: Rows) -> Moved:
+    """The rows moved and their log-determinants, a few rows at a time: splines take much memory."""
+    with torch.no_grad():
+        parts = [chain(part) for part in torch.split(torch.from_numpy(rows), AT_ONCE)]
+    return torch.cat([moved for moved, _ in parts]), torch.cat([log_det for _, log_det in parts])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one variant on one set."""
+
+    parameters: int
+    bits: float
+    full: float
+    tempered: float
+    seconds: float
+
+
+def study(
+    vectors: Rows, scorer: PairScorer, scored: Rows, tried: Sequence[Variant], seed: int, steps: int, rate: float
+) -> dict[str, Outcome]:
+    """Fit every variant to the vectors of a set's sentences and score them by the vectors of its pairs."""
+    rows = distinct(vectors)
+    rows = rows[np.random.default_rng(seed).permutation(len(rows))]
+    held = round(HELD_OUT_PART * len(rows))
+    whitening = fit("whiten", rows[2 * held :])
+    tuning, unseen, seen, pairs = map(whitening.apply, (rows[:held], rows[held : 2 * held], rows[2 * held :], scored))
+    d = rows.shape[1]
+    widths = np.linalg.norm(whitening.state.tensors["matrix"].astype(np.float64), axis=0) ** -2
+    spectrum = widths / widths.mean()
+    temper = np.sqrt(spectrum / (STRENGTH * spectrum + 1 - STRENGTH))
+    bent = fit_radial(tuning, math.inf)
+
+    def agreement(moved: Rows) -> float:
+        return spearman(pair_cosines(moved, scorer.first, scorer.second), scorer.gold)
+
+    out = {}
+    for variant in tried:
+        started = time.perf_counter()
+        torch.manual_seed(seed)
+        radial = bent if variant.radial else Radial(d)
+        chain = Chain(variant.build(d))
+        learn(chain, torch.from_numpy(radial.forward(seen)), torch.from_numpy(radial.forward(tuning)), steps, rate)
+        z, log_det = (t.double().numpy() for t in apply(chain, radial.forward(unseen)))
+        before = radial.forward(pairs)
+        after = apply(chain, before)[0].numpy()
+        constant = whitening.log_det(unseen[:1])[0] - d / 2 * math.log(2 * math.pi)
+        nats = constant + radial.log_det(unseen) + log_det - (z * z).sum(axis=1) / 2
+        out[variant.name] = Outcome(
+            parameters=sum(p.numel() for p in (*chain.parameters(), *chain.buffers())) + 2 * variant.radial,
+            bits=bits_per_dimension(nats, d),
+            full=agreement(after),
+            tempered=agreement((before + SHARE * (after - before)) * temper),
+            seconds=time.perf_counter() - started,
+        )
+    return out
+
+
+def table_of(found: dict[str, dict[str, Outcome]], title: str) -> Table:
+    """One line a variant, averaged over the sets."""
+    table = Table(title=title, box=None, padding=(0, 2, 0, 0))
+    table.add_column("variant")
+    for head in ("parameters", "bits/dim", "full strength", "tempered", "seconds a fit"):
+        table.add_column(head, justify="right")
+    for name in next(iter(found.values())):
+        outcomes = [of_set[name] for of_set in found.values()]
+        bits, full, tempered, seconds = (
+            float(np.mean([getattr(outcome, value) for outcome in outcomes]))
+            for value in ("bits", "full", "tempered", "seconds")
+        )
+        parameters = f"{outcomes[0].parameters:,}"
+        table.add_row(name, parameters, f"{bits:.3f}", f"{full:.1f}", f"{tempered:.1f}", f"{seconds:.1f}")
+    return table
+
+
+@click.command()
+@click.option("--data", type=FOLDER, required=True, help="Folder with the sets (or with sts/).")
+@click.option("--encoder", "name", required=True, metavar="NAME|DIR", help="Hugging Face name or folder of a BERT.")
+@click.option("--pooling", type=click.Choice(POOLINGS), default="first-last", show_default=True)
+@click.option("--set", "sets", multiple=True, type=click.Choice(SETS), help="One or several.  [default: all seven]")
+@click.option("--only", multiple=True, metavar="TEXT", help="Variants whose name has this; several may be given.")
+@click.option(
+    "--steps", type=click.IntRange(1), default=MOST_STEPS, show_default=True, help="Most batches of training."
+)
+@click.option("--rate", type=float, default=LEARNING_RATE, show_default=True, help="Learning rate.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--cache", type=FOLDER, help="Folder of raw vectors.  [default: ~/.cache/flow-retriever/vectors]")
+def main(
+    data: Path,
+    name: str,
+    pooling: str,
+    sets: Sequence[str],
+    only: Sequence[str],
+    steps: int,
+    rate: float,
+    seed: int,
+    cache: Path | None,
+) -> None:
+    """Fit every variant to the sentences of each set and print what it gave."""
+    torch.set_num_threads(1)
+    encoder = open_encoders([name], [pooling])[0]
+    reading = read_sets(data, sets or SETS)
+    vectors = VectorCache(cache)
+    tried = [variant for variant in variants() if not only or any(text in variant.name for text in only)]
+    if not tried:
+        raise click.UsageError("no variant has such a name")
+    found = {}
+    for one in reading.sets:
+        scorer = PairScorer(one.evaluated, by_subset=False)
+        raw, scored = (vectors.vectors(encoder, texts) for texts in (one.sentences(), scorer.texts))
+        found[one.name] = study(raw, scorer, scored, tried, seed, steps, rate)
+        show(table_of({one.name: found[one.name]}, f"{one.name}: {len(raw):,} sentences"))
+    if len(found) > 1:
+        show(table_of(found, f"{encoder.label}, {encoder.pooling}, seed {seed}: average of {', '.join(found)}"))
+    for problem in reading.problems:
+        click.echo(problem, err=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""FAISS indexes: types, building, tuning, recall, GPU."""

@@ -1,0 +1,105 @@
+"""A FAISS index on the GPU: what can go there, whether there is one, and the copy that answers queries.
+
+Indexes are built and saved on the CPU; the GPU holds a copy. Of several GPUs each holds a whole copy, or a share of the
+vectors where one has not the memory. Nothing of FAISS's GPU part exists in its CPU wheel: it is looked up when needed.
+"""
+
+from typing import Any
+
+from indexes.errors import Misuse, RetrieverError, first_line
+from indexes.faiss.vectors import VectorIndex, import_faiss
+
+DEVICES = ("auto", "cpu", "cuda")
+# What FAISS may take on each GPU for its own work; it would take a sixth of the memory, where the encoder lives, too.
+WORKING_BYTES = 256 * 1024 * 1024
+
+
+def has_gpu_part() -> bool:
+    """Whether the FAISS that is installed can use GPUs at all."""
+    return hasattr(import_faiss(), "StandardGpuResources")
+
+
+def gpu_count() -> int:
+    """How many GPUs FAISS can use here."""
+    faiss = import_faiss()
+    return int(faiss.get_num_gpus()) if has_gpu_part() and hasattr(faiss, "get_num_gpus") else 0
+
+
+def refusal(index: Any) -> str:
+    """Why FAISS has no such index on GPUs; empty where it has: Flat, and IVF with Flat, SQ8, SQfp16 or PQ codes."""
+    faiss = import_faiss()
+    kind = faiss.downcast_index(index)  # a view: `index` itself must live on
+    if isinstance(kind, faiss.IndexPreTransform):
+        return refusal(kind.index)
+    name = type(kind).__name__
+    if type(kind) in (faiss.IndexFlat, faiss.IndexFlatIP, faiss.IndexFlatL2, faiss.IndexIVFFlat, faiss.IndexIVFPQ):
+        return ""
+    if type(kind) is faiss.IndexIVFScalarQuantizer:
+        quantizer = faiss.ScalarQuantizer
+        on_gpu = (quantizer.QT_8bit, quantizer.QT_fp16)
+        return "" if kind.sq.qtype in on_gpu else f"{name} with codes other than SQ8 and SQfp16"
+    return name
+
+
+def searched_on(device: str, index: VectorIndex, factory: str) -> str:
+    """Have the GPU search a copy of the index; returns a line that says so, or why not although one is there.
+
+    `auto` takes a GPU where there is one and the type can go there, `cuda` insists on it, `cpu` never does.
+    """
+    if device not in DEVICES:
+        raise Misuse(f"unknown device {device!r}; known: {', '.join(DEVICES)}.")
+    if device == "cpu":
+        return ""
+    reason = why_not(index.index, factory)
+    if reason and device == "cuda":
+        raise Misuse(f"--device cuda: the index cannot be searched on a GPU. {reason}")
+    if reason:
+        return reason if gpu_count() else ""
+    try:
+        index.search_on(_copied(index))
+    except RuntimeError as error:
+        message = f"FAISS could not copy the index to the GPU: {first_line(error)}"
+        if device == "cuda":
+            raise RetrieverError(f"{message}. Take --device cpu.") from error
+        return f"{message}; it is searched on the CPU."
+    return f"{factory} is searched on {'the GPU' if gpu_count() == 1 else f'{gpu_count()} GPUs'}."
+
+
+def why_not(index: Any, factory: str) -> str:
+    """Why an index cannot be searched on a GPU here; empty where it can."""
+    if not has_gpu_part():
+        return (
+            "faiss-cpu is installed, which has no GPU part; change it with: pip uninstall faiss-cpu, "
+            "pip install 'flow-retriever[gpu]'."
+        )
+    if not gpu_count():
+        return "FAISS finds no GPU; look with nvidia-smi, or take --device cpu."
+    if kind := refusal(index):
+        return (
+            f"FAISS has no {factory} ({kind}) for GPUs; take --device cpu, or rebuild with --index-type flat, ivf or "
+            "a factory string such as IVF256,Flat."
+        )
+    return ""
+
+
+def _copied(index: VectorIndex) -> Any:
+    """A whole copy on each GPU or, where one has not the memory, a share on each."""
+    faiss = import_faiss()
+    gpus = range(gpu_count())
+    resources = [faiss.StandardGpuResources() for _ in gpus]
+    for one in resources:
+        one.setTempMemory(WORKING_BYTES)
+    if len(gpus) == 1:
+        return faiss.index_cpu_to_gpu(resources[0], 0, index.index, _options(faiss.GpuClonerOptions(), index))
+    options = _options(faiss.GpuMultipleClonerOptions(), index)
+    try:
+        return faiss.index_cpu_to_gpu_multiple_py(resources, index.index, options, list(gpus))
+    except RuntimeError:
+        options.shard = True
+        return faiss.index_cpu_to_gpu_multiple_py(resources, index.index, options, list(gpus))
+
+
+def _options(options: Any, index: VectorIndex) -> Any:
+    # Half precision is enough to find candidates, and long product codes need it; an exact index stays exact.
+    options.useFloat16 = not index.exact
+    return options

@@ -1,0 +1,160 @@
+"""How much of what exact search finds an index finds: recall@10 on held-out queries, with its uncertainty.
+
+Queries are vectors that the index does not hold or, where there are none, some that it holds, each without itself. Half
+of them choose the search settings (indexes/faiss/tuning.py), the other half tell the recall that is reported.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.folder.space import LOOKED_AT
+from indexes.faiss.vectors import Matrix, Numbers, VectorIndex
+
+RECALL_AT = 10
+WANTED = LOOKED_AT * RECALL_AT
+"""The vectors that a search for ten documents asks an index for."""
+MOST_QUERIES = 1000
+TIMED = 32
+TIE = 1e-6
+SHORT_TEXTS = "short texts cut from passages"
+STORED = "stored passages, each without itself"
+SEED = 0
+
+Find = Callable[[VectorIndex, Matrix], Sequence[tuple[Numbers, NDArray[np.float64]]]]
+"""What a search does: candidates from the index, scored exactly, best first."""
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Unit vectors to search with; `own` is the number of the stored vector that each is, if it is one."""
+
+    vectors: Matrix
+    what: str
+    own: Numbers | None = None
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Queries with the true nearest of each among some vectors."""
+
+    queries: Queries
+    numbers: Numbers
+    """A row a query: its nearest, best first."""
+    scores: NDArray[np.float32]
+
+    def half(self, which: int) -> "HeldOut":
+        """Every second query, from the first (0) or the second (1); of a single one, that one."""
+        if len(self.queries) < 2:
+            return self
+        some = slice(which, None, 2)
+        own = None if self.queries.own is None else self.queries.own[some]
+        queries = Queries(self.queries.vectors[some], self.queries.what, own)
+        return HeldOut(queries, self.numbers[some], self.scores[some])
+
+    def shares_found(self, index: VectorIndex, find: Find) -> NDArray[np.float64]:
+        """The recall of each query. Whatever is as near as the last of the true nearest counts as one of them."""
+        least = self.scores[:, -1].astype(np.float64) - TIE
+        shares = np.zeros(len(self.queries))
+        for place, (numbers, scores) in enumerate(find(index, self.queries.vectors)):
+            if self.queries.own is not None:
+                scores = scores[numbers != self.queries.own[place]]
+            shares[place] = np.count_nonzero(scores[: self.numbers.shape[1]] >= least[place]) / self.numbers.shape[1]
+        return shares
+
+
+class Nearest:
+    """The true nearest of some queries, kept while the vectors pass by block after block."""
+
+    def __init__(self, queries: Queries, count: int) -> None:
+        self.queries = queries
+        k = max(0, min(RECALL_AT, count - (queries.own is not None)))
+        self._numbers = np.full((len(queries), k), -1, np.int64)
+        self._scores = np.full((len(queries), k), -np.inf, np.float32)
+
+    def see(self, numbers: Numbers, vectors: Matrix) -> None:
+        k = self._numbers.shape[1]
+        if not k or not len(self.queries):
+            return
+        scores = self.queries.vectors @ vectors.T
+        if self.queries.own is not None:
+            scores[self.queries.own[:, None] == numbers] = -np.inf
+        better = np.flatnonzero(scores.max(axis=1) > self._scores[:, -1])
+        some = scores[better]
+        if some.shape[1] > k:
+            best = np.argpartition(some, some.shape[1] - k, axis=1)[:, some.shape[1] - k :]
+            some, known = np.take_along_axis(some, best, axis=1), numbers[best]
+        else:
+            known = np.broadcast_to(numbers, some.shape)
+        all_scores = np.concatenate([self._scores[better], some], axis=1)
+        all_numbers = np.concatenate([self._numbers[better], known], axis=1)
+        order = np.argsort(-all_scores, axis=1, kind="stable")[:, :k]
+        self._scores[better] = np.take_along_axis(all_scores, order, axis=1)
+        self._numbers[better] = np.take_along_axis(all_numbers, order, axis=1)
+
+    def held_out(self) -> HeldOut | None:
+        """None where there is nothing to measure with or against."""
+        if not len(self.queries) or not self._numbers.shape[1]:
+            return None
+        return HeldOut(self.queries, self._numbers, self._scores)
+
+
+def stored_queries(numbers: Numbers, take: Callable[[Numbers], Matrix]) -> Queries:
+    """A seeded choice of the stored vectors, as queries."""
+    rng = np.random.default_rng(SEED)
+    own = np.sort(rng.choice(numbers, min(MOST_QUERIES, len(numbers)), replace=False))
+    return Queries(take(own), STORED, own)
+
+
+def interval(mean: float, count: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share, over queries: neighbours of one query are not independent of each other, so
+    a query counts once. A little too wide, and never of no width where every query found all.
+
+    Wilson, "Probable inference, the law of succession, and statistical inference", JASA 1927.
+    """
+    z = 1.959964
+    center = (mean + z * z / (2 * count)) / (1 + z * z / count)
+    spread = z / (1 + z * z / count) * math.sqrt(mean * (1 - mean) / count + z * z / (4 * count * count))
+    return max(0.0, center - spread), min(1.0, center + spread)
+
+
+def cpu_ms(search: Callable[[Matrix], Any], queries: Matrix) -> float:
+    """CPU time of one query asked alone, over all threads, in milliseconds."""
+    some = queries[:TIMED]
+    search(some[:1])
+    began = time.process_time()
+    for place in range(len(some)):
+        search(some[place : place + 1])
+    return 1000 * (time.process_time() - began) / len(some)
+
+
+def measured(index: VectorIndex, held_out: HeldOut, find: Find) -> dict[str, Any]:
+    """What is written down of an index: its recall with what it was measured on, and the time of a query."""
+    found: dict[str, Any] = {
+        "at": RECALL_AT,
+        "cpu_ms": round(cpu_ms(lambda q: find(index, q), held_out.queries.vectors), 4),
+    }
+    if index.exact:
+        return found | {"recall": 1.0, "exact": True}
+    return found | recall_facts(held_out.shares_found(index, find), held_out.queries)
+
+
+def recall_facts(shares: NDArray[np.float64], queries: Queries) -> dict[str, Any]:
+    """What is written down of an approximate index: which share of the nearest it finds, and how that is known."""
+    low, high = interval(float(shares.mean()), len(shares))
+    return {
+        "exact": False,
+        "recall": round(float(shares.mean()), 4),
+        "low": round(low, 4),
+        "high": round(high, 4),
+        "queries": len(shares),
+        "queries_were": queries.what,
+    }

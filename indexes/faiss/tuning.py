@@ -1,0 +1,99 @@
+"""The cheapest search settings of an index that reach a recall, found by trying them on held-out queries."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.faiss.recall import HeldOut
+from indexes.folder.space import LOOKED_AT
+from indexes.faiss.vectors import SPARE, Settings, VectorIndex, effort_of, looks_further_for_more
+
+FETCHES = (0, 4, 8, 16, 32, 64)
+# Beyond the least effort that suffices with the most candidates, so many greater ones, which suffice with fewer, are
+# timed.
+EFFORTS_TIMED = 4
+LARGEST_EF = 4096
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Settings and the recall they had on the queries they were chosen by."""
+
+    settings: Settings
+    recall: float
+    reaches: bool
+
+
+def tuned(index: VectorIndex, held_out: HeldOut, target: float, cost: Callable[[VectorIndex], float]) -> Tuned:
+    """The settings of least `cost` that reach the target by a standard error, so that other queries reach it, too.
+
+    Where none do, those of the highest recall. The index is left with the settings that are returned.
+    """
+    efforts = _efforts(index)
+    curves: dict[int, NDArray[np.float64]] = {}
+
+    def curve(place: int) -> NDArray[np.float64]:
+        if place not in curves:
+            curves[place] = _shares(index, held_out, efforts[place])
+        return curves[place]
+
+    def enough(place: int) -> NDArray[np.bool_]:
+        shares = curve(place)
+        margin = shares.std(axis=1) / np.sqrt(shares.shape[1])
+        return np.asarray(shares.mean(axis=1) - margin >= target)
+
+    def settings(place: int, fetch: int) -> Settings:
+        return {**efforts[place], **({"fetch": FETCHES[fetch]} if fetch else {})}
+
+    low, high = 0, len(efforts) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle).any() else (middle + 1, high)
+    if not enough(low).any():
+        means = curve(low).mean(axis=1)
+        fetch = int(np.argmax(means))
+        index.apply(settings(low, fetch))
+        return Tuned(index.settings, float(means[fetch]), bool(means[fetch] >= target))
+    tried = []
+    for place in range(low, min(low + EFFORTS_TIMED, len(efforts))):
+        fetch = int(np.argmax(enough(place)))
+        index.apply(settings(place, fetch))
+        tried.append((cost(index), place, fetch))
+        if fetch == 0:
+            break
+    _, place, fetch = min(tried)
+    index.apply(settings(place, fetch))
+    return Tuned(index.settings, float(curve(place)[fetch].mean()), True)
+
+
+def _efforts(index: VectorIndex) -> list[Settings]:
+    """Settings of rising effort; one that is empty where the type has none."""
+    effort = effort_of(index.index)
+    if effort is None:
+        return [{}]
+    name, holder = effort
+    least, most = (1, int(holder.nlist)) if name == "nprobe" else (16, LARGEST_EF)
+    values = [least]
+    while values[-1] < most:
+        values.append(min(2 * values[-1], most))
+    return [{name: value} for value in values]
+
+
+def _shares(index: VectorIndex, held_out: HeldOut, effort: Settings) -> NDArray[np.float64]:
+    """The recall of each query (columns) with each number of candidates (rows)."""
+    index.apply(effort)
+    k = LOOKED_AT * held_out.numbers.shape[1]
+    counts = [min(max(k + SPARE, fetch * k), len(index)) for fetch in FETCHES]
+    if looks_further_for_more(index.index):
+        rankings = {count: index.ranked(held_out.queries.vectors, count) for count in dict.fromkeys(counts)}
+    else:
+        rankings = dict.fromkeys(counts, index.ranked(held_out.queries.vectors, max(counts)))
+    return np.stack([_found(rankings[count][:, :count], held_out) for count in counts])
+
+
+def _found(ranking: NDArray[np.int64], held_out: HeldOut) -> NDArray[np.float64]:
+    return np.array(
+        [np.isin(true, own).mean() for true, own in zip(held_out.numbers, ranking, strict=True)], np.float64
+    )

@@ -1,0 +1,112 @@
+"""Which FAISS index a short name stands for, given how many vectors there are, and what was asked of it.
+
+`auto` is no type but a request: the cheapest index that reaches a recall within a memory limit (indexes/faiss/auto.py).
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from indexes.errors import Misuse
+
+AUTO = "auto"
+NAMES = (AUTO, "flat", "sq8", "ivf", "hnsw", "pq", "rabitq")
+DEFAULT_RECALL = 0.95
+# A list that k-means is to find needs some vectors to be found by.
+VECTORS_A_LIST = 32
+# From here on, pq and rabitq have lists.
+WITH_LISTS = 50_000
+UNITS = {"": 1, "B": 1} | {
+    f"{letter}{kind}": base**power
+    for power, letter in enumerate("KMGT", 1)
+    for kind, base in (("", 1000), ("B", 1000), ("IB", 1024))
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a collection's index is asked to be; recall and memory belong to `auto`."""
+
+    type: str
+    recall: float | None = None
+    memory: int | None = None
+    """Bytes that the index may take in memory."""
+
+    def __post_init__(self) -> None:
+        if not self.type.strip():
+            raise Misuse(f"--index-type is empty; take {', '.join(NAMES)} or a FAISS factory string.")
+        if self.type != AUTO and (self.recall is not None or self.memory is not None):
+            option = "--recall" if self.recall is not None else "--memory"
+            raise Misuse(f"{option} goes with --index-type auto; the index type is {self.type}.")
+        if self.type == AUTO and self.recall is None:
+            object.__setattr__(self, "recall", DEFAULT_RECALL)
+        if self.recall is not None and not 0 < self.recall <= 1:
+            raise Misuse(f"--recall must be above 0 and at most 1, not {self.recall:g}.")
+        if self.memory is not None and self.memory < 1:
+            raise Misuse(f"--memory must be at least one byte, not {self.memory}.")
+
+    @property
+    def target(self) -> float:
+        """The recall that search settings are tuned to."""
+        return DEFAULT_RECALL if self.recall is None else self.recall
+
+
+def parse_bytes(text: str) -> int:
+    """A number of bytes as people write it: 500MB, 2GB, 1.5GiB, 1000000."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+    if match is None or match[2].upper() not in UNITS:
+        raise Misuse(f"--memory {text!r} is no number of bytes; write it as 500MB, 2GB or 1.5GiB.")
+    return int(float(match[1]) * UNITS[match[2].upper()])
+
+
+def factory_string(index_type: str, count: int, dimension: int) -> str:
+    """The FAISS factory string of a short name for so many vectors; any factory string stands for itself."""
+    lists = f"IVF{list_count(count)}," if count >= WITH_LISTS else ""
+    resolved = {
+        "flat": "Flat",
+        "sq8": "SQ8",
+        "ivf": f"IVF{list_count(count)},SQ8",
+        "hnsw": "HNSW32",
+        "pq": f"{lists}{_product_codes(dimension, 4)}",
+        "rabitq": f"{lists}RaBitQfs",
+    }
+    return resolved.get(index_type, index_type)
+
+
+def list_count(count: int) -> int:
+    """A power of two near twice the root of the count: choosing a list and scanning it then cost about the same."""
+    wanted = min(2 * math.sqrt(max(count, 1)), count / VECTORS_A_LIST)
+    return 1 << max(0, round(math.log2(max(wanted, 1))))
+
+
+def candidates(count: int, dimension: int) -> list[str]:
+    """Factory strings that `auto` tries, the quick to build first."""
+    codes = ["SQ8", _product_codes(dimension, 4), _product_codes(dimension, 8), "RaBitQfs"]
+    lists = [f"IVF{list_count(count)},{code}" for code in codes if count >= 32 * VECTORS_A_LIST]
+    return list(dict.fromkeys(["Flat", *codes, *lists]))
+
+
+def _product_codes(dimension: int, width: int) -> str:
+    """Four bits for about `width` dimensions each, as FAISS scans fastest."""
+    parts = max(1, dimension // width)
+    while dimension % parts:
+        parts -= 1
+    return f"PQ{parts}x4fs"
+
+
+def estimated_bytes(faiss: Any, index: Any, count: int) -> int:
+    """What an index, still empty, will take in memory and on disk with so many vectors."""
+    kind = faiss.downcast_index(index)  # a view: `index` itself must live on
+    if isinstance(kind, faiss.IndexHNSW):
+        links = 2 * kind.hnsw.nb_neighbors(1) * 4 + 16
+        return int(count * links) + estimated_bytes(faiss, kind.storage, count)
+    if isinstance(kind, faiss.IndexIVF):
+        blocks = kind.nlist * kind.code_size * 16 if isinstance(kind, faiss.IndexIVFFastScan) else 0  # half full
+        return int(count * (kind.code_size + 8) + kind.nlist * kind.d * 4 + blocks) + _codebooks(kind)
+    return int(count * kind.code_size) + _codebooks(kind)
+
+
+def _codebooks(kind: Any) -> int:
+    """What the centroids of product codes take."""
+    return int(kind.pq.ksub * kind.d * 4) if hasattr(kind, "pq") else 0

@@ -1,0 +1,307 @@
+"""FAISS: unit vectors in, the nearest by cosine out, each known by the number SQLite gave it.
+
+FAISS itself only counts positions; the numbers stand beside it in a rising array. That works for every index
+type, where FAISS's own ID maps do not.
+"""
+
+import contextlib
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.errors import Damaged, Misuse, RetrieverError, first_line
+from indexes.faiss.types import NAMES
+
+# How many more than asked are fetched, so that a last-bit difference in FAISS's float32 scores cannot change
+# which ones are the best once they are scored again in float64.
+SPARE = 16
+TIE = 1e-6
+# Up to so many vectors, scoring all of them costs little and is exact whatever the index type.
+SCANNED = 8192
+# Up to so many more are fetched and dropped, which is quicker than asking FAISS to pass over them.
+FETCHED_BEYOND = 256
+# So few queries NumPy compares with all vectors in less CPU time than FAISS, which gives each query one thread.
+FEW_QUERIES = 8
+# FAISS on a GPU gives no more than this.
+MOST_FROM_GPU = 2048
+
+WRITTEN_TOGETHER = 1 << 20
+
+FLAT_HEADERS = (b"IxFI", b"IxF2", b"IxFl")
+
+Numbers = NDArray[np.int64]
+Matrix = NDArray[np.float32]
+Settings = dict[str, int]
+"""How an index is searched: `nprobe` or `efSearch` where its type has one, and `fetch`, the candidates that are
+scored exactly for each one wanted."""
+
+
+def import_faiss() -> Any:
+    try:
+        import faiss
+    except ImportError as error:
+        raise RetrieverError(
+            "FAISS is not installed. Install one of: pip install 'flow-retriever[cpu]' (any machine), "
+            "pip install 'flow-retriever[gpu]' (NVIDIA, CUDA 12)."
+        ) from error
+    return faiss
+
+
+def _alone_in_a_child() -> None:
+    """Have FAISS work without threads in a forked child: those it had stayed with the parent, and it would wait for
+    them forever."""
+    if "faiss" in sys.modules:
+        sys.modules["faiss"].omp_set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_alone_in_a_child)
+
+
+def save_array(path: Path, array: NDArray[Any]) -> None:
+    """Write an array as .npy; unlike NumPy into a file of its own, it fails where the disk does."""
+    data = io.BytesIO()
+    np.save(data, array, allow_pickle=False)
+    path.write_bytes(data.getbuffer())
+
+
+def unit_rows(vectors: NDArray[np.floating[Any]]) -> Matrix:
+    """Rows scaled to length one; a row of zeros stays as it is and is near nothing."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.ascontiguousarray(vectors / np.where(norms > 0, norms, 1), dtype=np.float32)
+
+
+def empty_index(factory: str, dimension: int) -> Any:
+    """A FAISS index with nothing in it; refuses a factory string that FAISS does not know."""
+    faiss = import_faiss()
+    if re.search(r"[A-Za-z_]0+(?!\d)", factory):
+        raise Misuse(f"the index type {factory!r} has a size of zero.")
+    if "IDMap" in factory:
+        raise Misuse(f"the index type {factory!r} keeps ids of its own; leave IDMap out, the collection has them.")
+    try:
+        return faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
+    except RuntimeError as error:
+        raise Misuse(
+            f"FAISS knows no index type {factory!r} for {dimension} dimensions. "
+            f"Take one of {', '.join(NAMES)} or a FAISS factory string such as 'IVF256,Flat'."
+        ) from error
+
+
+def effort_of(index: Any) -> tuple[str, Any] | None:
+    """The name of the setting that trades time for recall, and what has it; None where the type has none."""
+    faiss = import_faiss()
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        return effort_of(index.index)
+    if isinstance(index, faiss.IndexRefine):
+        return effort_of(index.base_index)
+    if isinstance(index, faiss.IndexIVF):
+        return "nprobe", index
+    if isinstance(index, faiss.IndexHNSW):
+        return "efSearch", index.hnsw
+    return None
+
+
+def looks_further_for_more(index: Any) -> bool:
+    """Whether the first of many are better than as few asked for alone: a walk is then longer, more codes refined."""
+    faiss = import_faiss()
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        return looks_further_for_more(index.index)
+    return isinstance(index, faiss.IndexHNSW | faiss.IndexNSG | faiss.IndexRefine)
+
+
+def search_parameters(index: Any, selector: Any, share: float, wanted: int) -> Any:
+    """What tells an index of this type to find only what the selector lets through, a `share` of all it holds."""
+    faiss = import_faiss()
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        inner = search_parameters(index.index, selector, share, wanted)
+        return faiss.SearchParametersPreTransform(index_params=inner)
+    if isinstance(index, faiss.IndexRefine):
+        inner = search_parameters(index.base_index, selector, share, int(wanted * index.k_factor))
+        return faiss.IndexRefineSearchParameters(k_factor=index.k_factor, base_index_params=inner)
+    if isinstance(index, faiss.IndexIVF):
+        return faiss.SearchParametersIVF(sel=selector, nprobe=index.nprobe)
+    if isinstance(index, faiss.IndexHNSW):
+        # The walk also passes those it may not return: it must be longer to meet as many that it may.
+        return faiss.SearchParametersHNSW(sel=selector, efSearch=int(max(index.hnsw.efSearch, wanted) / share))
+    return faiss.SearchParameters(sel=selector)
+
+
+class VectorIndex:
+    """A FAISS index, the number of the vector at each of its positions (rising), and how it is searched."""
+
+    def __init__(self, index: Any, numbers: Numbers, settings: Settings | None = None) -> None:
+        if index.ntotal != len(numbers):
+            raise Damaged(f"index holds {index.ntotal:,} vectors, its list of numbers {len(numbers):,}.")
+        self.index = index
+        self.numbers = numbers
+        self.exact = isinstance(index, import_faiss().IndexFlat)
+        """Whether it holds every vector whole and compares the query with all of them."""
+        self.held: object = None
+        """What keeps the files it is mapped from where they are, if it is."""
+        self._on_gpu: Any = None
+        self._whole = _rows(index) if self.exact else None
+        self.settings: Settings = {}
+        self.apply(settings or {})
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def apply(self, settings: Settings) -> None:
+        """Search with these settings from now on."""
+        self.settings = settings
+        effort = effort_of(self.index)
+        if effort and effort[0] in settings:
+            setattr(effort[1], effort[0], settings[effort[0]])
+
+    def search_on(self, gpu_index: Any) -> None:
+        """Have a copy of the index on a GPU answer what it can."""
+        self._on_gpu = gpu_index
+
+    def candidates_for(self, k: int) -> int:
+        """How many are fetched where the k nearest are wanted."""
+        return max(k + SPARE, self.settings.get("fetch", 0) * k)
+
+    def search(self, queries: Matrix, k: int, excluded: Numbers, allowed: Numbers | None = None) -> list[Numbers]:
+        """For each query the numbers of at least the k nearest, without the excluded ones and only of the allowed
+        ones, and of all that tie with the last of them.
+
+        An exact index gives exactly these. Where no more than SCANNED are left to search, any index gives them all,
+        for the caller to score. Beyond that an approximate index gives those it finds, never fewer than k: about as
+        many of the nearest as it finds among all, but less where what is allowed lies far from the query.
+        """
+        searched = self._searched(excluded, allowed)
+        candidates = self.numbers if searched is None else self.numbers[searched]
+        found = [candidates] * len(queries)
+        if len(candidates) < len(self) and len(candidates) <= SCANNED:
+            return found
+        open_queries, wanted = list(range(len(queries))), self.candidates_for(k)
+        while open_queries and wanted < len(candidates):
+            fetched = self._fetch(queries[open_queries], wanted, searched, len(candidates))
+            for place, (scores, positions) in zip(open_queries, fetched, strict=True):
+                tied = len(scores) == wanted and scores[k - 1] - scores[-1] < TIE
+                if len(scores) >= k and not tied:
+                    found[place] = self.numbers[positions]
+            open_queries = [place for place in open_queries if found[place] is candidates]
+            wanted *= 4
+        return found
+
+    def _searched(self, excluded: Numbers, allowed: Numbers | None) -> NDArray[np.bool_] | None:
+        """Which positions are to be searched, None for all."""
+        if allowed is None and not len(excluded):
+            return None
+        if allowed is None:
+            searched = np.ones(len(self), bool)
+            places = np.searchsorted(self.numbers, excluded)
+            places = places[places < len(self)]
+            searched[places[np.isin(self.numbers[places], excluded)]] = False
+        else:
+            searched = np.isin(self.numbers, allowed)
+            if len(excluded):
+                searched &= ~np.isin(self.numbers, excluded)
+        return None if searched.all() else searched
+
+    def _fetch(
+        self, queries: Matrix, wanted: int, searched: NDArray[np.bool_] | None, count: int
+    ) -> Iterator[tuple[NDArray[np.float32], Numbers]]:
+        """Scores and positions, best first, of as many as are wanted of the `count` to be searched, or of those that
+        an approximate index finds."""
+        if self._whole is not None and self._on_gpu is None and len(queries) <= FEW_QUERIES:
+            yield from self._compared(self._whole, queries, wanted, searched)
+            return
+        left_out = len(self) - count
+        scores = None
+        if searched is not None and left_out > FETCHED_BEYOND:
+            selector = import_faiss().IDSelectorBitmap(np.packbits(searched, bitorder="little"))
+            # FAISS has no selector for some types, and says so before it begins.
+            with contextlib.suppress(RuntimeError):
+                parameters = search_parameters(self.index, selector, count / len(self), wanted)
+                scores, positions = self.index.search(queries, wanted, params=parameters)
+        if scores is None:
+            scores, positions = self._nearest(queries, min(len(self), self._beyond(wanted, left_out, count)))
+        for own_scores, own_positions in zip(scores, positions, strict=True):
+            kept = own_positions >= 0
+            if searched is not None:
+                kept &= searched[own_positions]
+            elif kept.all():
+                yield own_scores, own_positions
+                continue
+            yield own_scores[kept][:wanted], own_positions[kept][:wanted]
+
+    def _beyond(self, wanted: int, left_out: int, count: int) -> int:
+        """How many to fetch where FAISS cannot pass over those left out: enough for all of them, where they are few,
+        else twice as many as hold the wanted ones if what is left out lies anywhere; the caller asks for more."""
+        if self.exact or left_out <= FETCHED_BEYOND:
+            return wanted + left_out
+        return min(wanted + left_out, 2 * wanted * -(-len(self) // count))
+
+    def _compared(
+        self, whole: Matrix, queries: Matrix, wanted: int, searched: NDArray[np.bool_] | None
+    ) -> Iterator[tuple[NDArray[np.float32], Numbers]]:
+        """The same by comparing each query with every vector."""
+        positions = None if searched is None else np.flatnonzero(searched)
+        for query in queries:
+            scores = whole @ query
+            own = scores if positions is None else scores[positions]
+            best = np.argpartition(own, len(own) - wanted)[len(own) - wanted :]
+            best = best[np.argsort(-own[best], kind="stable")]
+            yield own[best], best if positions is None else positions[best]
+
+    def ranked(self, queries: Matrix, count: int) -> Numbers:
+        """A row a query: the numbers of the nearest as the index itself ranks them, -1 where it finds no more."""
+        positions = self._nearest(queries, count)[1]
+        return np.where(positions >= 0, self.numbers[positions], -1)
+
+    def _nearest(self, queries: Matrix, count: int) -> tuple[NDArray[np.float32], Numbers]:
+        answering = self._on_gpu if self._on_gpu is not None and count <= MOST_FROM_GPU else self.index
+        scores, positions = answering.search(queries, count)
+        return scores, positions
+
+    def vectors(self, numbers: Numbers) -> Matrix:
+        """The vectors as the index holds them (whole only in an exact index)."""
+        positions = np.searchsorted(self.numbers, numbers)
+        if self._whole is not None:
+            return self._whole[positions]
+        return np.asarray(self.index.reconstruct_batch(positions), np.float32)
+
+    def save(self, index_path: Path, numbers_path: Path) -> None:
+        faiss = import_faiss()
+        try:
+            # FAISS's own writer says nothing of an error that comes when it closes the file.
+            with index_path.open("wb") as file:
+                faiss.write_index(self.index, faiss.PyCallbackIOWriter(file.write, WRITTEN_TOGETHER))
+        except RuntimeError as error:
+            raise RetrieverError(f"FAISS could not write {index_path}: {first_line(error)}") from error
+        save_array(numbers_path, self.numbers)
+
+    @classmethod
+    def load(cls, index_path: Path, numbers_path: Path, settings: Settings | None = None) -> "VectorIndex":
+        """Map the files into memory, so that opening reads little; FAISS reads whole what it cannot map."""
+        faiss = import_faiss()
+        try:
+            with index_path.open("rb") as file:
+                # FAISS's header leaves the vectors of an exact index unaligned in the file, and NumPy would copy
+                # them all for every query.
+                how = 0 if file.read(4) in FLAT_HEADERS else faiss.IO_FLAG_MMAP_IFC
+            index = faiss.read_index(str(index_path), how)
+            numbers = np.load(numbers_path, mmap_mode="r", allow_pickle=False)
+        except (RuntimeError, ValueError, EOFError, FileNotFoundError) as error:
+            raise Damaged(f"{index_path} cannot be read as a FAISS index: {first_line(error)}") from error
+        return cls(index, np.asarray(numbers), settings)
+
+
+def _rows(index: Any) -> Matrix | None:
+    """A view of the vectors that an exact index holds; None of an empty one."""
+    if not index.ntotal:
+        return None
+    flat: Matrix = import_faiss().rev_swig_ptr(index.get_xb(), index.ntotal * index.d)
+    return flat.reshape(index.ntotal, index.d)

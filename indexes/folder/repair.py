@@ -1,0 +1,111 @@
+"""Put aside what is damaged, so that what is derived can be made again from what is sound.
+
+Nothing is deleted: damaged files move to `quarantine/` inside the collection, damaged rows to the table of the same
+name. A document that was put aside comes back when its source is indexed again.
+"""
+
+import json
+import shutil
+import sqlite3
+from datetime import UTC, datetime
+from typing import Any
+
+from indexes.folder import generation as generations
+from indexes.pages import kept_logs
+from indexes.sqlite import words
+from indexes.folder.collection import GENERATIONS, Collection
+from indexes.pages.kept_logs import QUARANTINE
+from indexes.folder.verify import Report, any_text
+
+
+def folder_files(collection: Collection) -> dict[str, bytes]:
+    """The transform's files as the generation folder has them, sound or not."""
+    row = collection.published()
+    folder = collection.folder / GENERATIONS / (row[1] if row else "none")
+    others = (generations.INDEX_FILE, generations.NUMBERS_FILE, generations.MANIFEST)
+    if not folder.is_dir():
+        return {}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.name not in others}
+
+
+def put_aside(collection: Collection, report: Report) -> None:
+    """Move everything the report calls damaged out of the way."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
+    connection = collection.store.db.conn
+    with any_text(collection), collection.store.changing():
+        for number, reason in report.bad_documents.items():
+            _keep_rows(connection, "documents", reason, stamp, connection.execute(
+                "SELECT number, id, title, text, metadata, source FROM documents WHERE number = ?", [number]
+            ).fetchall())  # fmt: skip
+            connection.execute("DELETE FROM documents WHERE number = ?", [number])
+        for number in report.stray_passages:
+            _keep_rows(connection, "passages", "its document is not there", stamp, connection.execute(
+                'SELECT document, position, start, "end", vector FROM passages WHERE document = ?', [number]
+            ).fetchall())  # fmt: skip
+            connection.execute("DELETE FROM passages WHERE document = ?", [number])
+        for number, reason in report.bad_vectors.items():
+            _keep_rows(connection, "vectors", reason, stamp, connection.execute(
+                "SELECT id, hex(text_hash), hex(vector) FROM vectors WHERE id = ?", [number]
+            ).fetchall())  # fmt: skip
+            connection.execute("DELETE FROM vectors WHERE id = ?", [number])
+        if report.unused_wrong:
+            connection.execute("DELETE FROM unused")
+            connection.execute(
+                "INSERT INTO unused SELECT id FROM vectors WHERE id NOT IN (SELECT vector FROM passages)"
+            )
+            report.repaired.append("made the list of unused vectors again")
+        if report.words_wrong or report.bad_documents:  # what a damaged text said, its words cannot be told to forget
+            words.rebuild(collection.store)
+        if report.words_wrong:
+            report.repaired.append("made the index of words again")
+        if report.kept_files_broken and not report.generation_broken:
+            _keep_files_again(collection, report)
+        if report.checksums_wrong:
+            collection.store.forget_checksums()
+        if report.bad_settings or report.checksums_wrong:
+            collection.store.set_settings(report.bad_settings)
+        if report.bad_settings:
+            report.repaired.append(f"restored the settings {', '.join(sorted(report.bad_settings))}")
+    if report.logs_kept:
+        report.repaired.append(f"kept the log that breaks off in {kept_logs.settle(collection.folder, stamp)}")
+    if report.generation_broken:  # last, because the manifest may be what settings were restored from
+        _put_files_aside(collection, report, stamp)
+    if report.stray_passages:
+        report.repaired.append("put passages without a document into the quarantine table")
+    if count := len(report.bad_documents):
+        report.repaired.append(
+            f"put {count:,} damaged document{'s' if count > 1 else ''} into the quarantine table; "
+            "index their source again to have them back"
+        )
+
+
+def _keep_rows(
+    connection: sqlite3.Connection, table: str, reason: str, stamp: str, rows: list[tuple[Any, ...]]
+) -> None:
+    connection.executemany(
+        "INSERT INTO quarantine (reason, at, table_name, row) VALUES (?, ?, ?, ?)",
+        [
+            (reason.encode("utf-8", "replace").decode(), stamp, table, json.dumps(row, ensure_ascii=True, default=repr))
+            for row in rows
+        ],
+    )
+
+
+def _keep_files_again(collection: Collection, report: Report) -> None:
+    number = collection.store.db.conn.execute("SELECT number FROM generations").fetchone()[0]
+    files = folder_files(collection)
+    collection.store.db.conn.execute("DELETE FROM generation_files")
+    collection.store.db.conn.executemany(
+        "INSERT INTO generation_files VALUES (?, ?, ?)", [(number, name, data) for name, data in files.items()]
+    )
+    report.repaired.append("kept the transform's files in the table again")
+
+
+def _put_files_aside(collection: Collection, report: Report, stamp: str) -> None:
+    row = collection.published()
+    folder = collection.folder / GENERATIONS / (row[1] if row else "none")
+    if folder.exists():
+        target = collection.folder / QUARANTINE / stamp
+        target.mkdir(parents=True)
+        shutil.move(str(folder), str(target / folder.name))
+        report.repaired.append(f"moved the damaged generation to {target}")

@@ -1,0 +1,246 @@
+"""Where a search looks: some indexes over vectors in one space, and the documents these vectors stand for."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.sqlite.documents import DocumentStore, PassageRow
+from indexes.errors import Damaged
+from indexes.faiss.vectors import VectorIndex, unit_rows
+
+Apply = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+Blocks = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
+ApplyEach = Callable[[Blocks], Blocks]
+"""A transform over vectors that come block after block, with their numbers."""
+
+
+LOOKED_AT = 2
+"""How many vectors are looked at for each document wanted, because several may be passages of one."""
+SCORED_TOGETHER = 8192
+SAMPLED = 2000
+SMALLEST_SPREAD = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A document found, by its best passage, with the fields it had when it was found."""
+
+    passage: PassageRow
+    score: float
+    document: dict[str, Any]
+    places: tuple[int, ...] = ()
+    """Where words of the query begin in the document's text, if it was found by them."""
+
+
+Nearest = tuple[PassageRow, float]
+"""A document's passage that is nearest to a query, and its cosine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Vector numbers and their cosines."""
+
+    numbers: NDArray[np.int64]
+    scores: NDArray[np.float64]
+
+    def best(self, k: int) -> "Scored":
+        """The k best and all that tie with the last of them, best first, ties by number."""
+        order = np.lexsort((self.numbers, -self.scores))
+        if len(order) > k:
+            ranked = self.scores[order]
+            order = order[ranked >= ranked[k - 1]]
+        return Scored(self.numbers[order], self.scores[order])
+
+
+@dataclass(frozen=True)
+class Space:
+    """Indexes, each with the numbers to leave out, as of one state of the table."""
+
+    store: DocumentStore
+    dimension: int
+    version: tuple[int, ...]
+    parts: tuple[tuple[VectorIndex, NDArray[np.int64]], ...]
+    apply: Apply
+
+    def nearest_documents(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        without: Sequence[int] = (),
+        documents: NDArray[np.int64] | None = None,
+    ) -> list[list[Match]]:
+        """The k documents nearest to each query (raw vectors), each by its best passage, best first."""
+        return self.matches(self.nearest_passages(queries, k, without, documents))
+
+    def matches(self, found: Sequence[Sequence[Nearest]]) -> list[list[Match]]:
+        """The same with the documents' fields; nothing is given that is not as it was stored."""
+        passages = [passage for own in found for passage, _ in own]
+        self.store.vectors([passage.vector for passage in passages], self.dimension, checked=True)
+        stored = self.store.documents(list({passage.document: None for passage in passages}), passages)
+        return [[Match(passage, score, stored[passage.document]) for passage, score in own] for own in found]
+
+    def nearest_passages(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        without: Sequence[int] = (),
+        documents: NDArray[np.int64] | None = None,
+    ) -> list[list[Nearest]]:
+        """The best passage of each of the k documents nearest to each query, best first.
+
+        Documents that tie on the score come by arrival. Vectors in `without` are passed over. With `documents`,
+        only these are found, never fewer than k of them if there are as many.
+        """
+        allowed = None if documents is None else self.store.vectors_of_documents(documents)
+        findable = None if documents is None else frozenset(documents.tolist())
+        total = sum(len(index) for index, _ in self.parts) if allowed is None else len(allowed)
+        mapped = unit_rows(self.apply(queries))
+        found: list[list[Nearest]] = [[] for _ in mapped]
+        open_queries, wanted = list(range(len(mapped))) if total else [], min(LOOKED_AT * k, total)
+        while open_queries:
+            nearest = self.nearest_vectors(mapped[open_queries], wanted, without, allowed)
+            for place, scored in zip(open_queries, nearest, strict=True):
+                found[place] = self._by_document(scored, findable)[:k]
+            if wanted >= total:
+                break
+            # Several passages of the same documents came first: look further.
+            open_queries = [place for place in open_queries if len(found[place]) < k]
+            wanted = min(4 * wanted, total)
+        return found
+
+    def similar_documents(self, number: int, k: int, documents: NDArray[np.int64] | None = None) -> list[Match]:
+        """The k documents nearest to a stored one, by their nearest pair of passages, itself left out."""
+        store = self.store
+        own = [passage.vector for passage in store.passages_of_documents([number])[number]]
+        stands_for = store.passages_of_vectors(own)
+        only_own = [v for v in own if all(passage.document == number for passage in stands_for[v])]
+        best: dict[int, Match] = {}
+        results = self.nearest_documents(store.vectors(own, self.dimension), k + 1, only_own, documents)
+        for match in (match for matches in results for match in matches):
+            document = match.passage.document
+            if document != number and (document not in best or match.score > best[document].score):
+                best[document] = match
+        return sorted(best.values(), key=lambda match: (-match.score, match.passage.document))[:k]
+
+    def nearest_of(self, query: NDArray[np.float32], documents: Sequence[int]) -> dict[int, Nearest]:
+        """The passage of each of these documents that is nearest to the query (a raw vector)."""
+        passages = self.store.passages_of_documents(documents)
+        self.store.refuse_without_passages(passages)
+        return nearest_among(query, passages, lambda numbers: self.store.vectors(numbers, self.dimension), self.apply)
+
+    def background(self, queries: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and standard deviation of each query's cosines with the vectors of the collection, from a sample."""
+        return background_of(self._sample, queries, self.apply)
+
+    @cached_property
+    def _sample(self) -> NDArray[np.float64]:
+        """Unit vectors of a seeded choice of the vectors in use."""
+        numbers = self.store.used_vectors()
+        if len(numbers) > SAMPLED:
+            numbers = np.sort(np.random.default_rng(0).choice(numbers, SAMPLED, replace=False))
+        raw = self.store.vectors(numbers.tolist(), self.dimension, checked=True)
+        return unit_rows(self.apply(raw)).astype(np.float64)
+
+    def nearest_vectors(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        without: Sequence[int] = (),
+        allowed: NDArray[np.int64] | None = None,
+    ) -> list[Scored]:
+        """The k nearest to each query (unit vectors of this space) and all that tie with the last of them."""
+        results: list[list[Scored]] = [[] for _ in queries]
+        for index, unused in self.parts:
+            excluded = np.union1d(unused, np.array(without, np.int64)) if len(without) else unused
+            candidates = index.search(queries, k, excluded, allowed)
+            for own, scored in zip(results, self._scored(index, candidates, queries), strict=True):
+                own.append(scored.best(k))
+        if len(self.parts) == 1:
+            return [own[0] for own in results]
+        return [
+            Scored(np.concatenate([s.numbers for s in own]), np.concatenate([s.scores for s in own])).best(k)
+            for own in results
+        ]
+
+    def _scored(
+        self, index: VectorIndex, candidates: Sequence[NDArray[np.int64]], queries: NDArray[np.float32]
+    ) -> list[Scored]:
+        """Each query's candidates with their cosines in float64, so that the order does not depend on how FAISS
+        batches its sums. A vector that several queries share is fetched once."""
+        scores = [np.zeros(len(own), np.float64) for own in candidates]
+        everything = candidates[0] if _same(candidates) else np.unique(np.concatenate(candidates))
+        for start in range(0, len(everything), SCORED_TOGETHER):
+            some = everything[start : start + SCORED_TOGETHER]
+            if index.exact:
+                vectors = index.vectors(some).astype(np.float64)
+            else:  # the codes are lossy: score from what is stored
+                raw = self.store.vectors(some.tolist(), self.dimension)
+                vectors = unit_rows(self.apply(raw)).astype(np.float64)
+            for query, own, results in zip(queries.astype(np.float64), candidates, scores, strict=True):
+                if own is everything:
+                    results[start : start + len(some)] = products(vectors, query)
+                else:
+                    here = np.flatnonzero((own >= some[0]) & (own <= some[-1]))
+                    results[here] = products(vectors[np.searchsorted(some, own[here])], query)
+        return [Scored(own, results) for own, results in zip(candidates, scores, strict=True)]
+
+    def _by_document(self, scored: Scored, findable: frozenset[int] | None) -> list[Nearest]:
+        numbers = scored.numbers.tolist()
+        passages = self.store.passages_of_vectors(numbers)
+        best: dict[int, Nearest] = {}
+        for number, score in zip(numbers, scored.scores.tolist(), strict=True):
+            own = passages.get(number, [])
+            if findable is not None:
+                own = [passage for passage in own if passage.document in findable]
+            if not own:  # what is unused was left out
+                raise Damaged(
+                    f"{self.store.path}: vector {number} has lost the passages that it stands for; "
+                    f"run: retriever verify --repair --index {self.store.path.parent}"
+                )
+            for passage in own:
+                best.setdefault(passage.document, (passage, score))
+        return sorted(best.values(), key=lambda pair: (-pair[1], pair[0].document))
+
+
+def nearest_among(
+    query: NDArray[np.float32],
+    passages: Mapping[int, Sequence[PassageRow]],
+    vectors: Callable[[list[int]], NDArray[np.float32]],
+    apply: Apply,
+) -> dict[int, Nearest]:
+    """The passage of each document that is nearest to the query (a raw vector); `vectors` gives raw ones by number."""
+    numbers = list(dict.fromkeys(passage.vector for own in passages.values() for passage in own))
+    if not numbers:
+        return {}
+    mapped = unit_rows(apply(np.concatenate([query[None, :], vectors(numbers)]))).astype(np.float64)
+    score_of = dict(zip(numbers, products(mapped[1:], mapped[0]).tolist(), strict=True))
+    best = {number: max(own, key=lambda passage: score_of[passage.vector]) for number, own in passages.items() if own}
+    return {number: (passage, score_of[passage.vector]) for number, passage in best.items()}
+
+
+def background_of(
+    sample: NDArray[np.float64], queries: NDArray[np.float32], apply: Apply
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation of each query's cosines with a sample of unit vectors."""
+    if not len(sample):
+        return np.zeros(len(queries)), np.ones(len(queries))
+    cosines = sample @ unit_rows(apply(queries)).astype(np.float64).T
+    return cosines.mean(axis=0), np.maximum(cosines.std(axis=0), SMALLEST_SPREAD)
+
+
+def unchanged(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What the encoder's own space does to vectors."""
+    return vectors
+
+
+def products(rows: NDArray[np.float64], query: NDArray[np.float64]) -> NDArray[np.float64]:
+    # Not `rows @ query`: BLAS sums a row in another order at another place, and equal vectors would not tie.
+    return np.asarray(np.einsum("ij,j->i", rows, query))
+
+
+def _same(candidates: Sequence[NDArray[np.int64]]) -> bool:
+    return all(own is candidates[0] for own in candidates)

@@ -1,0 +1,305 @@
+"""Look at every hash and every row of a collection, and say what is not as it was stored."""
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from indexes.folder import generation as generations
+from indexes.pages import kept_logs
+from indexes.pages import wal
+from indexes.sqlite import words
+from indexes.folder.collection import Collection, is_encoder
+from indexes.checksums import content_hash, document_seal, vector_checksum
+from indexes.sqlite.documents import CHECKSUMS, VECTOR_TYPE, is_passing
+from indexes.errors import DAMAGE, Damaged, RetrieverError, first_line
+from indexes.folder.generation import Generation
+from indexes.sqlite.schema import changed_schema
+
+Progress = Callable[[int, int], None]
+
+SETTINGS: dict[str, Callable[[Any], bool]] = {
+    "encoder": is_encoder,
+    "transform": lambda value: isinstance(value, str),
+    "index_type": lambda value: isinstance(value, str),
+    "recall": lambda value: value is None or (type(value) in (int, float) and 0 < value <= 1),
+    "memory": lambda value: value is None or (type(value) is int and value > 0),
+}
+CHOICES = ("choice", "pooling_choice", "precision_choice")
+"""Settings that are evidence and decide nothing: where one is damaged, it is only forgotten."""
+
+
+@dataclass
+class Report:
+    """What `verify` found: sentences for people, and what `repair` needs to know."""
+
+    documents: int = 0
+    vectors: int = 0
+    files: int = 0
+    problems: list[str] = field(default_factory=list)
+    bad_settings: dict[str, Any] = field(default_factory=dict)
+    """Settings that are damaged, with the value the manifest has for each."""
+    bad_documents: dict[int, str] = field(default_factory=dict)
+    bad_vectors: dict[int, str] = field(default_factory=dict)
+    stray_passages: set[int] = field(default_factory=set)
+    """Numbers of documents that are not there but have passages."""
+    database_broken: bool = False
+    generation_broken: bool = False
+    kept_files_broken: bool = False
+    unused_wrong: bool = False
+    words_wrong: bool = False
+    logs_kept: bool = False
+    """Whether copies of broken logs are in the quarantine, of which something may be lost."""
+    checksums_wrong: bool = False
+    """Whether the checksums of the settings are to be made again."""
+    repaired: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    """Problems still there after a repair."""
+
+    @property
+    def clean(self) -> bool:
+        return not self.problems
+
+
+def check(collection: Collection, defaults: Mapping[str, str | None], progress: Progress | None = None) -> Report:
+    """Check the database, every row, and every file of the published generation, as of one snapshot.
+
+    `defaults` are what the settings but the encoder go back to when they are lost.
+    """
+    report = Report()
+    with _reported(collection, report):
+        _check_log(collection, report)
+        with any_text(collection), collection.store.db.atomic():
+            _check_database(collection, report)
+            if not report.database_broken:
+                _check_settings(collection, report, defaults)
+            if not report.database_broken:
+                _check_vectors(collection, report, progress)
+                _check_documents(collection, report)
+                _check_unused(collection, report)
+        if not report.database_broken:
+            _check_words(collection, report)
+            _check_generation(collection, report)
+    return report
+
+
+@contextlib.contextmanager
+def _reported(collection: Collection, report: Report) -> Iterator[None]:
+    """Whatever damage makes of the check itself is a problem like any other."""
+    try:
+        yield
+    except (sqlite3.Error, RetrieverError, *DAMAGE) as error:
+        if isinstance(error, sqlite3.OperationalError) and is_passing(error):
+            raise
+        report.database_broken = True
+        report.problems.append(f"{collection.store.path} is damaged: {first_line(error)}")
+
+
+@contextlib.contextmanager
+def any_text(collection: Collection) -> Iterator[None]:
+    """Read texts that damage has left as invalid UTF-8 too, instead of failing on the first."""
+    connection = collection.store.db.conn
+    connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+    try:
+        yield
+    finally:
+        connection.text_factory = str
+
+
+def _check_log(collection: Collection, report: Report) -> None:
+    log = wal.settled(collection.store.path)
+    if log.broken_at is not None:
+        report.database_broken = log.damaged
+        report.problems.append(wal.problem(collection.store.path, log))
+    if found := kept_logs.kept(collection.folder):
+        report.logs_kept = True
+        report.problems += [kept_logs.problem(path) for path in found]
+
+
+def _check_database(collection: Collection, report: Report) -> None:
+    if changed := changed_schema(collection.store.db.conn):
+        # The index of words can be made again, unless its table is there and SQLite cannot even drop it.
+        there = collection.store.db.conn.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchone()
+        report.words_wrong = all(n.startswith("words") for n in changed) and not ("words" in changed and there)
+        report.database_broken = not report.words_wrong
+        what = "the index of words" if report.words_wrong else "the schema"
+        report.problems.append(f"{collection.store.path}: {what} is not what was made: {', '.join(changed)} differ")
+    for (message,) in collection.store.db.conn.execute("PRAGMA integrity_check"):
+        if message != "ok" and "fts5" not in message.lower():  # since SQLite 3.44; `_check_words` looks at those
+            report.database_broken = True
+            report.problems.append(f"{collection.store.path}: {message}")
+
+
+def _check_settings(collection: Collection, report: Report, defaults: Mapping[str, str | None]) -> None:
+    """The settings against the manifest, which has a hash: rows must not be judged by a damaged setting."""
+    try:
+        generation = collection.with_generation(lambda found: found, fresh=True)
+    except Damaged:
+        generation = None
+    known = {}
+    if generation:
+        manifest = generation.manifest
+        known = {"encoder": manifest["encoder"], "transform": manifest["asked"], "index_type": manifest["index_type"]}
+        known |= {"recall": manifest.get("asked_recall"), "memory": manifest.get("asked_memory")}
+    for key, valid in SETTINGS.items():
+        try:
+            value = collection.store.setting(key, checked=False)
+        except Damaged:
+            value = None
+        if key in known and value != known[key]:
+            report.bad_settings[key] = known[key]
+            report.problems.append(f"the setting {key!r} is not what the index was built with")
+        elif key not in known and not valid(value) and not collection.is_empty():
+            if key == "encoder":
+                report.database_broken = True
+                report.problems.append("the setting 'encoder' is damaged, and there is no index to restore it from")
+            else:
+                report.bad_settings[key] = defaults[key]
+                report.problems.append(f"the setting {key!r} is damaged")
+    for key in collection.store.changed_settings():
+        if key not in report.bad_settings:
+            if key == "encoder" and key not in known:
+                report.database_broken = True
+            elif key not in known and key != CHECKSUMS:
+                report.bad_settings[key] = defaults.get(key)
+            report.checksums_wrong = True
+            report.problems.append(f"the setting {key!r} does not match its checksum")
+    for key in CHOICES:
+        try:
+            collection.store.setting(key, checked=False)
+        except Damaged:
+            if key not in report.bad_settings:
+                report.bad_settings[key] = None
+                report.problems.append(f"the setting {key!r} is damaged")
+
+
+def _check_vectors(collection: Collection, report: Report, progress: Progress | None) -> None:
+    store = collection.store
+    total = store.count("vectors")
+    encoder = report.bad_settings.get("encoder") or store.setting("encoder", checked=False)
+    width = encoder["dimension"] * VECTOR_TYPE.itemsize if encoder else 0
+    for number, text_hash, blob, expected in store.db.conn.execute(
+        "SELECT id, text_hash, vector, checksum FROM vectors"
+    ):
+        report.vectors += 1
+        if not isinstance(blob, bytes) or not isinstance(text_hash, bytes) or len(blob) != width:
+            report.bad_vectors[number] = f"vector {number} is not {width} bytes"
+        elif vector_checksum(text_hash, blob) != expected:
+            report.bad_vectors[number] = f"vector {number} does not match its checksum"
+        elif not np.isfinite(np.frombuffer(blob, VECTOR_TYPE)).all():
+            report.bad_vectors[number] = f"vector {number} holds numbers that are not finite"
+        if progress and report.vectors % 4096 == 0:
+            progress(report.vectors, total)
+    report.problems += report.bad_vectors.values()
+
+
+def _check_documents(collection: Collection, report: Report) -> None:
+    passages = iter(
+        collection.store.db.conn.execute(
+            'SELECT document, position, start, "end", passages.vector, text_hash FROM passages'
+            " LEFT JOIN vectors ON vectors.id = passages.vector ORDER BY document, position"
+        )
+    )
+    ahead = next(passages, None)
+    for row in collection.store.each_document():
+        report.documents += 1
+        own = []
+        while ahead and ahead[0] <= row["number"]:
+            if ahead[0] == row["number"]:
+                own.append(ahead)
+            else:
+                report.stray_passages.add(ahead[0])
+            ahead = next(passages, None)
+        if problem := _document_problem(row, own, report.bad_vectors):
+            report.bad_documents[row["number"]] = f"document {row['id']!r} {problem}"
+    while ahead:
+        report.stray_passages.add(ahead[0])
+        ahead = next(passages, None)
+    report.problems += report.bad_documents.values()
+    report.problems += [
+        f"there are passages of a document {number} that is not there" for number in report.stray_passages
+    ]
+
+
+def _document_problem(row: dict[str, Any], own: list[tuple[Any, ...]], bad_vectors: dict[int, str]) -> str:
+    if not all(isinstance(row[name], str) for name in ("id", "title", "text", "metadata", "source")):
+        return "holds something else than text"
+    try:
+        if content_hash(row["title"], row["text"], row["metadata"]) != row["content_hash"]:
+            return "does not match its content hash"
+    except UnicodeEncodeError:
+        return "does not match its content hash"
+    if not own or [passage[1] for passage in own] != list(range(len(own))):
+        return "lacks passages"
+    if any(passage[5] is None or passage[4] in bad_vectors for passage in own):
+        return "has a damaged or missing vector"
+    try:
+        places = [(start, end, text_hash) for _, _, start, end, _, text_hash in own]
+        sealed = document_seal(row["id"], row["content_hash"], row["source"], places)
+    except (TypeError, UnicodeEncodeError):
+        sealed = None
+    return "" if sealed == row["seal"] else "does not match its seal: its id or its passages were changed"
+
+
+def _check_unused(collection: Collection, report: Report) -> None:
+    wrong = collection.store.db.conn.execute(
+        "SELECT (SELECT count(*) FROM vectors WHERE (id IN (SELECT vector FROM unused))"
+        " = (id IN (SELECT vector FROM passages)))"
+        " + (SELECT count(*) FROM unused WHERE vector NOT IN (SELECT id FROM vectors))"
+    ).fetchone()[0]
+    if wrong:
+        report.unused_wrong = True
+        report.problems.append(f"the list of unused vectors is wrong about {wrong:,} of them")
+
+
+def _check_words(collection: Collection, report: Report) -> None:
+    if report.words_wrong:
+        return
+    if found := words.problem(collection.store):
+        report.words_wrong = True
+        report.problems.append(found)
+
+
+def _check_generation(collection: Collection, report: Report) -> None:
+    while True:
+        before = collection.published()
+        try:
+            found, kept_differ = collection.with_generation(
+                lambda generation: _generation_problems(collection, report, generation), fresh=True
+            )
+        except Damaged as error:
+            found, kept_differ = [str(error)], False
+        if collection.published() == before:  # else what was read belongs to two generations
+            break
+    report.generation_broken = bool(found)
+    report.kept_files_broken = kept_differ
+    report.problems += found
+    if kept_differ:
+        report.problems.append("the copy of the transform that the table keeps is damaged")
+
+
+def _generation_problems(
+    collection: Collection, report: Report, generation: Generation | None
+) -> tuple[list[str], bool]:
+    """What is wrong with the files, and whether the copies that the table keeps differ from them."""
+    if generation is None:
+        return (["the published generation is gone"] if collection.kept_files() else []), False
+    report.files = len(generation.manifest["files"]) + 1
+    found = generations.problems(generation)
+    in_table = collection.store.count_vectors(generation.last_vector)
+    if not found and generation.count != in_table:
+        found = [f"{generation.folder}: index holds {generation.count:,} vectors, table {in_table:,} rows"]
+    return found, _kept_files_differ(collection, generation)
+
+
+def _kept_files_differ(collection: Collection, generation: Generation) -> bool:
+    expected = {
+        name: facts["sha256"]
+        for name, facts in generation.manifest["files"].items()
+        if name not in (generations.INDEX_FILE, generations.NUMBERS_FILE)
+    }
+    return {name: sha256(data).hexdigest() for name, data in collection.kept_files().items()} != expected

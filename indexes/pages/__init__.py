@@ -1,0 +1,1 @@
+"""SQLite's files read as bytes, for verify and salvage."""

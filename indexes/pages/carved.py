@@ -1,0 +1,254 @@
+"""What was carved out of a damaged database, kept in a scratch database and judged by its checksums.
+
+A vector proves itself by its CRC, a document by its seal: that covers its id, its content, its source and its passages
+with the texts they stand for. Where the passages are lost, the content has its own hash, and the id a second copy in
+the index of ids.
+"""
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from indexes.pages.carving import Carver, Row
+from indexes.checksums import content_hash, document_seal, metadata_text, setting_checksum, vector_checksum
+from indexes.sqlite.documents import CHECKSUMS, VECTOR_TYPE
+
+Place = tuple[int, int, bytes]
+
+TABLES = """
+CREATE TABLE settings (key, value, doubtful);
+CREATE TABLE ids (id, number);
+CREATE TABLE documents (
+    number, id, title, text, metadata, content_hash, source, seal, whole, doubtful
+);
+CREATE TABLE passages (document, position, start, "end", vector);
+CREATE TABLE vectors (number INTEGER PRIMARY KEY, text_hash, vector);
+CREATE TABLE generations (number, manifest_sha256);
+CREATE TABLE generation_files (generation, name, bytes);
+CREATE TABLE unsound (table_name, number, reason, row);
+"""
+INDEXES = """
+CREATE INDEX ids_by_number ON ids (number, id);
+CREATE INDEX documents_by_number ON documents (number);
+CREATE INDEX passages_by_document ON passages (document, position);
+"""
+VECTORS_TOGETHER = 4096
+MOST_IDS = 100
+"""Ids that are tried for one document: a damaged index may give many the same number."""
+FTS5_VERSION = ("version", 4)
+"""A row of FTS5's own that has the shape of an id and its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class CarvedDocument:
+    """A document's row, and what speaks for it."""
+
+    number: int
+    id: str
+    title: str
+    text: str
+    metadata: dict[str, Any]
+    content_hash: bytes
+    """Of what it says now."""
+    source: str
+    seal: bytes
+    places: Sequence[Place] | None
+    """Its passages, if its seal says that they and all the rest are as they were stored."""
+    content_proven: bool
+    id_proven: bool
+    other_ids: Sequence[str] = ()
+    """What the index of ids calls it, where that is not the id of the row: one of the two is damaged."""
+
+    def sealed_with(self, places: Sequence[Place]) -> "CarvedDocument | None":
+        """The document, under whichever of its ids its seal confirms; None where it confirms none."""
+        for id_ in (self.id, *self.other_ids):
+            if document_seal(id_, self.content_hash, self.source, places) == self.seal:
+                return replace(self, id=id_, places=places)
+        return None
+
+
+class Carved:
+    """The scratch database."""
+
+    def __init__(self, path: Path) -> None:
+        self.connection = sqlite3.connect(path, isolation_level=None)
+        self.connection.execute("PRAGMA journal_mode=OFF")
+        self.connection.execute("PRAGMA synchronous=OFF")
+        self.connection.executescript(TABLES)
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def take(self, carver: Carver) -> None:
+        """Carve everything there is."""
+        self.connection.execute("BEGIN")
+        for row in carver.rows():
+            getattr(self, f"_take_{row.table}")(row)
+        self.connection.execute("COMMIT")
+        self.connection.executescript(INDEXES)
+
+    def _take_settings(self, row: Row) -> None:
+        if row.whole:
+            self.connection.execute("INSERT INTO settings VALUES (?, ?, ?)", [*row.values, row.doubtful])
+
+    def _take_ids(self, row: Row) -> None:
+        if row.whole and not row.doubtful and row.values != FTS5_VERSION:
+            self.connection.execute("INSERT INTO ids VALUES (?, ?)", row.values)
+
+    def _take_documents(self, row: Row) -> None:
+        self.connection.execute(
+            "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [row.number, *row.values[1:], row.whole, row.doubtful],
+        )
+
+    def _take_passages(self, row: Row) -> None:
+        if row.whole:
+            self.connection.execute("INSERT INTO passages VALUES (?, ?, ?, ?, ?)", row.values)
+
+    def _take_vectors(self, row: Row) -> None:
+        _, text_hash, vector, checksum = row.values
+        if _is_vector(text_hash, vector, checksum):
+            better = "IGNORE" if row.doubtful else "REPLACE"
+            self.connection.execute(
+                f"INSERT OR {better} INTO vectors VALUES (?, ?, ?)",  # noqa: S608 - constant text
+                [row.number, text_hash, vector],
+            )
+        elif not row.doubtful:
+            self.keep_unsound("vectors", row.number, "does not match its checksum", row.values[1:])
+
+    def _take_generations(self, row: Row) -> None:
+        if row.whole:
+            self.connection.execute("INSERT INTO generations VALUES (?, ?)", [row.number, row.values[2]])
+
+    def _take_generation_files(self, row: Row) -> None:
+        if row.whole:
+            self.connection.execute("INSERT INTO generation_files VALUES (?, ?, ?)", row.values)
+
+    def _take_quarantine(self, row: Row) -> None:
+        if not row.doubtful:
+            self.keep_unsound("quarantine", row.number, "was in the quarantine already", row.values[1:])
+
+    # ---- what is sound ------------------------------------------------------------------------------------
+
+    def setting(self, key: str) -> Any:
+        """A setting that its checksum, where there is one, confirms; None where there is none."""
+        sums = next((value for _, value in self._values(CHECKSUMS) if isinstance(value, dict)), {})
+        for text, value in self._values(key):
+            if key not in sums or sums[key] == setting_checksum(key, text):
+                return value
+        return None
+
+    def _values(self, key: str) -> Iterator[tuple[str, Any]]:
+        for (text,) in self.connection.execute("SELECT value FROM settings WHERE key = ? ORDER BY doubtful", [key]):
+            with contextlib.suppress(ValueError, RecursionError):
+                yield text, json.loads(text)
+
+    def manifest_hashes(self) -> set[str]:
+        return {row[0] for row in self.connection.execute("SELECT manifest_sha256 FROM generations")}
+
+    def kept_files(self) -> list[tuple[str, bytes]]:
+        """Every copy of a file of a transform, the newest generation's first."""
+        return self.connection.execute("SELECT name, bytes FROM generation_files ORDER BY generation DESC").fetchall()
+
+    def vectors(self, width: int) -> Iterator[tuple[list[bytes], np.ndarray[Any, np.dtype[np.float16]]]]:
+        """The sound vectors of so many bytes, in the order they were made: (hashes of their texts, rows)."""
+        rows = self.connection.execute(
+            "SELECT text_hash, vector FROM vectors WHERE length(vector) = ? ORDER BY number", [width]
+        )
+        while block := rows.fetchmany(VECTORS_TOGETHER):
+            data = b"".join(vector for _, vector in block)
+            yield [text_hash for text_hash, _ in block], np.frombuffer(data, VECTOR_TYPE).reshape(len(block), -1)
+
+    def documents(self, width: int) -> Iterator[CarvedDocument]:
+        """Every document that is a readable one, in the order of arrival; the others go to `unsound`.
+
+        Their passages count where the vectors they stand for have so many bytes.
+        """
+        names = "number, id, title, text, metadata, content_hash, source, seal, whole, doubtful"
+        cursor = self.connection.execute(f"SELECT {names} FROM documents ORDER BY number, doubtful DESC, rowid")  # noqa: S608 - constant text
+        for number, *row, whole, doubtful in cursor:
+            found = self._document(number, row, width) if whole else None
+            if found is not None:
+                yield found
+            elif not doubtful:
+                self.keep_unsound("documents", number, "is not whole, or holds something else than text", row)
+
+    def documents_numbered(self, numbers: Sequence[int]) -> Iterator[CarvedDocument]:
+        """These documents without their passages."""
+        names = "id, title, text, metadata, content_hash, source, seal"
+        query = f"SELECT {names} FROM documents WHERE number = ? AND whole ORDER BY doubtful, rowid"  # noqa: S608 - constant text
+        for number in dict.fromkeys(numbers):
+            for row in self.connection.execute(query, [number]).fetchall():
+                if (found := self._document(number, row, 0)) is not None:
+                    yield found
+
+    def _document(self, number: int, row: Sequence[Any], width: int) -> CarvedDocument | None:
+        id_, title, text, metadata, stored_hash, source, seal = row
+        if not all(isinstance(value, str) for value in (id_, title, text, metadata, source)):
+            return None
+        try:
+            parsed = json.loads(metadata)
+            if not isinstance(parsed, dict) or metadata_text(parsed) != metadata:
+                return None
+        except (ValueError, RecursionError):
+            return None
+        content = content_hash(title, text, metadata)
+        seal = seal if isinstance(seal, bytes) else b""
+        proven, known = content == stored_hash, self._ids_of(number)
+        others = [other for other in known if other != id_]
+        found = CarvedDocument(
+            number, id_, title, text, parsed, content, source, seal, None, proven, id_ in known, others
+        )
+        places = self._places(number, width)
+        return (found.sealed_with(places) if places else None) or found
+
+    def _ids_of(self, number: int) -> list[str]:
+        query = "SELECT DISTINCT id FROM ids WHERE number = ? AND typeof(id) = 'text' ORDER BY id LIMIT ?"
+        return [id_ for (id_,) in self.connection.execute(query, [number, MOST_IDS])]
+
+    def _places(self, number: int, width: int) -> list[Place] | None:
+        rows = self.connection.execute(
+            'SELECT DISTINCT position, start, "end", text_hash FROM passages LEFT JOIN vectors'
+            " ON vectors.number = passages.vector AND length(vectors.vector) = ?"
+            " WHERE document = ? ORDER BY position",
+            [width, number],
+        ).fetchall()
+        if [row[0] for row in rows] != list(range(len(rows))) or any(row[3] is None for row in rows):
+            return None
+        return [(start, end, text_hash) for _, start, end, text_hash in rows]
+
+    def widths(self) -> dict[int, int]:
+        """How many sound vectors there are of each number of bytes."""
+        return dict(self.connection.execute("SELECT length(vector), count(*) FROM vectors GROUP BY 1"))
+
+    # ---- what is not --------------------------------------------------------------------------------------
+
+    def keep_unsound(self, table: str, number: int, reason: str, values: Sequence[Any]) -> None:
+        """Note what is damaged but readable."""
+        row = [value.hex() if isinstance(value, bytes) else value for value in values]
+        self.connection.execute("INSERT INTO unsound VALUES (?, ?, ?, ?)", [table, number, reason, json.dumps(row)])
+
+    def unsound(self) -> Iterator[dict[str, Any]]:
+        for table, number, reason, row in self.connection.execute("SELECT * FROM unsound ORDER BY table_name, number"):
+            yield {"table": table, "number": number, "reason": reason, "row": json.loads(row)}
+
+    def known(self) -> Iterator[tuple[int, str | None]]:
+        """Every document that there must have been, by number, with its id where the index of ids has it."""
+        yield from self.connection.execute(
+            "SELECT number, min(id) FROM (SELECT number, id FROM ids UNION ALL SELECT number, NULL FROM documents"
+            " WHERE NOT doubtful UNION ALL SELECT document, NULL FROM passages) GROUP BY number"
+        )
+
+
+def _is_vector(text_hash: Any, vector: Any, checksum: Any) -> bool:
+    if not isinstance(text_hash, bytes) or not isinstance(vector, bytes) or not vector or len(vector) % 2:
+        return False
+    if vector_checksum(text_hash, vector) != checksum:
+        return False
+    return bool(np.isfinite(np.frombuffer(vector, VECTOR_TYPE)).all())

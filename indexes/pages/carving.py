@@ -1,0 +1,195 @@
+"""Rows of a collection from the pages of its database, told by their shape: no schema and no tree is needed.
+
+Every leaf page names its own cells, and a record says what its values are. What is found is not yet trusted: damage
+makes rows too, and only their checksums tell (see `indexes.pages.carved`). Tables WITHOUT ROWID keep their rows on pages of
+indexes, the inner ones included.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from indexes.pages.page_file import INDEX_INTERIOR, Page, Pages
+
+Value = int | float | str | bytes | None
+
+TABLE_LEAF, INDEX_LEAF = 0x0D, 0x0A
+# A page whose kind differs from these by one bit is read as if it did not: what it gives must prove itself anyway.
+NEARLY_TABLE = {TABLE_LEAF ^ bit for bit in (0x01, 0x02, 0x04, 0x10, 0x20, 0x40, 0x80)} - {0x05}
+NEARLY_INDEX = {INDEX_LEAF ^ bit for bit in (0x01, 0x02, 0x04, 0x10, 0x20, 0x40, 0x80)}
+HASH_LENGTH = 32
+HEX_HASH = 64
+INTEGER_BYTES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
+LARGEST_RECORD = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row by the table that it must be of, with the values of its columns."""
+
+    table: str
+    number: int
+    values: tuple[Value, ...]
+    whole: bool
+    """Whether all its bytes were there, and all its texts are UTF-8."""
+    doubtful: bool
+    """Whether it stands on a page that may be an older or a damaged one: then only proof makes it count."""
+
+
+class Carver:
+    """Goes through the pages of a database and gives the rows of a collection."""
+
+    def __init__(self, pages: Pages) -> None:
+        self.pages = pages
+        self.damaged_cells = 0
+        """Cells that are no records of any kind."""
+        self._with_documents: set[int] = set()
+        self._roots: set[int] = set()
+
+    def rows(self) -> Iterator[Row]:
+        for page in self.pages.live():
+            data = page.data
+            kind = data[page.header] if len(data) > page.header else 0
+            doubtful = page.doubtful or kind in NEARLY_TABLE or kind in NEARLY_INDEX
+            if kind == TABLE_LEAF or kind in NEARLY_TABLE:
+                found = self._cells(page, 8, table=True)
+            elif kind in (INDEX_LEAF, INDEX_INTERIOR) or kind in NEARLY_INDEX:
+                found = self._cells(page, 12 if kind == INDEX_INTERIOR else 8, table=False)
+            else:
+                continue
+            for number, values, whole in found:
+                table = _table_of(number, values)
+                if table == "documents":
+                    self._with_documents.add(page.number)
+                if table == "schema":
+                    self._roots.add(int(str(values[3])))
+                elif table:
+                    yield Row(table, number or 0, values, whole, doubtful)
+
+    def stray_pages(self) -> set[int]:
+        """Pages with documents that no tree leads to; known once all rows were given."""
+        return self._with_documents - self._roots - self.pages.children(self.pages.free)
+
+    def _cells(self, page: Page, header: int, *, table: bool) -> Iterator[tuple[int | None, tuple[Value, ...], bool]]:
+        data, start = page.data, page.header
+        count = int.from_bytes(data[start + 3 : start + 5], "big")
+        first = start + header
+        seen: set[int] = set()
+        for place in range(first, min(first + 2 * count, len(data) - 1), 2):
+            offset = int.from_bytes(data[place : place + 2], "big")
+            if not first <= offset < len(data) - 3 or offset in seen:
+                self.damaged_cells += 1
+                continue
+            seen.add(offset)
+            try:
+                number, payload, whole = self._payload(data, offset + (4 if header == 12 else 0), table)
+                values, all_there = _record(payload)
+            except (IndexError, ValueError):
+                self.damaged_cells += 1
+                continue
+            yield number, values, whole and all_there
+
+    def _payload(self, data: bytes, offset: int, table: bool) -> tuple[int | None, bytes, bool]:
+        """A cell's row number, and its bytes as far as they can be had, from this page and those it goes on in."""
+        number = None
+        length, offset = _varint(data, offset)
+        if table:
+            number, offset = _varint(data, offset)
+            number -= (number >> 63) << 64
+        if length > LARGEST_RECORD:
+            raise ValueError("no record is so long")
+        size = self.pages.size
+        most = size - 35 if table else (size - 12) * 64 // 255 - 23
+        if length <= most:
+            payload = data[offset : offset + length]
+            return number, payload, len(payload) == length
+        least = (size - 12) * 32 // 255 - 23
+        local = least + (length - least) % (size - 4)
+        local = local if local <= most else least
+        parts, missing = [data[offset : offset + local]], length - local
+        following = int.from_bytes(data[offset + local : offset + local + 4], "big")
+        met: set[int] = set()
+        while missing > 0:
+            page = b"" if following in met else self.pages.page(following)
+            if len(page) < 4:
+                break
+            met.add(following)
+            parts.append(page[4 : 4 + min(missing, size - 4)])
+            missing -= len(parts[-1])
+            following = int.from_bytes(page[:4], "big")
+        return number, b"".join(parts), missing == 0
+
+
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
+    value = 0
+    for i in range(8):
+        byte = data[offset + i]
+        value = (value << 7) | (byte & 0x7F)
+        if byte < 0x80:
+            return value, offset + i + 1
+    return (value << 8) | data[offset + 8], offset + 9
+
+
+def _record(payload: bytes) -> tuple[tuple[Value, ...], bool]:
+    """The values of a record, the last of them shorter or none where bytes are missing; and whether all are there."""
+    end, place = _varint(payload, 0)
+    if not place <= end <= len(payload):
+        raise ValueError("the record's header is not whole")
+    kinds = []
+    while place < end:
+        kind, place = _varint(payload, place)
+        kinds.append(kind)
+    values: list[Value] = []
+    whole, offset = place == end, end
+    for kind in kinds:
+        value, length, sound = _value(kind, payload, offset)
+        whole = whole and sound and offset + length <= len(payload)
+        values.append(value)
+        offset += length
+    return tuple(values), whole
+
+
+def _value(kind: int, payload: bytes, offset: int) -> tuple[Value, int, bool]:
+    if kind in INTEGER_BYTES:
+        length = INTEGER_BYTES[kind]
+        return int.from_bytes(payload[offset : offset + length], "big", signed=True), length, True
+    if kind >= 12:
+        length = (kind - 12) // 2
+        data = payload[offset : offset + length]
+        if kind % 2 == 0:
+            return data, length, True
+        try:
+            return data.decode("utf-8"), length, True
+        except UnicodeDecodeError:
+            return data.decode("utf-8", "replace"), length, False
+    if kind in (8, 9):
+        return kind - 8, 0, True
+    return None, 8 if kind == 7 else 0, kind == 0
+
+
+def _table_of(number: int | None, values: tuple[Value, ...]) -> str:
+    """The table that a record with these values belongs to; empty for one that is not needed.
+
+    By the number and the kinds of its columns, as far as that tells: a column that damage has made another kind of
+    value costs a row its proof, not its name.
+    """
+    count = len(values)
+    if number is None:
+        if count == 5 and all(isinstance(value, int) for value in values):
+            return "passages"
+        if count == 2 and isinstance(values[0], str):
+            return {str: "settings", int: "ids"}.get(type(values[1]), "")
+        return ""
+    if count == 8 and values[0] is None:
+        return "documents"
+    if count == 4 and values[0] is None:
+        if isinstance(values[2], bytes) or isinstance(values[1], bytes):
+            return "vectors"
+        hashed = isinstance(values[2], str) and len(values[2]) == HEX_HASH
+        return "generations" if hashed else ""
+    if count == 3 and isinstance(values[1], str) and isinstance(values[2], bytes):
+        return "generation_files"
+    if count == 5 and values[0] == "table" and isinstance(values[3], int):
+        return "schema"
+    if count == 5 and values[0] is None and isinstance(values[3], str):
+        return "quarantine"
+    return ""

@@ -1,0 +1,1 @@
+"""Documents, passages and raw vectors in SQLite: tables, migrations, connections, words, filters."""

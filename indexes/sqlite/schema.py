@@ -1,0 +1,140 @@
+"""The SQLite schema of a collection, as numbered migrations that are never edited once released.
+
+A vector belongs to a text, not to a document: the same text under two ids is one row of `vectors` with two rows of
+`passages`. `vectors.id` only ever rises (AUTOINCREMENT), so it serves as the sequence number that tells what a
+generation of the FAISS index already holds. `documents.seal` covers a document's id, content and passages with the
+texts they stand for, `vectors.checksum` a vector with its text's hash. The triggers keep `unused`, the vectors that
+no passage points to, true inside SQLite itself, whatever happens to the process.
+"""
+
+import contextlib
+import sqlite3
+
+from indexes.sqlite.library import Database, Migrations
+
+migrations = Migrations("retriever")
+
+INITIAL = """
+CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+
+CREATE TABLE documents (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    title TEXT NOT NULL,
+    text TEXT NOT NULL,
+    metadata TEXT NOT NULL,
+    content_hash BLOB NOT NULL,
+    source TEXT NOT NULL,
+    seal BLOB NOT NULL
+);
+
+CREATE TABLE vectors (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    text_hash BLOB NOT NULL UNIQUE,
+    vector BLOB NOT NULL,
+    checksum INTEGER NOT NULL
+);
+
+CREATE TABLE passages (
+    document INTEGER NOT NULL REFERENCES documents(number) ON DELETE CASCADE,
+    position INTEGER NOT NULL,
+    start INTEGER NOT NULL,
+    "end" INTEGER NOT NULL,
+    vector INTEGER NOT NULL REFERENCES vectors(id),
+    PRIMARY KEY (document, position)
+) WITHOUT ROWID;
+CREATE INDEX passages_by_vector ON passages(vector);
+
+CREATE TABLE unused (vector INTEGER PRIMARY KEY REFERENCES vectors(id) ON DELETE CASCADE);
+CREATE TRIGGER vector_arrives AFTER INSERT ON vectors BEGIN
+    INSERT OR IGNORE INTO unused VALUES (NEW.id);
+END;
+CREATE TRIGGER passage_arrives AFTER INSERT ON passages BEGIN
+    DELETE FROM unused WHERE vector = NEW.vector;
+END;
+CREATE TRIGGER passage_leaves AFTER DELETE ON passages
+WHEN NOT EXISTS (SELECT 1 FROM passages WHERE vector = OLD.vector) BEGIN
+    INSERT OR IGNORE INTO unused SELECT id FROM vectors WHERE id = OLD.vector;
+END;
+
+CREATE TABLE generations (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    folder TEXT NOT NULL,
+    manifest_sha256 TEXT NOT NULL,
+    published_at TEXT NOT NULL
+);
+CREATE TABLE generation_files (
+    generation INTEGER NOT NULL REFERENCES generations(number) ON DELETE CASCADE,
+    name TEXT NOT NULL,
+    bytes BLOB NOT NULL,
+    PRIMARY KEY (generation, name)
+);
+
+CREATE TABLE quarantine (
+    number INTEGER PRIMARY KEY,
+    reason TEXT NOT NULL,
+    at TEXT NOT NULL,
+    table_name TEXT NOT NULL,
+    row TEXT NOT NULL
+);
+"""
+
+# The words of titles and texts (see indexes/sqlite/words.py). It keeps no text of its own, so what leaves it must be said
+# as it went in; the triggers do that inside SQLite itself.
+WORDS = """
+CREATE VIRTUAL TABLE words USING fts5(
+    title, text, content='documents', content_rowid='number', tokenize='porter unicode61 remove_diacritics 2'
+);
+CREATE TRIGGER words_arrive AFTER INSERT ON documents BEGIN
+    INSERT INTO words (rowid, title, text) VALUES (NEW.number, NEW.title, NEW.text);
+END;
+CREATE TRIGGER words_leave AFTER DELETE ON documents BEGIN
+    INSERT INTO words (words, rowid, title, text) VALUES ('delete', OLD.number, OLD.title, OLD.text);
+END;
+CREATE TRIGGER words_change AFTER UPDATE OF title, text ON documents BEGIN
+    INSERT INTO words (words, rowid, title, text) VALUES ('delete', OLD.number, OLD.title, OLD.text);
+    INSERT INTO words (rowid, title, text) VALUES (NEW.number, NEW.title, NEW.text);
+END;
+INSERT INTO words (words) VALUES ('rebuild');
+"""
+
+
+@migrations()
+def m001_initial(db: Database) -> None:
+    _execute(db, INITIAL)
+
+
+WORDS_TRIGGERS = ("words_arrive", "words_leave", "words_change")
+
+
+@migrations()
+def m002_words(db: Database) -> None:
+    make_words(db)
+
+
+def make_words(db: Database) -> None:
+    """The index of words with its triggers, from the documents there are."""
+    _execute(db, WORDS)
+
+
+def changed_schema(connection: sqlite3.Connection) -> list[str]:
+    """The names of what the schema lacks, has too much or has otherwise than the migrations make it."""
+    query = "SELECT name, type, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE '\\_%' ESCAPE '\\'"
+    with contextlib.closing(sqlite3.connect(":memory:")) as fresh:
+        migrations.apply(Database(fresh))
+        made = set(fresh.execute(query))
+    return sorted({str(row[0]) for row in made ^ set(connection.execute(query))})
+
+
+def _execute(db: Database, script: str) -> None:
+    """Statement by statement: executescript would commit the transaction that the migration runs in."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if _complete(statement):
+            db.conn.execute(statement)
+            statement = ""
+
+
+def _complete(statement: str) -> bool:
+    return bool(statement.strip()) and sqlite3.complete_statement(statement)

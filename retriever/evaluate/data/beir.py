@@ -1,0 +1,311 @@
+"""Test collections in BEIR's layout: corpus.jsonl, queries.jsonl (both also .gz) and qrels/SPLIT.tsv.
+
+Documents are read as the pipeline reads them, so what it would skip is unknown here too. A judgement that cannot be
+read is refused, because every figure would be another without it; all else that is left out is counted and named in a
+note. Judged documents that the corpus does not have stay judged, as in trec_eval: a relevant one that cannot be found
+is a miss. Judged queries that cannot be asked are left out, and so are queries without judgements.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from indexes.checksums import file_sha256
+from retriever.cli.display import plural
+from retriever.corpus import Corpus, Document, Keys, Skipped
+from retriever.corpus.files import BEIR_CORPUS
+from retriever.corpus.lines import numbered_lines
+from retriever.errors import BadSource, Misuse, RetrieverError
+from retriever.evaluate.rankings import Topics
+
+QUERIES = ("queries.jsonl", "queries.jsonl.gz")
+QRELS = "qrels"
+HIGHEST_GRADE = 1000
+HEADER = ("query-id", "corpus-id", "score")
+DEFAULT_SPLIT = "test"
+NAMED = 5
+LAYOUT = "a BEIR folder holds corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv"
+
+Judgements = dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True)
+class BeirSet:
+    """One split of a folder: its judged queries, and what else a run over it needs to know."""
+
+    folder: Path
+    topics: Topics
+    repeated: frozenset[str]
+    """Queries that are documents themselves, with the same id and text; these are no answers to themselves."""
+    files: Mapping[str, str]
+    """SHA-256 of the corpus, the queries and the judgements."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The sets that could be read, and a sentence for people about each that could not."""
+
+    sets: tuple[BeirSet, ...]
+    problems: tuple[str, ...]
+
+
+def read_sets(data: Sequence[Path], split: str | None = None) -> Reading:
+    """Every BEIR folder that is named, and all those directly in a folder that is none itself.
+
+    A named one that cannot be read is refused; one that was only found is left out, and said. Without `split` a folder
+    gives its test split or, where it has only one, that.
+    """
+    sets: dict[Path, BeirSet] = {}
+    problems = []
+    for folder, named in _folders(data):
+        if folder in sets:
+            continue
+        try:
+            sets[folder] = read_set(folder, split)
+        except RetrieverError as error:
+            if named:
+                raise
+            problems.append(f"{folder.name} is left out: {error}")
+    if not sets:
+        raise Misuse("\n".join(["no BEIR folder can be read.", *problems]))
+    names = [folder.name for folder in sets]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise Misuse(f"two folders of --data are called {twice!r}, and results go by that name; rename one of them.")
+    return Reading(tuple(sets.values()), tuple(problems))
+
+
+def _folders(data: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
+    """The BEIR folders, each with whether it was named itself."""
+    for given in data:
+        folder = given.expanduser().resolve()
+        if not folder.is_dir():
+            raise Misuse(f"there is no folder {given}; --data takes {LAYOUT.replace('holds', 'with')}.")
+        if _existing(folder, BEIR_CORPUS) or _existing(folder, QUERIES) or (folder / QRELS).is_dir():
+            yield folder, True
+            continue
+        inside = [path for path in sorted(folder.iterdir()) if path.is_dir() and _existing(path, BEIR_CORPUS)]
+        if not inside:
+            raise Misuse(f"{given} is no BEIR folder, nor does it hold one: {LAYOUT}.")
+        yield from ((path, False) for path in inside)
+
+
+def _existing(folder: Path, names: Sequence[str]) -> Path | None:
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def read_set(folder: Path, split: str | None = None) -> BeirSet:
+    """One folder, refused where no figure could come of it."""
+    corpus, asked = _existing(folder, BEIR_CORPUS), _existing(folder, QUERIES)
+    if corpus is None:
+        raise Misuse(f"{folder} has no corpus.jsonl: {LAYOUT}.")
+    if asked is None:
+        raise Misuse(f"{folder} has a corpus but no queries.jsonl, so nothing can be asked: {LAYOUT}.")
+    qrels = _qrels_file(folder, split)
+    judgements, doubled = read_judgements(qrels)
+    queries, notes = read_queries(asked)
+    scan = _Scan(folder, corpus, queries)
+    judged = {query: judgements[query] for query in queries if query in judgements}
+    _refuse_other_ids(qrels, judgements, judged, queries, scan.documents)
+    notes += [*scan.notes, *_left_out(qrels.name, judgements, judged, queries, scan.documents)]
+    if doubled:
+        notes.append(f"judgements that stand more than once in {qrels.name}: {_some(doubled)}; the last of each counts")
+    topics = Topics(
+        dataset=folder.name,
+        split=qrels.stem,
+        queries={query: queries[query] for query in judged},
+        judgements=judged,
+        documents=len(scan.documents),
+        text_of=_texts_of(folder),
+        notes=tuple(f"{folder.name}: {note}" for note in notes),
+    )
+    files = {"corpus": corpus, "queries": asked, "judgements": qrels}
+    return BeirSet(folder, topics, scan.repeated, {name: file_sha256(path) for name, path in files.items()})
+
+
+def _qrels_file(folder: Path, split: str | None) -> Path:
+    found = {path.stem: path for path in sorted((folder / QRELS).glob("*.tsv"))}
+    if not found:
+        raise Misuse(f"{folder} has no judgements: {folder / QRELS} should hold SPLIT.tsv, one file a split.")
+    if split is None:
+        split = DEFAULT_SPLIT if DEFAULT_SPLIT in found or len(found) > 1 else next(iter(found))
+    if split not in found:
+        raise Misuse(f"{folder / QRELS} has no {split}.tsv; give --split one of: {', '.join(found)}.")
+    return found[split]
+
+
+def read_judgements(path: Path) -> tuple[Judgements, list[str]]:
+    """Query id to document id to grade, and what is judged twice. Less than 0 is no more relevant than 0."""
+    judgements: Judgements = {}
+    doubled = []
+    with path.open("rb") as file:
+        for where, line in numbered_lines(file, str(path)):
+            if isinstance(line, Skipped):
+                raise BadSource(f"{where}: {line.reason}; mend the line.")
+            query, document, grade = _judgement(line, where, first=where == f"{path}:1")
+            if grade is None:
+                continue
+            own = judgements.setdefault(query, {})
+            if document in own:
+                doubled.append(f"{query} {document}")
+            own[document] = max(grade, 0)
+    if not judgements:
+        raise Misuse(f"{path} holds no judgement; a line is {' '.join(HEADER)!r} with tabs between.")
+    return judgements, doubled
+
+
+def _judgement(line: bytes, where: str, first: bool) -> tuple[str, str, int | None]:
+    """Query, document and grade; no grade for the header."""
+    try:
+        cells = line.decode("utf-8").split("\t")
+    except UnicodeDecodeError as error:
+        raise BadSource(f"{where}: not UTF-8 at byte {error.start + 1}; mend the line.") from None
+    if first and tuple(cells) == HEADER:
+        return "", "", None
+    if len(cells) != len(HEADER):
+        raise BadSource(
+            f"{where}: {plural(len(cells), 'column')}, not {' '.join(HEADER)!r} with tabs between; mend the line: "
+            "without it every figure would be another."
+        )
+    query, document, given = cells
+    try:
+        grade = int(given)
+        if grade > HIGHEST_GRADE:  # trec_eval makes an array as long as the grade
+            raise BadSource(f"{where}: {given[:40]} is no grade, over {HIGHEST_GRADE:,}; mend the line.")
+        return query, document, grade
+    except ValueError:
+        raise BadSource(f"{where}: the score {given[:40]!r} is no whole number; mend the line.") from None
+
+
+def read_queries(path: Path) -> tuple[dict[str, str], list[str]]:
+    """Query id to text in the order of the file, and notes; one id with two texts is refused."""
+    queries: dict[str, str] = {}
+    places: dict[str, str] = {}
+    skipped, doubled = [], []
+    for item in Corpus([path], keys=Keys(fixed=True)):
+        if isinstance(item, Skipped):
+            _refuse_broken(item, str(path))
+            skipped.append(item)
+        elif item.id not in queries:
+            queries[item.id], places[item.id] = item.text, item.source
+        elif queries[item.id] == item.text:
+            doubled.append(item.id)
+        else:
+            raise BadSource(
+                f"{item.source}: the query {item.id!r} stands with another text at {places[item.id]}, and judgements "
+                "do not say which is meant; give one of the two another id."
+            )
+    notes = [_unread("queries", path, skipped)] if skipped else []
+    if not queries:
+        raise Misuse("\n".join([f"{path} holds no query, so nothing can be asked.", *notes]))
+    if doubled:
+        notes.append(f"queries that stand more than once in {path.name}: {_some(doubled)}; each is asked once")
+    return queries, notes
+
+
+class _Scan:
+    """One pass over the corpus, as the pipeline will read it."""
+
+    def __init__(self, folder: Path, path: Path, queries: Mapping[str, str]) -> None:
+        self.documents: set[str] = set()
+        skipped, doubled = [], []
+        own: dict[str, bool] = {}
+        for item in Corpus([folder]):
+            if isinstance(item, Skipped):
+                _refuse_broken(item, path.name)
+                skipped.append(item)
+                continue
+            if item.id in self.documents:
+                doubled.append(item.id)
+            self.documents.add(item.id)
+            if item.id in queries:
+                own[item.id] = _same(item, queries[item.id])
+        self.repeated = frozenset(id_ for id_, same in own.items() if same)
+        self.notes = [_unread("documents", path, skipped)] if skipped else []
+        if not self.documents:
+            raise Misuse("\n".join([f"{path} holds no document.", *self.notes]))
+        if doubled:
+            self.notes.append(
+                f"document ids that stand more than once in {path.name}: {_some(doubled)}; the last document of each "
+                "is searched"
+            )
+        if self.repeated:
+            named = _some(sorted(self.repeated))
+            self.notes.append(f"queries that are documents themselves: {named}; as in BEIR, none is its own answer")
+        if other := [id_ for id_, same in own.items() if not same]:
+            self.notes.append(
+                f"documents that have a query's id but not its text: {_some(other)}; they are ranked like all others, "
+                "where BEIR's own evaluation drops them by their id"
+            )
+
+
+def _same(document: Document, query: str) -> bool:
+    """Whether a query is the text of a document, white space and the title aside."""
+    texts = (document.text, f"{document.title} {document.text}")
+    return " ".join(query.split()) in [" ".join(text.split()) for text in texts]
+
+
+def _refuse_broken(item: Skipped, whole: str) -> None:
+    """Refuse a file that ends in its midst: a figure over half a corpus is a wrong one."""
+    if item.where == whole:
+        raise BadSource(f"{item.where} {item.reason}; get it again, nothing was measured on a part of it.")
+
+
+def _refuse_other_ids(
+    qrels: Path, judgements: Judgements, judged: Judgements, queries: Mapping[str, str], documents: set[str]
+) -> None:
+    """Refuse judgements that speak of other queries or documents altogether: every figure would be 0 or none."""
+    if not judged:
+        raise Misuse(
+            f"{qrels} judges none of the queries in queries.jsonl: it names {_some(judgements)}, there are "
+            f"{_some(queries)}."
+        )
+    named = _documents_of(judged)
+    if not any(document in documents for document in named):
+        raise Misuse(
+            f"{qrels} judges none of the documents in the corpus: it names {_some(named)}, there are "
+            f"{_some(sorted(documents))}."
+        )
+
+
+def _left_out(
+    qrels: str, judgements: Judgements, judged: Judgements, queries: Mapping[str, str], documents: set[str]
+) -> Iterator[str]:
+    if unknown := [query for query in judgements if query not in judged]:
+        yield (
+            f"queries of {qrels} that queries.jsonl does not have, or has without text: {_some(unknown)}; they cannot "
+            "be asked and are left out of every mean"
+        )
+    if unjudged := len(queries) - len(judged):
+        yield f"queries without judgements in {qrels}: {unjudged:,} of {len(queries):,}, left out"
+    if missing := [document for document in _documents_of(judged) if document not in documents]:
+        yield (
+            f"judged documents that are not in the corpus, or could not be read from it: {_some(missing)}; they stay "
+            "judged, as in trec_eval, so that a relevant one counts as not found"
+        )
+    if hopeless := [query for query, own in judged.items() if not any(own.values())]:
+        yield f"queries without a relevant document: {_some(hopeless)}; they count as 0 in every mean, as in trec_eval"
+
+
+def _documents_of(judgements: Judgements) -> list[str]:
+    return list(dict.fromkeys(document for own in judgements.values() for document in own))
+
+
+def _some(ids: Collection[str]) -> str:
+    """How many there are, and the first of them."""
+    shown = ", ".join(repr(id_) for id_ in islice(ids, NAMED))
+    return f"{len(ids):,} ({shown}{', …' if len(ids) > NAMED else ''})"
+
+
+def _unread(what: str, path: Path, skipped: Sequence[Skipped]) -> str:
+    first = skipped[0]
+    return f"{what} that could not be read from {path.name}: {len(skipped):,}, first {first.where}: {first.reason}"
+
+
+def _texts_of(folder: Path) -> Callable[[Sequence[str]], Mapping[str, tuple[str, str]]]:
+    def text_of(ids: Sequence[str]) -> dict[str, tuple[str, str]]:
+        wanted = set(ids)
+        found = (item for item in Corpus([folder]) if isinstance(item, Document))
+        return {item.id: (item.title, item.text) for item in found if item.id in wanted}
+
+    return text_of

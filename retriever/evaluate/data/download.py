@@ -1,0 +1,184 @@
+"""Fetches the benchmark sets from the Hugging Face hub into the layout that our benchmarks read.
+
+    retriever bench download data/
+    retriever bench sts --data data/
+
+A set that is there is left alone, so a stopped download goes on with the next set. Files are written aside and take
+their names when a set is whole. Numbers of rows are checked against the known ones.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from retriever.errors import Misuse, RetrieverError, first_line
+from retriever.evaluate.data import conversion
+from retriever.evaluate.data.conversion import Counts, Fetch, Record, Source
+from retriever.evaluate.data.qa_sets import DATASETS as QA
+from retriever.evaluate.data.sts_sets import NLI_FILE
+
+PROBE_SECONDS = 15
+NO_SUBSETS = "the hub's copy does not say which subset a pair is of, so wmean is one correlation over all, as all is"
+NO_IDS = "the hub's copy has no ids of documents and sentences, so they are numbered as they come"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A set: its files, what writes them, how many rows are known, and what the hub's copy lacks."""
+
+    files: tuple[str, ...]
+    write: Callable[[Fetch, Path], Counts]
+    known: Mapping[str, int]
+    lost: str = ""
+
+
+def _sts(name: str, lost: str = "", **known: int) -> Wanted:
+    return Wanted((f"sts/{name}.tsv",), partial(conversion.write_sts, name), known, lost)
+
+
+def _beir(folder: str, splits: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"{folder}/{name}" for name in ("corpus.jsonl", "queries.jsonl", *(f"qrels/{s}.tsv" for s in splits)))
+
+
+SETS = {
+    "stsb": _sts("stsb", train=5749, dev=1500, test=1379),
+    "sickr": _sts("sickr", "the hub's copy has no entailment labels", train=4500, dev=500, test=4927),
+    "sts12": _sts("sts12", NO_SUBSETS, test=3108),
+    "sts13": _sts("sts13", NO_SUBSETS, test=1500),
+    "sts14": _sts("sts14", NO_SUBSETS, test=3750),
+    "sts15": _sts("sts15", NO_SUBSETS, test=3000),
+    "sts16": _sts("sts16", NO_SUBSETS, test=1186),
+    "nli": Wanted((NLI_FILE,), conversion.write_nli, {"sentences": 38_711}),
+    "qnli": Wanted((QA["qnli"].file,), conversion.write_qnli, {"pairs": 5463}),
+    "wikiqa": Wanted(
+        ("wikiqa/dev-filtered.tsv", "wikiqa/test-filtered.tsv"),
+        conversion.write_wikiqa,
+        {"dev pairs": 1130, "dev questions": 126, "test pairs": 2351, "test questions": 243},
+        NO_IDS,
+    ),
+    "wikiqa_beir": Wanted(
+        _beir("wikiqa_beir", ("train", "dev", "test")),
+        conversion.write_open_wikiqa,
+        {
+            "documents": 26_270,
+            "queries": 1242,
+            "train judgements": 1040,
+            "dev judgements": 140,
+            "test judgements": 293,
+        },
+        NO_IDS,
+    ),
+    "scifact": Wanted(
+        _beir("scifact", ("train", "test")),
+        conversion.write_scifact,
+        {"documents": 5183, "queries": 1109, "train judgements": 919, "test judgements": 339},
+    ),
+}
+BY_HAND = {
+    "cranfield": "of Cranfield no dependable copy on the hub is known. It is at "
+    "http://ir.dcs.gla.ac.uk/resources/test_collections/cran/ and in the package ir_datasets; write it as a BEIR "
+    "folder cranfield/: corpus.jsonl with _id, title and text (1,400 documents), queries.jsonl with _id and text, the "
+    "225 queries numbered from 1 in the order of the file, and qrels/test.tsv with query-id, corpus-id and score "
+    "(1,837 judgements; its codes 1 to 4 become the scores 4 to 1, -1 becomes 0)."
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one set: rows by kind, nothing where it was there already; and what people should know."""
+
+    name: str
+    counts: Counts
+    notes: tuple[str, ...] = ()
+
+
+class Unreachable(RetrieverError):
+    """The hub cannot be reached, so no other set can be had either."""
+
+
+def download(folder: Path, names: Sequence[str] = (), fetch: Fetch | None = None) -> Iterator[Outcome]:
+    """Fetch each set that is not there, in turn; what failed is raised at the end, but for a hub out of reach."""
+    if folder.exists() and not folder.is_dir():
+        raise Misuse(f"{folder} is a file; give a folder for the sets.")
+    rows_of, failures = fetch or from_hub, []
+    names = list(dict.fromkeys(names or (*SETS, *BY_HAND)))
+    for name in names:
+        if name in BY_HAND:
+            there = (folder / name / "corpus.jsonl").is_file()
+            yield Outcome(name, {}, () if there else (BY_HAND[name],))
+            continue
+        wanted = SETS[name]
+        if all((folder / file).is_file() for file in wanted.files):
+            yield Outcome(name, {})
+            continue
+        try:
+            counts = _write(wanted, rows_of, folder)
+        except Unreachable as error:
+            raise Unreachable(f"{error} {by_hand(folder, names)}") from error
+        except ValueError as error:
+            failures.append(f"{name}: {error}")
+            continue
+        yield Outcome(name, counts, tuple(_notes(wanted, counts)))
+    if failures:
+        told = ["some sets could not be had; the others are there.", *failures, by_hand(folder, names)]
+        raise RetrieverError("\n".join(told))
+
+
+def _write(wanted: Wanted, fetch: Fetch, folder: Path) -> Counts:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as aside:
+        counts = wanted.write(fetch, Path(aside))
+        for file in wanted.files:
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            Path(aside, file).replace(folder / file)
+    return counts
+
+
+def _notes(wanted: Wanted, counts: Counts) -> Iterator[str]:
+    for kind, known in wanted.known.items():
+        if (found := counts.get(kind, 0)) != known:
+            yield f"{found:,} {kind} where {known:,} are known: figures on it are not those of others"
+    if wanted.lost:
+        yield wanted.lost
+
+
+def from_hub(source: Source) -> Iterable[Record]:
+    """The rows of a source through `datasets`; ValueError where the hub answers but the source cannot be had."""
+    from datasets import load_dataset
+    from huggingface_hub import constants
+
+    if not constants.HF_HUB_OFFLINE:
+        probe(source.hub)
+    try:
+        found: Iterable[Record] = load_dataset(source.hub, source.config, split=source.split, revision=source.revision)
+    except Exception as error:  # the library raises a different class for each way to fail
+        if constants.HF_HUB_OFFLINE:
+            raise ValueError(f"{source.hub} is not in the local cache, and HF_HUB_OFFLINE is set") from error
+        raise ValueError(f"{source.hub} cannot be had ({type(error).__name__}: {first_line(error)})") from error
+    return found
+
+
+def probe(hub: str) -> None:
+    """Ask the hub for the data set once; `datasets` itself would try for half a minute before it gives up."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        HfApi().dataset_info(hub, timeout=PROBE_SECONDS)
+    except HfHubHTTPError as error:
+        raise ValueError(f"{hub} cannot be had ({first_line(error)})") from error
+    except Exception as error:  # one class for each thing that can be wrong with a connection
+        raise Unreachable(
+            f"the Hugging Face hub cannot be reached for {hub} ({type(error).__name__}: {first_line(error)}). What was "
+            "fetched before stays, and the same command goes on from there; behind a proxy or mirror set HTTPS_PROXY "
+            "or HF_ENDPOINT."
+        ) from error
+
+
+def by_hand(folder: Path, names: Sequence[str]) -> str:
+    """Where files go that somebody else fetched."""
+    files = [file for name in names if name in SETS for file in SETS[name].files]
+    missing = ", ".join(file for file in files if not (folder / file).is_file())
+    return f"By hand, put into {folder}: {missing}; the README says what each holds."

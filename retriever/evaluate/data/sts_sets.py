@@ -1,0 +1,172 @@
+"""The semantic similarity sets: STS-B, SICK-R and STS12 to STS16, read from files that share one layout.
+
+A file is UTF-8 TSV with the header `split source score sentence1 sentence2`, one pair a line, nothing quoted. A row
+that cannot be read is skipped, and said.
+"""
+
+import gzip
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from retriever.corpus.short_texts import short_texts
+from retriever.errors import Misuse
+from retriever.evaluate.data.tsv import read_records
+
+COLUMNS = ("split", "source", "score", "sentence1", "sentence2")
+NLI_FILE = "nli/nli_sentences.txt.gz"
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What is known of a set before its file is read. `split` is the one that is scored; None scores all rows."""
+
+    title: str
+    split: str | None
+    hub: str
+    mteb_task: str
+
+
+DATASETS = {
+    "stsb": Dataset("STS-B", "test", "mteb/stsbenchmark-sts", "STSBenchmark"),
+    "sickr": Dataset("SICK-R", "test", "mteb/sickr-sts", "SICK-R"),
+    "sts12": Dataset("STS12", None, "mteb/sts12-sts", "STS12"),
+    "sts13": Dataset("STS13", None, "mteb/sts13-sts", "STS13"),
+    "sts14": Dataset("STS14", None, "mteb/sts14-sts", "STS14"),
+    "sts15": Dataset("STS15", None, "mteb/sts15-sts", "STS15"),
+    "sts16": Dataset("STS16", None, "mteb/sts16-sts", "STS16"),
+}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two sentences and how alike people found them."""
+
+    split: str
+    source: str
+    score: float
+    first: str
+    second: str
+
+
+@dataclass(frozen=True)
+class StsSet:
+    """The pairs of one set, and the SHA-256 of the file they came from."""
+
+    name: str
+    pairs: tuple[Pair, ...]
+    sha256: str
+
+    @cached_property
+    def evaluated(self) -> tuple[Pair, ...]:
+        """The pairs whose gold scores count: the test split of STS-B and SICK-R, all of the others."""
+        return self.of(DATASETS[self.name].split)
+
+    def of(self, split: str | None) -> tuple[Pair, ...]:
+        return self.pairs if split is None else tuple(pair for pair in self.pairs if pair.split == split)
+
+    def sentences(self, split: str | None = None) -> list[str]:
+        """Every different sentence, of one split or of all, from both sides, in the order of the file."""
+        return distinct(self.of(split))
+
+
+def distinct(pairs: Sequence[Pair]) -> list[str]:
+    """Every different sentence of the pairs, in their order."""
+    return list(dict.fromkeys(sentence for pair in pairs for sentence in (pair.first, pair.second)))
+
+
+def with_phrases(texts: Sequence[str]) -> list[str]:
+    """The texts and a phrase cut from each, every one once: the text of the "target-short" fits."""
+    return list(dict.fromkeys([*texts, *short_texts(texts, len(texts), seed=1)]))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The sets that could be read, and a sentence for people about all that could not."""
+
+    sets: tuple[StsSet, ...]
+    problems: tuple[str, ...]
+
+
+def read_sets(data: Path, names: Sequence[str] = tuple(DATASETS), *, scored: bool = True) -> Reading:
+    """The sets of that name in the folder, or in its folder `sts`; `scored` leaves out those with no pairs to score."""
+    folder = data / "sts" if (data / "sts").is_dir() else data
+    if not any((folder / f"{name}.tsv").is_file() for name in names):
+        raise Misuse(how_to_get(folder, names))
+    sets, problems = [], []
+    for name in names:
+        path = folder / f"{name}.tsv"
+        if not path.is_file():
+            problems.append(f"{path} is not there: {DATASETS[name].title} is left out, the other sets go on")
+            continue
+        found, bad = read_set(path, name)
+        problems += bad
+        if found is None:
+            continue
+        if scored and len(found.evaluated) < 2:
+            what = f"rows of the split {DATASETS[name].split!r}" if DATASETS[name].split else "rows"
+            problems.append(f"{path} has {len(found.evaluated)} {what}, too few to rank: the set is left out")
+            continue
+        sets.append(found)
+    if not sets:
+        raise Misuse("\n".join([f"no set in {folder} can be read.", *problems]))
+    return Reading(tuple(sets), tuple(problems))
+
+
+def read_set(path: Path, name: str) -> tuple[StsSet | None, tuple[str, ...]]:
+    """One file: the set and a line about each row that was skipped; no set if the header is another one."""
+    records = read_records(path, COLUMNS, _pair)
+    return None if records.found is None else StsSet(name, records.found, records.sha256), records.problems
+
+
+def _pair(cells: list[str]) -> Pair:
+    split, source, given, first, second = cells
+    try:
+        score = float(given)
+    except ValueError:
+        raise ValueError(f"the score {given[:40]!r} is no number") from None
+    if not math.isfinite(score):
+        raise ValueError(f"the score {given[:40]!r} is no finite number")
+    if not first.strip() or not second.strip():
+        raise ValueError("a sentence is empty")
+    return Pair(split, source, score, first, second)
+
+
+def how_to_get(folder: Path, names: Sequence[str]) -> str:
+    """What a folder without a single set gets."""
+    wanted = ", ".join(f"{name}.tsv" for name in names)
+    hubs = ", ".join(DATASETS[name].hub for name in names)
+    where = f"{folder} holds none of" if folder.is_dir() else f"there is no folder {folder}; it should hold"
+    return (
+        f"{where} {wanted}. Each is UTF-8 TSV with the header {' '.join(COLUMNS)!r} (tabs between, nothing quoted). "
+        "`retriever bench download DIR` fetches them into DIR/sts. "
+        f"The pairs are on Hugging Face: datasets.load_dataset(NAME) for {hubs}; write their splits as train, dev and "
+        "test, the name of the subset (or anything) as source, and give the folder as --data."
+    )
+
+
+def read_nli(data: Path, count: int, seed: int = 0) -> list[str]:
+    """A seeded sample of the natural language inference sentences: the text of the "NLI" fits."""
+    if count < 1:
+        raise Misuse(f"--nli-sample must be at least 1, not {count}.")
+    path = next((base / NLI_FILE for base in (data, data.parent) if (base / NLI_FILE).is_file()), None)
+    if path is None:
+        raise Misuse(
+            f"--fit nli needs {data / NLI_FILE}: one sentence a line, gzipped, such as the premises and hypotheses of "
+            "SNLI and MultiNLI (Hugging Face: stanfordnlp/snli, nyu-mll/multi_nli)."
+        )
+    try:
+        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+            sentences = list(dict.fromkeys(line.rstrip("\n") for line in file if line.strip()))
+    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
+        raise Misuse(
+            f"{path} cannot be read as gzipped UTF-8 text ({error}); get it again, or leave out --fit nli."
+        ) from error
+    if len(sentences) <= count:
+        return sentences
+    return [sentences[n] for n in sorted(np.random.default_rng(seed).choice(len(sentences), count, replace=False))]

@@ -1,0 +1,119 @@
+"""Fitting a transform for a benchmark: which are tried, which depend on a seed, and what `auto` does here."""
+
+import hashlib
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import retriever
+from retriever.corpus.short_texts import short_texts
+from retriever.errors import FitWarning
+from retriever.ingest.publishing import FEWEST_FOR_SHORT, FIT_SAMPLE, SEED, SHORT_TEXTS
+from retriever.progress import Progress, silent
+from retriever.transforms import FAMILIES, Transform, fit, parse
+from retriever.transforms.choice import AUTO, POOL, Choice, Evidence, choose, choose_for
+
+WANTED = ("none", "center", "whiten", "whiten:dimension=256", "bert-flow", "flow")
+DEFAULT_TRANSFORMS = tuple(spec for spec in WANTED if spec.partition(":")[0] in FAMILIES)
+# These are the same whatever the seed; every other family draws something.
+SEEDLESS = ("none", "center", "standardize", "whiten")
+CHOICE_FILES = ("transforms/bm25.py", "corpus/passages.py", "corpus/short_texts.py")
+
+Encode = Callable[[Sequence[str]], NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A transform and, where it was `auto`, what that chose."""
+
+    transform: Transform
+    chosen: str | None = None
+
+
+def canonical(spec: str) -> str:
+    """A spec as rows name it; one that cannot be read is refused."""
+    return AUTO if spec.strip() == AUTO else str(parse(spec))
+
+
+def seeds_of(spec: str, count: int) -> list[int]:
+    """The seeds that are worth a fit each."""
+    seedless = spec != AUTO and parse(spec).family in SEEDLESS
+    return [0] if seedless else list(range(count))
+
+
+def fit_transform(
+    spec: str, texts: Sequence[str], vectors: NDArray[np.float32], encode: Encode, *, seed: int
+) -> Fitted:
+    """Fit to the raw vectors of these texts; `encode` gives those of sentences cut from them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)  # the notes of the transform say the same
+        if spec != AUTO:
+            return Fitted(fit(spec, vectors, seed=seed))
+        chosen = _choose(texts, vectors, encode, seed).chosen
+        return Fitted(fit(chosen, vectors, seed=seed), chosen)
+
+
+def _choose(texts: Sequence[str], vectors: NDArray[np.float32], encode: Encode, seed: int) -> Choice:
+    """What `retriever index --transform auto` would choose if each text were a document.
+
+    With `--fit target-short` the texts have short ones among them, as a collection's sample has.
+    """
+    picked = np.sort(np.random.default_rng(seed).permutation(len(texts))[:POOL])
+    evidence = Evidence([texts[n] for n in picked], np.arange(len(picked)), vectors[picked])
+    return choose(evidence, encode, vectors, seed=seed)
+
+
+@cache
+def code_digest(spec: str) -> str:
+    """SHA-256 of the code that decides what a fit of this spec gives."""
+    folder = Path(retriever.__file__).parent
+    files = sorted((folder / "transforms").glob("*.py"))
+    if spec == AUTO:
+        files += [folder / name for name in CHOICE_FILES]
+    return files_digest(files)
+
+
+def files_digest(files: Iterable[Path]) -> str:
+    """SHA-256 of files with their names, in their order."""
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def fit_as_published(
+    spec: str, texts: Sequence[str], vectors: NDArray[np.floating[Any]], encode: Encode, *, progress: Progress = silent
+) -> Fitted:
+    """Fit as a collection of these texts would: on a sample of their vectors and on short texts cut from them.
+
+    The strength of a plain `flow` is chosen by the evidence of `auto`, as it is there.
+    """
+    rng = np.random.default_rng(SEED)
+    rows = np.sort(rng.choice(len(texts), min(FIT_SAMPLE, len(texts)), replace=False))
+    sample = vectors[rows].astype(np.float32)
+    picked = np.sort(np.random.default_rng(SEED).permutation(len(texts))[:POOL])
+    evidence = Evidence([texts[n] for n in picked], np.arange(len(picked)), vectors[picked].astype(np.float32))
+    short = []
+    if len(texts) >= FEWEST_FOR_SHORT and spec != "none":
+        short = short_texts(evidence.texts, min(SHORT_TEXTS, len(picked)), SEED + 1)
+    if short:
+        sample = np.concatenate([sample, encode(short)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)  # the notes of the transform say the same
+        choice = choose_for(
+            spec,
+            evidence,
+            encode,
+            sample,
+            with_short_texts=bool(short),
+            seed=SEED,
+            progress=lambda done, total: progress("choosing a transform", done, total),
+        )
+        chosen = choice.chosen if choice else None
+        return Fitted(fit(chosen or spec, sample, seed=SEED), chosen)

@@ -1,0 +1,1 @@
+"""The measures: rank correlations, retrieval effectiveness, confidence intervals, word overlap."""

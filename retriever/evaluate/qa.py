@@ -1,0 +1,187 @@
+"""Does cosine find the sentence that answers a question? QNLI as pairs to tell apart, WikiQA as candidates to rank.
+
+    retriever bench qa --data DIR --encoder DIR --pooling first-last --out results/
+
+QNLI dev as Li et al. (2020) ran it: the area under ROC of the cosine of question and sentence, over all 5,463 pairs.
+WikiQA test: mean average precision and mean reciprocal rank of a question's candidates by cosine, over the questions
+that have an answer and a candidate that is none. Candidates with the same score stay in the order of the file. That
+order is the article's, and an article's first sentence answers 45 % of the questions where a random one would answer
+18 %. So it flatters a coarse score: containment ties in 207 of the 237 questions and has a MAP of 68.0, which would be
+50.7 with ties broken against it. Cosines tie only where a sentence stands twice.
+
+A transform is fitted on questions and sentences, never on a label: `target`, all of the file; `target-short`, these
+and a phrase cut from each; `nli`, sentences of natural language inference. The gain is over the raw vectors of the same
+encoder and pooling, paired by pair or question. QNLI's pairs count as independent although they share questions and
+sentences; resampling all connected pairs together gave intervals of the same width.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.evaluate.data.qa_sets import DATASETS, QaPair, QaSet, read_qa
+from retriever.evaluate.data.sts_sets import read_nli, with_phrases
+from retriever.evaluate.measures.correlation import pair_cosines
+from retriever.evaluate.measures.intervals import area_figures, mean_figures
+from retriever.evaluate.measures.overlap import BASELINES
+from retriever.evaluate.rankings import Comparison
+from retriever.evaluate.report.published import qa_rows
+from retriever.evaluate.results import RAW, Configuration, Row, Run, rows_of
+from retriever.evaluate.runs import Findings, Measured, Plan, Subject, Vectors, measure_all
+from retriever.evaluate.sts import NLI_SAMPLE
+from retriever.transforms import Transform
+from retriever.transforms.isotropy import Floats
+
+BENCH = "qa"
+LEXICAL = "lexical"
+METRICS = {"qnli": ("auc",), "wikiqa": ("map", "mrr")}
+OPEN_RETRIEVAL = "wikiqa_beir"
+"""The folder of WikiQA over all its sentences, which `retriever.evaluate.retrieval` measures."""
+
+
+class QaScorer:
+    """Scores every pair of a set by cosine, and judges these scores beside those of the raw vectors."""
+
+    def __init__(self, found: QaSet) -> None:
+        self.dataset, self.texts = found.name, found.texts
+        self.pairs = found.evaluated
+        place = {text: number for number, text in enumerate(self.texts)}
+        self.questions = [place[pair.question] for pair in self.pairs]
+        self.sentences = [place[pair.sentence] for pair in self.pairs]
+
+    def __call__(self, transform: Transform, vectors: Vectors) -> Measured:
+        own, raw = (self._cosines(rows) for rows in (transform.apply(vectors), vectors))
+        return Measured(judge(self.dataset, self.pairs, own, raw))
+
+    def _cosines(self, rows: Vectors) -> Floats:
+        return pair_cosines(rows, self.questions, self.sentences)
+
+
+def judge(dataset: str, pairs: Sequence[QaPair], scores: Floats, raw: Floats | None = None) -> dict[str, float]:
+    """The metrics of a set with their intervals, and the gain over the raw vectors' scores where these are given."""
+    if not np.isfinite(scores).all():
+        return dict.fromkeys(METRICS[dataset], float("nan"))
+    if dataset == "qnli":
+        return area_figures(scores, np.array([pair.answers for pair in pairs]), raw)
+    own, base = rank_candidates(pairs, scores), None if raw is None else rank_candidates(pairs, raw)
+    figures: dict[str, float] = {}
+    for metric, values in own.items():
+        figures |= mean_figures(metric, values, None if base is None else base[metric])
+    return figures
+
+
+def rank_candidates(pairs: Sequence[QaPair], scores: Floats) -> dict[str, NDArray[np.float64]]:
+    """Average precision and reciprocal rank of each question, through ir_measures.
+
+    It is given places in the ranking for scores: it would cut these to float32 and order ties by the candidate's id.
+    """
+    import ir_measures
+    from ir_measures import AP, RR
+
+    candidates: dict[str, list[int]] = {}
+    for number, pair in enumerate(pairs):
+        candidates.setdefault(pair.question_id, []).append(number)
+    judged, ranked = {}, {}
+    for question, numbers in candidates.items():
+        judged[question] = {str(number): int(pairs[number].answers) for number in numbers}
+        ordered = sorted(numbers, key=lambda number: (-scores[number], number))
+        ranked[question] = {str(number): float(-place) for place, number in enumerate(ordered)}
+    found = {(one.query_id, one.measure): one.value for one in ir_measures.iter_calc([AP, RR], judged, ranked)}
+    return {
+        metric: np.array([found[question, measure] for question in candidates])
+        for metric, measure in (("map", AP), ("mrr", RR))
+    }
+
+
+def run(
+    plan: Plan,
+    data: Path,
+    *,
+    datasets: Sequence[str] = (),
+    fits: Sequence[str] = ("target",),
+    nli_sample: int = NLI_SAMPLE,
+) -> Findings:
+    """Measure the sets in the folder that are asked for, with the lexical baselines beside them."""
+    names = [name for name in METRICS if name in (datasets or METRICS)]
+    if not names:
+        return Findings(plan)
+    reading = read_qa(data, names)
+    fits = list(dict.fromkeys(fits))
+    nli = read_nli(data, nli_sample) if "nli" in fits else []
+    subjects = []
+    for found in reading.sets:
+        scorer, texts = QaScorer(found), {fit: fit_text(found, fit, nli) for fit in fits}
+        subjects.append(Subject(found.name, DATASETS[found.name].split, scorer.texts, texts, found.sha256, scorer))
+    baselines = [row for found in reading.sets for row in lexical_rows(found)]
+    plan.results.put([*qa_rows(), *baselines])
+    findings = measure_all(plan, subjects)
+    findings.runs += dict.fromkeys(row.run for row in baselines)
+    findings.problems += [*reading.problems, *map(convention, reading.sets)]
+    return findings
+
+
+def pairs_there(data: Path) -> bool:
+    """Whether the folder has a set of questions and sentences."""
+    return any((data / known.file).is_file() for known in DATASETS.values())
+
+
+def fit_text(found: QaSet, fit: str, nli: Sequence[str]) -> Sequence[str]:
+    """What a transform of this kind of fit learns from."""
+    if fit == "nli":
+        return nli
+    if fit == "target-short":
+        return with_phrases(found.texts)
+    return found.texts
+
+
+def lexical_rows(found: QaSet) -> list[Row]:
+    """What the words alone are worth on a set."""
+    pairs, rows = found.evaluated, []
+    for name, baseline in BASELINES.items():
+        scores = baseline([pair.question for pair in pairs], [pair.sentence for pair in pairs])
+        one = Run(BENCH, found.name, DATASETS[found.name].split, LEXICAL, "", name, "", None)
+        rows += rows_of(one, judge(found.name, pairs, scores))
+    return rows
+
+
+def convention(found: QaSet) -> str:
+    """What was counted, for people who compare the figures with others."""
+    if found.name == "qnli":
+        return f"QNLI {DATASETS['qnli'].split}: all {len(found.evaluated):,} pairs count"
+    counted = len({pair.question_id for pair in found.evaluated})
+    questions = len({pair.question_id for pair in found.pairs})
+    return (
+        f"WikiQA {DATASETS['wikiqa'].split}: {counted} of {questions} questions count, those that have both an answer "
+        "and a sentence that is none; candidates with the same score stay in the order of the file"
+    )
+
+
+def comparisons(rows: Sequence[Row]) -> list[Comparison]:
+    """Each configuration's figures from 0 to 1: over seeds their mean, and the largest p."""
+    found: dict[tuple[str, str, Configuration], dict[str, list[float]]] = {}
+    for row in rows:
+        if row.dataset in METRICS and not row.published:
+            line = Configuration(row.encoder, row.pooling, row.transform, row.fit)
+            found.setdefault((row.dataset, row.split, line), {}).setdefault(row.metric, []).append(row.value)
+    return [
+        _comparison(dataset, split, line, metric, values)
+        for (dataset, split, line), values in found.items()
+        for metric in METRICS[dataset]
+        if metric in values
+    ]
+
+
+def _comparison(
+    dataset: str, split: str, line: Configuration, metric: str, values: dict[str, list[float]]
+) -> Comparison:
+    def mean(name: str) -> float:
+        return float(np.mean(values[name])) / 100 if name in values else 0.0
+
+    figures = (mean(metric), mean(f"{metric}_low"), mean(f"{metric}_high"))
+    if line.transform == RAW or f"{metric}_p" not in values:
+        return Comparison(dataset, split, line, metric, *figures)
+    gains = (mean(f"{metric}_gain"), mean(f"{metric}_gain_low"), mean(f"{metric}_gain_high"))
+    base = line._replace(transform=RAW)
+    return Comparison(dataset, split, line, metric, *figures, base, *gains, max(values[f"{metric}_p"]))

@@ -1,0 +1,248 @@
+"""How well does a BERT find documents, raw and through each transform, beside BM25 and both together?
+
+    retriever bench retrieval --data DIR --encoder DIR --pooling auto --out results/
+
+A corpus is indexed by the pipeline that users have: one collection an encoder and pooling, kept in a cache, so that
+nothing is embedded twice; every transform is a `rebuild` of it, and the queries are asked as any others. What comes of
+each is a TREC run file, and everything shown is made from these and the judgements. A run whose inputs are unchanged
+and whose file is whole is read back.
+"""
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from indexes.checksums import file_sha256
+from indexes.folder.collection import Collection
+from retriever.corpus import Corpus
+from retriever.errors import FitFailed, Misuse
+from retriever.evaluate.data.beir import BeirSet
+from retriever.evaluate.measures import effectiveness
+from retriever.evaluate.rankings import DEPTH, MAIN, Comparison, Hits, Ranking, Topics
+from retriever.evaluate.report.mteb import model_name
+from retriever.evaluate.report.trec import read_run, strictly_decreasing, unwritable, write_run
+from retriever.evaluate.results import RAW, Configuration, Row, Run, rows_of
+from retriever.evaluate.runs import Findings, Plan
+from retriever.evaluate.systems import Model, System, code_digest, systems_for
+from retriever.ingest.publishing import SEED, made_by
+from retriever.progress import Progress
+from retriever.retriever import Retriever
+from retriever.search.searcher import Mode
+from retriever.transforms.choice import AUTO
+
+BENCH = "retrieval"
+RUNS = "runs"
+ASKED_TOGETHER = 128
+
+
+@dataclass
+class RetrievalFindings(Findings):
+    """The rankings behind the rows, and how they compare."""
+
+    topics: list[Topics] = field(default_factory=list)
+    rankings: list[Ranking] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
+
+
+def run(
+    plan: Plan,
+    sets: Sequence[BeirSet],
+    models: Sequence[Model],
+    *,
+    collections: Path,
+    device: str = "auto",
+) -> RetrievalFindings:
+    """Every system of the plan on every set; what could not be measured is said in the notes.
+
+    `plan.transforms` are systems as `systems_of` gives them; BM25 is asked once a set, of the first model's collection.
+    """
+    findings = RetrievalFindings(plan, topics=[found.topics for found in sets])
+    findings.problems += [note for found in sets for note in found.topics.notes]
+    groups = [(found, number, model) for found in sets for number, model in enumerate(models)]
+    total = sum(len(systems_for(model, plan.transforms, with_bm25=number == 0)) for _, number, model in groups)
+    done = 0
+    for found, number, model in groups:
+        bench = _Bench(plan, found, model, collections, device)
+        systems = systems_for(model, plan.transforms, with_bm25=number == 0)
+        known = {system: bench.read_back(system) for system in systems}
+        fresh = bench.measure([system for system in systems if known[system] is None], findings)
+        for system in systems:
+            done += 1
+            ranking = known[system] or fresh.get(system)
+            if ranking is None:
+                continue
+            findings.measured += system in fresh
+            findings.reused += system not in fresh
+            findings.rankings.append(ranking)
+            for told in bench.provenance(system).get("notes", []):
+                findings.tell(bench.run_of(system), told)
+        if fresh:
+            plan.progress("collections measured", done, total)
+    findings.rankings.sort(key=lambda ranking: [t.dataset for t in findings.topics].index(ranking.dataset))
+    findings.runs = [run_of(ranking) for ranking in findings.rankings]
+    findings.comparisons = effectiveness.compare(findings.rankings)
+    plan.results.put(comparison_rows(findings.comparisons))
+    return findings
+
+
+def run_of(ranking: Ranking | Comparison) -> Run:
+    return Run(BENCH, ranking.dataset, ranking.split, *ranking.configuration, SEED)
+
+
+def comparison_rows(comparisons: Sequence[Comparison]) -> list[Row]:
+    """Intervals, gains and p; all in points, from 0 to 100, but for p."""
+    rows = []
+    for found in comparisons:
+        values = {f"{MAIN}_low": 100 * found.low, f"{MAIN}_high": 100 * found.high}
+        if found.p is not None:
+            values |= {
+                f"{MAIN}_gain": 100 * found.gain,
+                f"{MAIN}_gain_low": 100 * found.gain_low,
+                f"{MAIN}_gain_high": 100 * found.gain_high,
+                f"{MAIN}_p": found.p,
+            }
+        rows += rows_of(run_of(found), values)
+    return rows
+
+
+def collection_folder(collections: Path, found: BeirSet, model: Model) -> Path:
+    """Where a corpus is kept as one model indexed it."""
+    name = model_name(Configuration(found.topics.dataset, model.label, model.pooling, ""))
+    key = hashlib.sha256(f"{model.key} {found.files['corpus']}".encode()).hexdigest()[:16]
+    return collections / f"{name}__{key}"
+
+
+class _Bench:
+    """One collection: a corpus indexed with one model."""
+
+    def __init__(self, plan: Plan, found: BeirSet, model: Model, collections: Path, device: str) -> None:
+        self.plan, self.found, self.model, self.device = plan, found, model, device
+        self.topics = found.topics
+        self.collection = collection_folder(collections, found, model)
+
+    def run_of(self, system: System) -> Run:
+        return Run(BENCH, self.topics.dataset, self.topics.split, *system.configuration, SEED)
+
+    def provenance(self, system: System) -> dict[str, Any]:
+        return self.plan.results.provenance(self.run_of(system))
+
+    def inputs(self, system: System) -> dict[str, str]:
+        encoder = {} if system.transform is None else {"encoder": self.model.key}
+        return {**self.found.files, **encoder, "code": code_digest()}
+
+    def read_back(self, system: System) -> Ranking | None:
+        """The ranking of an earlier run, if it was of the same inputs and its file is as it was written."""
+        run, folder = self.run_of(system), self.plan.results.folder
+        provenance = self.provenance(system)
+        if folder is None or not self.plan.results.known(run, self.inputs(system)) or not provenance.get("run_file"):
+            return None
+        path = folder / provenance["run_file"]
+        if not path.is_file() or file_sha256(path) != provenance["run_sha256"]:
+            return None
+        return self._ranking(system, read_run(path, list(self.topics.queries)), provenance)
+
+    def measure(self, systems: Sequence[System], findings: Findings) -> dict[System, Ranking]:
+        """Build the collection or take it from the cache, then one transform after the other."""
+        if not systems:
+            return {}
+        rankings: dict[System, Ranking] = {}
+        published = None if Collection.is_begun(self.collection) else (AUTO if self.model.pooling == AUTO else RAW)
+        with (
+            Retriever.build(
+                Corpus([self.found.folder]),
+                self.collection,
+                encoder=self.model.name,
+                pooling=self.model.pooling,
+                max_length=self.model.identity.max_length,
+                transform=published,
+                precision="fp32",
+                device=self.device,
+                progress=self._progress,
+            ) as collection,
+            collection.collection.writing(),
+        ):  # nobody else rebuilds it between a fit and its queries
+            order = [None, published, *(system.transform for system in systems)]  # each transform once
+            for system in sorted(systems, key=lambda system: order.index(system.transform)):
+                began = time.perf_counter()
+                try:
+                    if system.transform is not None and system.transform != published:
+                        published = None
+                        collection.rebuild(transform=system.transform)
+                        published = system.transform
+                    hits = self._ask(collection, system.mode)
+                except (FitFailed, Misuse) as error:
+                    findings.tell(self.run_of(system), f"{error}; left out")
+                    continue
+                rankings[system] = self._write_down(system, hits, collection.info(), time.perf_counter() - began)
+        return rankings
+
+    @property
+    def _progress(self) -> Progress:
+        embedding = f"embedding {self.topics.dataset} with {self.model.label}, {self.model.pooling}"
+        return lambda stage, *told: self.plan.progress(embedding if stage == "embedding" else stage, *told)
+
+    def _ask(self, collection: Retriever, mode: Mode) -> dict[str, Hits]:
+        """The hits of every query; one more is asked for, because a query that is a document finds itself."""
+        hits: dict[str, Hits] = {}
+        queries = list(self.topics.queries.items())
+        for start in range(0, len(queries), ASKED_TOGETHER):
+            self.plan.progress("searching", start, len(queries))
+            batch = queries[start : start + ASKED_TOGETHER]
+            answers = collection.answer_many([text for _, text in batch], DEPTH + 1, mode=mode)
+            for (query, _), answer in zip(batch, answers, strict=True):
+                own = query if query in self.found.repeated else None
+                found = [(hit.id, hit.score) for hit in answer.hits if hit.id != own]
+                hits[query] = strictly_decreasing(found[:DEPTH])
+        self.plan.progress("searching", len(queries), len(queries))
+        return hits
+
+    def _write_down(self, system: System, hits: Mapping[str, Hits], info: Mapping[str, Any], seconds: float) -> Ranking:
+        fitted: dict[str, Any] = {}
+        if system.transform is not None:
+            fitted = {
+                "encoder_weights": self.model.identity.weights,
+                "pooling": info["encoder"]["pooling"],
+                "transform_fingerprint": info["transform"]["fingerprint"],
+                "fitted_on": info["fitted_on"],
+            }
+            if info["choice"]:
+                fitted["chosen"] = info["choice"]["chosen"]
+        notes = list(info["transform"].get("notes", [])) if system.transform is not None else []
+        written, problem = self._write_run(system, hits)
+        provenance = {
+            "inputs": self.inputs(system),
+            "made_by": made_by(),
+            **fitted,
+            "seed": SEED,
+            **written,
+            "notes": [*notes, *problem],
+            "seconds": round(seconds, 3),
+        }
+        ranking = self._ranking(system, hits, provenance)
+        values = {metric: 100 * ranking.mean(metric) for metric in ranking.scores}
+        self.plan.results.add(self.run_of(system), values, provenance)
+        return ranking
+
+    def _write_run(self, system: System, hits: Mapping[str, Hits]) -> tuple[dict[str, str], list[str]]:
+        """Where the run was written and its SHA-256; or, where it cannot be, why."""
+        folder = self.plan.results.folder
+        if folder is None:
+            return {}, []
+        ids = dict.fromkeys(id_ for query, own in hits.items() for id_ in (query, *(document for document, _ in own)))
+        if bad := unwritable(ids):
+            return {}, [
+                f"no run file is written, because TREC's format cannot carry ids with white space, such as {bad[0]!r} "
+                f"({len(bad):,} in all); the figures hold, but are computed again each time. Rename them in corpus, "
+                "queries and qrels to have the file"
+            ]
+        name = model_name(system.configuration._replace(fit=self.topics.split))
+        path = folder / RUNS / self.topics.dataset / f"{name}.trec"
+        write_run(path, hits, name)
+        return {"run_file": path.relative_to(folder).as_posix(), "run_sha256": file_sha256(path)}, []
+
+    def _ranking(self, system: System, hits: Mapping[str, Hits], provenance: Mapping[str, Any]) -> Ranking:
+        scores = effectiveness.scores(self.topics.judgements, hits)
+        return Ranking(self.topics.dataset, self.topics.split, system.configuration, hits, scores, provenance)

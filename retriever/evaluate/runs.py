@@ -1,0 +1,231 @@
+"""The loop that every benchmark shares: embed once, fit each transform, measure, write it down, go on.
+
+A benchmark gives its subjects (texts, the text to fit on, a measure); the plan says with which encoders, transforms
+and seeds. A run is one subject under one of each. Runs that the results already hold from the same inputs are taken
+from there, and where no run is left the encoder is not even loaded.
+"""
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.errors import FitFailed, Misuse
+from retriever.evaluate.fitting import Fitted, code_digest, fit_transform, seeds_of
+from retriever.evaluate.models.encoders import TextEncoder
+from retriever.evaluate.results import Results, Row, Run
+from retriever.evaluate.vectors import VectorCache
+from retriever.ingest.publishing import made_by
+from retriever.progress import Progress, silent
+from retriever.transforms import Transform
+
+Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The figures of a run, and what a plot needs beside them."""
+
+    values: Mapping[str, float]
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is measured. `measure` gets a fitted transform and the raw vectors of `texts`, in their order."""
+
+    dataset: str
+    split: str
+    texts: Sequence[str]
+    fit_texts: Mapping[str, Sequence[str]]
+    inputs: str
+    """A hash or name of everything the measure depends on beside the texts and the transform."""
+    measure: Callable[[Transform, Vectors], Measured]
+
+
+@dataclass
+class Plan:
+    """With what the subjects are measured, and where vectors and figures are kept."""
+
+    bench: str
+    encoders: Sequence[TextEncoder]
+    transforms: Sequence[str]
+    seeds: int = 1
+    cache: VectorCache = field(default_factory=VectorCache)
+    results: Results = field(default_factory=Results)
+    progress: Progress = silent
+
+
+@dataclass
+class Findings:
+    """The runs that have figures, the rows of each, and what people should know about them."""
+
+    plan: Plan
+    runs: list[Run] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    measured: int = 0
+    reused: int = 0
+
+    @property
+    def rows(self) -> list[Row]:
+        return self.plan.results.rows(self.runs)
+
+    def provenance(self, run: Run) -> dict[str, Any]:
+        return self.plan.results.provenance(run)
+
+    _told: dict[tuple[str, ...], dict[str, list[str]]] = field(default_factory=dict)
+
+    def tell(self, run: Run, text: str) -> None:
+        """Keep what a fit says of itself; the same of several sets and seeds becomes one note."""
+        datasets = self._told.setdefault((run.encoder, run.pooling, run.transform, text), {}).setdefault(run.fit, [])
+        if run.dataset not in datasets:
+            datasets.append(run.dataset)
+
+    def add(self, other: "Findings") -> None:
+        """Count in what another benchmark of the same command has found, and tell its notes."""
+        self.measured += other.measured
+        self.reused += other.reused
+        self.problems += other.notes
+
+    @property
+    def notes(self) -> list[str]:
+        """What people should know: problems of the data first, then what the fits say."""
+        told = []
+        for (encoder, pooling, transform, text), places in self._told.items():
+            where = "; ".join(f"{fit} of {', '.join(datasets)}" for fit, datasets in places.items())
+            told.append(f"{', '.join(filter(None, (encoder, pooling, transform)))} ({where}): {text}")
+        return [*self.problems, *told]
+
+
+@dataclass(frozen=True)
+class _Job:
+    run: Run
+    subject: Subject
+    encoder: TextEncoder
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """What the transform is fitted on; "none" learns nothing, so nothing more need be embedded for it."""
+        return self.subject.texts if self.run.transform == "none" else self.subject.fit_texts[self.run.fit]
+
+    @cached_property
+    def fit_digest(self) -> str:
+        return digest(self.texts)
+
+    @cached_property
+    def inputs(self) -> dict[str, str]:
+        return {
+            "encoder": self.encoder.key,
+            "data": f"{self.subject.inputs} {digest(self.subject.texts)}",
+            "fit_text": self.fit_digest,
+            "transform_code": code_digest(self.run.transform),
+        }
+
+
+def digest(texts: Sequence[str]) -> str:
+    """SHA-256 of texts, in their order."""
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+
+
+def measure_all(plan: Plan, subjects: Sequence[Subject]) -> Findings:
+    """Every run of the plan, in order; what could not be measured is said in the notes."""
+    findings = Findings(plan)
+    by_encoder = [(encoder, list(_jobs(plan, encoder, subjects))) for encoder in plan.encoders]
+    total, done = sum(len(jobs) for _, jobs in by_encoder), 0
+    for encoder, jobs in by_encoder:
+        open_jobs = {job.run for job in jobs if not plan.results.known(job.run, job.inputs)}
+        worker = _Worker(plan, encoder, [job for job in jobs if job.run in open_jobs])
+        for job in jobs:
+            done += 1
+            if job.run in open_jobs:
+                problem = worker.measure(job)
+                if problem:
+                    findings.tell(job.run, problem)
+                    continue
+                findings.measured += 1
+                plan.progress("fitting and measuring", done, total)
+            else:
+                findings.reused += 1
+            findings.runs.append(job.run)
+            for told in plan.results.provenance(job.run).get("notes", []):
+                findings.tell(job.run, told)
+    return findings
+
+
+def _jobs(plan: Plan, encoder: TextEncoder, subjects: Sequence[Subject]) -> Iterator[_Job]:
+    """Subjects innermost, so that one fit serves all that share its text."""
+    for fit in dict.fromkeys(name for subject in subjects for name in subject.fit_texts):
+        for spec in plan.transforms:
+            for seed in seeds_of(spec, plan.seeds):
+                for subject in subjects:
+                    if fit in subject.fit_texts:
+                        key = (subject.dataset, subject.split, encoder.label, encoder.pooling, spec, fit, seed)
+                        yield _Job(Run(plan.bench, *key), subject, encoder)
+
+
+class _Worker:
+    """Fits and measures with one encoder."""
+
+    def __init__(self, plan: Plan, encoder: TextEncoder, jobs: Sequence[_Job]) -> None:
+        self.plan, self.encoder = plan, encoder
+        self._texts = list(dict.fromkeys(t for job in jobs for texts in (job.subject.texts, job.texts) for t in texts))
+        self._row = {text: row for row, text in enumerate(self._texts)}
+        self._last: tuple[tuple[str, str, int | None], Fitted] | None = None
+
+    @cached_property
+    def _matrix(self) -> Vectors:
+        return self.plan.cache.vectors(self.encoder, self._texts, progress=self.plan.progress)
+
+    def _vectors(self, texts: Sequence[str]) -> Vectors:
+        return self._matrix[[self._row[text] for text in texts]]
+
+    def measure(self, job: _Job) -> str | None:
+        """Measure and write it down; or say why that was not possible."""
+        vectors = self._vectors(job.subject.texts)
+        began = time.perf_counter()
+        try:
+            fitted = self._fitted(job)
+        except (FitFailed, Misuse) as error:
+            return f"{error}; left out"
+        found = job.subject.measure(fitted.transform, vectors)
+        values = {name: float(value) for name, value in found.values.items() if math.isfinite(value)}
+        if not values:
+            return "the transformed vectors are all alike or not finite, so there is nothing to measure; left out"
+        transform = fitted.transform
+        notes = list(transform.notes)
+        if lost := [name for name in found.values if name not in values]:
+            notes.append(f"no figure for {', '.join(lost)}: what it is computed from is constant or not finite")
+        provenance: dict[str, Any] = {
+            "inputs": job.inputs,
+            "made_by": made_by(),
+            "encoder_weights": self.encoder.revision,
+            "transform_fingerprint": transform.fingerprint,
+            "fitted_on": transform.fitted_on,
+            "notes": notes,
+            "seconds": round(time.perf_counter() - began, 3),
+        }
+        if fitted.chosen:
+            provenance["chosen"] = fitted.chosen
+        if found.details:
+            provenance["details"] = dict(found.details)
+        self.plan.results.add(job.run, values, provenance)
+        return None
+
+    def _fitted(self, job: _Job) -> Fitted:
+        key = (job.fit_digest, job.run.transform, job.run.seed)
+        if self._last is None or self._last[0] != key:
+            fitted = fit_transform(
+                job.run.transform,
+                job.texts,
+                self._vectors(job.texts),
+                lambda texts: self.plan.cache.vectors(self.encoder, texts),
+                seed=job.run.seed or 0,
+            )
+            self._last = key, fitted
+        return self._last[1]

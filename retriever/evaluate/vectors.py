@@ -1,0 +1,102 @@
+"""Raw vectors on disk, so that a text is embedded once whatever is then asked of it.
+
+One SQLite file an encoder, named by the key of everything that decides its vectors; a row is the hash of a text and
+its vector. What is embedded is stored every few hundred texts: an interrupted run goes on where it was, and two runs
+may share the folder.
+"""
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.errors import Damaged, Misuse, RetrieverError
+from retriever.evaluate.models.encoders import TextEncoder
+from retriever.progress import Progress, silent
+
+SAVED_EVERY = 256
+BUSY_SECONDS = 60
+
+
+def default_cache() -> Path:
+    """The user's cache folder for this project."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flow-retriever" / "vectors"
+
+
+class VectorCache:
+    """The vectors of every encoder that was asked for, in one folder."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or default_cache()
+
+    def vectors(
+        self, encoder: TextEncoder, texts: Sequence[str], *, progress: Progress = silent
+    ) -> NDArray[np.float32]:
+        """One row a text, in the order given; only texts that were never embedded are."""
+        hashes = [hashlib.sha256(text.encode("utf-8")).digest() for text in texts]
+        path = self.folder / f"{encoder.key}.sqlite"
+        try:
+            with self._open(path) as db:
+                known = {row[0] for row in db.execute("SELECT text FROM vectors")}
+                missing = {h: text for h, text in zip(hashes, texts, strict=True) if h not in known}
+                if missing:
+                    _embed(db, encoder, missing, progress)
+                return _read(db, hashes, encoder.dimension, path)
+        except sqlite3.OperationalError as error:
+            raise RetrieverError(
+                f"the cached vectors in {path} cannot be read or written ({error}); make room, wait for the other run, "
+                "or give another --cache."
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise Damaged(
+                f"the cached vectors in {path} cannot be used ({error}); delete the file, they are then made again."
+            ) from error
+
+    @contextlib.contextmanager
+    def _open(self, path: Path) -> Iterator[sqlite3.Connection]:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise Misuse(f"--cache {self.folder} cannot be made a folder: a file is in the way.") from None
+        with contextlib.closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as db:
+            db.execute("CREATE TABLE IF NOT EXISTS vectors (text BLOB PRIMARY KEY, vector BLOB NOT NULL)")
+            yield db
+
+
+def _embed(db: sqlite3.Connection, encoder: TextEncoder, missing: dict[bytes, str], progress: Progress) -> None:
+    hashes = list(missing)
+    waiting: list[tuple[bytes, bytes]] = []
+    done, stage = 0, f"embedding with {encoder.label}, {encoder.pooling}"
+    progress(stage, 0, len(missing))
+    try:
+        for positions, vectors in encoder.encode_batches(list(missing.values())):
+            rows = np.ascontiguousarray(vectors, np.float32)
+            waiting += [(hashes[position], row.tobytes()) for position, row in zip(positions, rows, strict=True)]
+            done += len(positions)
+            if len(waiting) >= SAVED_EVERY:
+                _store(db, waiting)
+                waiting = []
+            progress(stage, done, len(missing))
+    finally:
+        _store(db, waiting)
+
+
+def _store(db: sqlite3.Connection, rows: list[tuple[bytes, bytes]]) -> None:
+    with db:
+        db.executemany("INSERT OR IGNORE INTO vectors (text, vector) VALUES (?, ?)", rows)
+
+
+def _read(db: sqlite3.Connection, hashes: list[bytes], dimension: int, path: Path) -> NDArray[np.float32]:
+    out = np.empty((len(hashes), dimension), np.float32)
+    for row, text_hash in enumerate(hashes):
+        (stored,) = db.execute("SELECT vector FROM vectors WHERE text = ?", (text_hash,)).fetchone()
+        vector = np.frombuffer(stored, np.float32) if len(stored) == 4 * dimension else np.array([np.nan])
+        if not np.isfinite(vector).all():
+            raise Damaged(f"{path} holds a vector that is not whole; delete the file, its vectors are then made again.")
+        out[row] = vector
+    return out

@@ -1,0 +1,137 @@
+"""Do frequent words lie near the origin and densely, rare ones far out and sparsely?
+
+The analysis by which Li et al. (2020) explain why BERT's cosine misleads, for the word embeddings of any BERT: their
+mean l2 norm and the mean l2 distance to their 3 nearest neighbours, by frequency rank. The ranks come from a table
+`bert_vocab/vocab_wordfreq.tsv` (id, token, is_word, wordfreq_rank, zipf); tokens are matched by what they say, so that
+a vocabulary other than bert-base-uncased's counts as far as it holds the same words.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.checksums import file_sha256
+from retriever.evaluate.models.encoders import Bert, TextEncoder
+from retriever.evaluate.report.published import RANK_BINS
+from retriever.evaluate.results import Row, Run
+from retriever.evaluate.runs import Plan
+
+BENCH = "isotropy"
+DATASET = "vocabulary"
+TABLE = "bert_vocab/vocab_wordfreq.tsv"
+COLUMNS = 5
+NEIGHBOURS = 3
+CHUNK = 512
+FEWEST_KNOWN = 0.8
+"""Share of the table's 10,000 most frequent words that a vocabulary must hold for its bins to compare."""
+
+
+def measure_words(plan: Plan, data: Path) -> tuple[list[Row], list[str]]:
+    """Rows for each encoder of the plan, pooling aside, and why an encoder has none."""
+    path = next((base / TABLE for base in (data, data.parent) if (base / TABLE).is_file()), None)
+    if path is None:
+        return [], [f"{data / TABLE} is not there: word embeddings are not analysed by frequency"]
+    ranks, problems = read_ranks(path)
+    runs: list[Run] = []
+    by_label: dict[str, TextEncoder] = {encoder.label: encoder for encoder in plan.encoders}
+    for number, encoder in enumerate(by_label.values()):
+        plan.progress("word embeddings", number, len(by_label))
+        inputs = {"encoder": encoder.revision, "data": file_sha256(path)}
+        own = [
+            Run(BENCH, DATASET, f"rank {low}-{high}", encoder.label, "word", "none", "", 0) for low, high in RANK_BINS
+        ]
+        if not all(plan.results.known(run, inputs) for run in own):
+            found = ranked_embeddings(encoder, ranks)
+            if isinstance(found, str):
+                problems.append(f"{encoder.label}: {found}; its word embeddings are not analysed by frequency")
+                continue
+            for run, bin_ in zip(own, RANK_BINS, strict=True):
+                plan.results.add(run, bin_figures(*found, bin_), {"inputs": inputs})
+        runs += own
+    return plan.results.rows(runs), problems
+
+
+def read_ranks(path: Path) -> tuple[dict[str, int], list[str]]:
+    """The frequency rank, from 1 on, of every token that has one."""
+    ranks, problems = {}, []
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n")[1:], start=2):
+        cells = line.split("\t")
+        if len(cells) == COLUMNS and (not cells[3] or cells[3].isdigit()):
+            if cells[3]:
+                ranks[cells[1]] = int(cells[3])
+        elif line:
+            problems.append(f"{path}:{number}: not {COLUMNS} columns with a whole number as rank: the row is skipped")
+    return ranks, problems
+
+
+def ranked_embeddings(
+    encoder: TextEncoder, ranks: dict[str, int]
+) -> tuple[NDArray[np.float32], NDArray[np.int64]] | str:
+    """The embeddings of the words that have a rank, and the ranks; or why there are none."""
+    if not isinstance(encoder, Bert):
+        return "it has no BERT vocabulary"
+    folder = encoder.encoder.files.folder
+    vocabulary = read_vocabulary(folder)
+    frequent = {token for token, rank in ranks.items() if rank <= RANK_BINS[-1][1]}
+    known = len(frequent & vocabulary.keys())
+    if not frequent or known < FEWEST_KNOWN * len(frequent):
+        return f"its vocabulary is not BERT's (it holds {known:,} of the {len(frequent):,} most frequent words)"
+    matrix = read_embeddings(folder, len(vocabulary))
+    if matrix is None:
+        return "its weights hold no word_embeddings table in a precision that numpy reads"
+    tokens = [(ids, ranks[token]) for token, ids in vocabulary.items() if token in ranks and ids < len(matrix)]
+    return matrix[[ids for ids, _ in tokens]].astype(np.float32), np.array([rank for _, rank in tokens], np.int64)
+
+
+def read_vocabulary(folder: Path) -> dict[str, int]:
+    """Token to id; empty where the folder has no vocabulary that can be listed."""
+    from tokenizers import Tokenizer
+
+    if (folder / "tokenizer.json").is_file():
+        return dict(Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab())
+    if (folder / "vocab.txt").is_file():
+        return {token: n for n, token in enumerate((folder / "vocab.txt").read_text(encoding="utf-8").split("\n"))}
+    return {}
+
+
+def read_embeddings(folder: Path, least_rows: int) -> NDArray[np.float32] | None:
+    """The model's table of word embeddings, straight from its weights."""
+    from safetensors import safe_open
+
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="np") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 - no mapping
+                if name.endswith("word_embeddings.weight"):
+                    try:
+                        table: NDArray[np.float32] = tensors.get_tensor(name)
+                    except TypeError:  # bfloat16
+                        return None
+                    return table if len(table) >= least_rows else None
+    return None
+
+
+def bin_figures(vectors: NDArray[np.float32], ranks: NDArray[np.int64], bin_: Sequence[int]) -> dict[str, float]:
+    """Of the words ranked from low + 1 to high: mean norm, and mean distance to the nearest of all ranked words."""
+    low, high = bin_
+    inside = np.flatnonzero((ranks > low) & (ranks <= high))
+    if not len(inside):
+        return {}
+    return {
+        "mean_norm": float(np.linalg.norm(vectors[inside], axis=1).mean()),
+        f"mean_{NEIGHBOURS}nn_distance": float(neighbour_distances(vectors, inside).mean()),
+    }
+
+
+def neighbour_distances(vectors: NDArray[np.float32], which: NDArray[np.int64]) -> NDArray[np.float64]:
+    """For each of these rows, the mean l2 distance to its nearest other rows."""
+    squares = np.einsum("ij,ij->i", vectors, vectors)
+    out = np.empty(len(which))
+    for start in range(0, len(which), CHUNK):
+        rows = which[start : start + CHUNK]
+        distances = squares[rows, None] + squares[None, :] - 2 * vectors[rows] @ vectors.T
+        distances[np.arange(len(rows)), rows] = np.inf
+        nearest = np.partition(distances, NEIGHBOURS - 1, axis=1)[:, :NEIGHBOURS]
+        out[start : start + CHUNK] = np.sqrt(np.maximum(nearest, 0)).mean(axis=1)
+    return out

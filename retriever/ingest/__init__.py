@@ -1,0 +1,1 @@
+"""The pipeline from documents to a published index."""

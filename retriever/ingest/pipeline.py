@@ -1,0 +1,253 @@
+"""The ingestion pipeline: documents in, raw vectors and rows in SQLite out.
+
+    read ─▶ leave out what is stored unchanged ─▶ split into passages ─▶ embed texts never met ─▶ store
+
+Documents are gathered into windows. While threads tokenise, embed and store one window's texts, batch by batch as they
+come, this one reads and splits the next. Documents are stored once all their passages have a vector. A run that is
+killed has lost at most the few batches in the encoder: the next run finds the documents by their content hash and the
+vectors by the hash of their text, and goes on. One that is interrupted stores those batches first, and loses nothing.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Literal
+
+from indexes.protocol import AnyStore
+from indexes.sqlite.documents import DocumentRow
+from retriever.corpus import Document, Skipped
+from retriever.encoder.encoder import Encoder
+from retriever.errors import BadSource, Misuse
+from retriever.ingest.engines import Engine, Local
+from retriever.ingest.vector_writer import Storing
+from retriever.progress import Progress, silent
+from retriever.signals import held_back
+from retriever.transforms.drift import Drift
+
+OnError = Literal["skip", "stop"]
+
+READ_TOGETHER = 512
+# Texts are sorted by length within a window this large; memory is bounded by it, not by the corpus.
+WINDOW_TEXTS = 4096
+WINDOW_CHARACTERS = 4_000_000
+SKIPPED_KEPT = 1000
+# So many documents are prepared, or stored in one transaction, between two reports of progress.
+TOGETHER = 32
+PROGRESS_SECONDS = 0.1
+
+
+@dataclass
+class IngestReport:
+    """What a run did, in documents unless the name says otherwise."""
+
+    read: int = 0
+    new: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    duplicate_ids: int = 0
+    pruned: int = 0
+    prune_refused: str = ""
+    """Why `prune` was not carried out, if it was not."""
+    passages: int = 0
+    texts_embedded: int = 0
+    tokens_embedded: int = 0
+    texts_reused: int = 0
+    skipped: int = 0
+    skipped_list: list[Skipped] = field(default_factory=list)
+    drift: Drift | None = None
+    """How unlike the passages added are to those that the transform was fitted on, where it was kept."""
+
+
+@dataclass
+class Window:
+    """Some documents, and the texts of theirs that had no vector yet, on their way through the encoder."""
+
+    documents: list[DocumentRow]
+    storing: Storing | None
+
+
+def hash_of_text(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8")).digest()
+
+
+class Ingestion:
+    """One run over a source."""
+
+    def __init__(
+        self,
+        store: AnyStore,
+        encoder: Encoder,
+        *,
+        on_error: OnError = "skip",
+        progress: Progress = silent,
+        engine: Engine | None = None,
+    ) -> None:
+        """`engine`: where documents are split and texts embedded, if not in threads of this process."""
+        if on_error not in ("skip", "stop"):
+            raise Misuse(f"unknown --on-error {on_error!r}; known: skip, stop.")
+        self.store = store
+        self.encoder = encoder
+        self.engine: Engine = engine or Local()
+        self.on_error = on_error
+        self.progress = progress
+        self.report = IngestReport()
+        self._ahead: Window | None = None
+        self._expected: int | None = None
+        self._window: dict[str, DocumentRow] = {}
+        self._texts: dict[bytes, str] = {}
+        self._characters = 0
+        self._source: Iterable[Document | Skipped] = ()
+        self._all_read = False
+
+    def run(self, source: Iterable[Document | Skipped], *, prune: bool = False) -> IngestReport:
+        """Bring the store up to date with the source; `prune` deletes what the source no longer has."""
+        self._source = source
+        self.store.start_run()
+        items = iter(source)
+        try:
+            try:
+                while batch := self._next_batch(items):
+                    self._take(list(self._documents(batch)))
+                    if len(self._texts) >= WINDOW_TEXTS or self._characters >= WINDOW_CHARACTERS:
+                        self._flush()
+            except (BadSource, Misuse):
+                self._finish()  # what was read before is kept
+                raise
+            self._finish()
+        finally:
+            if self._ahead and self._ahead.storing:
+                self._ahead.storing.close()
+        if prune and self.report.skipped:
+            self.report.prune_refused = (
+                "nothing was pruned, because a document that could not be read would count as gone; mend what was "
+                "skipped and run the same command again"
+            )
+        elif prune:
+            self.report.pruned = self.store.delete_not_met()
+        return self.report
+
+    def _next_batch(self, items: Iterator[Document | Skipped]) -> list[Document | Skipped]:
+        batch: list[Document | Skipped] = []
+        characters = 0
+        try:
+            for item in islice(items, READ_TOGETHER):
+                batch.append(item)
+                characters += item.characters() if isinstance(item, Document) else 0
+                if characters >= WINDOW_CHARACTERS:
+                    return batch
+        except (BadSource, Misuse):
+            self._take(list(self._documents(batch)))
+            raise
+        self._all_read = len(batch) < READ_TOGETHER
+        return batch
+
+    def _documents(self, batch: list[Document | Skipped]) -> Iterator[Document]:
+        for place, item in enumerate(batch):
+            if isinstance(item, Document) and (reason := self.store.why_not(item.metadata)):
+                item = Skipped(item.source or item.id, reason)
+            if isinstance(item, Document):
+                self.report.read += 1
+                yield item
+                continue
+            if self.on_error == "stop":
+                self._take([d for d in batch[:place] if isinstance(d, Document)])
+                raise BadSource(
+                    f"{item.where}: {item.reason}. What came before it is stored; mend the line and run the same "
+                    "command again, or give --on-error skip."
+                )
+            self.report.skipped += 1
+            if len(self.report.skipped_list) < SKIPPED_KEPT:
+                self.report.skipped_list.append(item)
+
+    def _take(self, documents: list[Document]) -> None:
+        """Put the documents that are new or changed into the window."""
+        ids = list({document.id: None for document in documents})
+        hashes = self.store.content_hashes(ids)
+        on_their_way = {row.id: row.content_hash for row in (self._ahead.documents if self._ahead else ())}
+        on_their_way |= {i: row.content_hash for i, row in self._window.items()}
+        hashes |= {i: on_their_way[i] for i in ids if i in on_their_way}
+        met = self.store.met_before(ids)
+        for number, document in enumerate(documents):
+            if number % TOGETHER == 0:
+                self._tell()
+            content_hash = document.content_hash()
+            stored = hashes.get(document.id)
+            if stored == content_hash:
+                if document.id not in met:
+                    self.report.unchanged += 1
+            else:
+                if document.id in met:
+                    self.report.duplicate_ids += 1
+                elif stored is None:
+                    self.report.new += 1
+                else:
+                    self.report.changed += 1
+                self._add_to_window(document, content_hash)
+                hashes[document.id] = content_hash
+            met.add(document.id)
+
+    def _add_to_window(self, document: Document, content_hash: bytes) -> None:
+        passages = []
+        for start, end, text in self.engine.passages(document, self.encoder):
+            text_hash = hash_of_text(text)
+            self._texts[text_hash] = text
+            passages.append((start, end, text_hash))
+        self._characters += document.characters()
+        self._window[document.id] = DocumentRow(
+            document.id,
+            document.title,
+            document.text,
+            document.metadata,
+            content_hash,
+            document.source.encode("utf-8", "replace").decode(),  # a file's name may be no UTF-8
+            passages,
+        )
+
+    def _flush(self) -> None:
+        """Send the window to the encoder once all of the one before is stored, then store that one's documents."""
+        before = self._ahead
+        while before and before.storing and not before.storing.done(PROGRESS_SECONDS):
+            self._tell()
+        if before and before.storing:
+            self.report.texts_embedded += before.storing.texts
+            self.report.tokens_embedded += before.storing.tokens
+        known = self.store.vectors_of_texts(list(self._texts))
+        missing = {h: text for h, text in self._texts.items() if h not in known}
+        self.report.texts_reused += len(known)
+        # What is read so far against all there is tells how many texts are to come.
+        fraction = 1.0 if self._all_read else getattr(self._source, "fraction_read", None)
+        self._expected = int((self.report.texts_embedded + len(missing)) / fraction) if fraction else None
+        storing = None
+        if missing:
+            encoding = self.engine.encoding(list(missing.values()), self.encoder)
+            storing = Storing(self.store, encoding, list(missing), self.encoder.identity.name)
+        with held_back():  # its threads are begun and known to be, or not begun
+            self._ahead = Window(list(self._window.values()), storing)
+            if storing:
+                storing.start()
+        self._window, self._texts, self._characters = {}, {}, 0
+        self._tell()
+        if before:
+            self._put_documents(before.documents)
+
+    def _finish(self) -> None:
+        """Embed and store all that was read."""
+        self._flush()
+        self._flush()
+
+    def _put_documents(self, rows: list[DocumentRow]) -> None:
+        for start in range(0, len(rows), TOGETHER):
+            self.store.put_documents(rows[start : start + TOGETHER])
+            self._tell()
+        self.report.passages += sum(len(row.passages) for row in rows)
+
+    def _tell(self) -> None:
+        report, storing = self.report, self._ahead.storing if self._ahead else None
+        texts, tokens = report.texts_embedded, report.tokens_embedded
+        if storing:
+            storing.done()  # raises what has gone wrong
+            texts, tokens = texts + storing.texts, tokens + storing.tokens
+        if texts or storing:
+            detail = f"{report.new + report.changed:,} documents, {tokens:,} tokens"
+            self.progress("embedding", texts, self._expected, detail)

@@ -1,0 +1,1 @@
+"""Other software: LangChain, notebooks, sentence-transformers."""

@@ -1,0 +1,39 @@
+"""A collection as a LangChain retriever, for chains: needs `pip install 'flow-retriever[langchain]'`.
+
+from retriever.integrations.langchain import CollectionRetriever
+
+with Retriever.open("indexes/notes") as notes:
+    budget = CollectionRetriever(retriever=notes, k=5, options={"mode": "hybrid", "where": ["year >= 2020"]})
+    budget.invoke("what did we decide")  # Documents: the best passage of each, and metadata
+    chain = budget | (lambda found: " … ".join(document.page_content for document in found)) | prompt | model
+
+The metadata is what was stored and, beside it, id, title, rank, score, and start and end of the passage in the text.
+"""
+
+from typing import Any
+
+from retriever.retriever import Retriever
+
+try:
+    from langchain_core.callbacks import CallbackManagerForRetrieverRun
+    from langchain_core.documents import Document
+    from langchain_core.retrievers import BaseRetriever
+    from pydantic import Field
+except ImportError as error:
+    raise ImportError("LangChain is not installed; run: pip install 'flow-retriever[langchain]'") from error
+
+OWN = ("id", "title", "rank", "score", "start", "end")
+
+
+class CollectionRetriever(BaseRetriever):
+    """Finds the k best documents of a collection; `options` are those of `Retriever.search`."""
+
+    retriever: Retriever
+    k: int = 5
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
+        return [
+            Document(hit.passage, id=hit.id, metadata=hit.metadata | {name: getattr(hit, name) for name in OWN})
+            for hit in self.retriever.search(query, self.k, **self.options)
+        ]

@@ -1,0 +1,118 @@
+"""What Jupyter shows of hits and of a collection: HTML that is complete in itself and fits light and dark pages.
+
+Everything that comes from documents is cleaned as for a terminal, then escaped. Colours are the notebook's own, or
+let them shine through; where a viewer drops the style sheet, an ordinary list with its text remains.
+"""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from indexes.address import in_milvus
+from retriever.errors import RetrieverError, first_line
+from retriever.search.excerpt import excerpt
+from retriever.search.searcher import Hit
+from retriever.terminal import cut, one_line
+
+if TYPE_CHECKING:
+    from retriever.retriever import Retriever
+
+PASSAGE_SHOWN = 700
+TITLE_SHOWN = 160
+VALUE_SHOWN = 60
+FIELDS_SHOWN = 8
+
+STYLE = """<style>
+.retriever-hits, .retriever-collection { font-size: 14px; line-height: 1.5; max-width: 60em; color: inherit; }
+.retriever-hits ol { list-style: none; margin: 0; padding: 0; }
+.retriever-hits li { display: grid; grid-template-columns: 2em 5.5em 1fr; column-gap: 0.8em; margin: 0;
+  padding: 0.6em 0; border-top: 1px solid rgba(128, 128, 128, 0.3); }
+.retriever-hits li:first-child { border-top: 0; }
+.retriever-hits .rank { text-align: right; opacity: 0.7; }
+.retriever-hits .bar { display: block; height: 4px; margin-top: 3px; border-radius: 2px; overflow: hidden;
+  background: rgba(128, 128, 128, 0.25); }
+.retriever-hits .bar span { display: block; height: 100%; background: #3b82f6; }
+.retriever-hits .score, .retriever-hits .rank { font-variant-numeric: tabular-nums; }
+.retriever-hits .title { font-weight: 600; overflow-wrap: anywhere; }
+.retriever-hits .id { opacity: 0.7; margin-left: 0.6em; overflow-wrap: anywhere; }
+.retriever-hits .passage { margin: 0.15em 0 0; overflow-wrap: anywhere; }
+.retriever-hits mark { color: inherit; background: rgba(250, 190, 20, 0.35); border-radius: 2px; }
+.retriever-hits .field { display: inline-block; margin: 0.35em 0.4em 0 0; padding: 0 0.5em; border-radius: 0.7em;
+  font-size: 12px; border: 1px solid rgba(128, 128, 128, 0.4); overflow-wrap: anywhere; }
+.retriever-collection dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.1em 1em; margin: 0.3em 0 0; }
+.retriever-collection dt { margin: 0; font-weight: 400; opacity: 0.7; }
+.retriever-collection dd { margin: 0; overflow-wrap: anywhere; }
+</style>"""
+
+
+def hits_html(hits: Sequence[Hit]) -> str:
+    """Ranked hits: score as a bar, title and id, the passage with its highlighted sentence, metadata."""
+    if not hits:
+        return '<div class="retriever-hits">Nothing found.</div>'
+    scores = [hit.score for hit in hits]
+    # Cosines are drawn against 1, the scores of words and rerankers against what the best of them has.
+    lowest, highest = min(0.0, *scores), max(1.0, *scores)
+    items = "\n".join(_item(hit, (hit.score - lowest) / (highest - lowest)) for hit in hits)
+    return f'{STYLE}\n<div class="retriever-hits"><ol>\n{items}\n</ol></div>'
+
+
+def _item(hit: Hit, share: float) -> str:
+    title, id_ = cut(one_line(hit.title), TITLE_SHOWN), cut(one_line(hit.id), TITLE_SHOWN)
+    named = f'<bdi class="title">{escape(title or id_)}</bdi>'
+    if title and title != id_:
+        named += f' <bdi class="id">{escape(id_)}</bdi>'
+    shown = excerpt(hit, PASSAGE_SHOWN)
+    marked = f"<mark>{escape(shown.marked)}</mark>" if shown.marked else ""
+    return (
+        f'<li><span class="rank">{hit.rank}</span> <span class="score">{hit.score:.3f} '
+        f'<span class="bar"><span style="width: {share:.0%}"></span></span></span> <div>{named}'
+        f'<p class="passage" dir="auto">{escape(shown.before)}{marked}{escape(shown.after)}</p>'
+        f"{_fields(hit.metadata)}</div></li>"
+    )
+
+
+def _fields(metadata: dict[str, Any]) -> str:
+    shown = [
+        f'<bdi class="field">{escape(cut(one_line(name), VALUE_SHOWN))}: {escape(_value(value))}</bdi>'
+        for name, value in list(metadata.items())[:FIELDS_SHOWN]
+    ]
+    if len(metadata) > FIELDS_SHOWN:
+        shown.append(f'<span class="field">{len(metadata) - FIELDS_SHOWN:,} more</span>')
+    return f"<div>{' '.join(shown)}</div>" if shown else ""
+
+
+def _value(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return cut(one_line(text), VALUE_SHOWN)
+
+
+def collection_html(retriever: "Retriever") -> str:
+    """A collection in a few lines: what it holds and what made it."""
+    place = retriever.collection.name
+    try:
+        facts = _facts(retriever)
+    except (RetrieverError, sqlite3.Error) as error:  # closed, damaged: a notebook shows that too
+        facts = {"cannot be read": first_line(error)}
+    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(one_line(fact))}</dd>" for name, fact in facts.items())
+    name = escape(one_line(place if in_milvus(place) else Path(place).resolve().name))
+    return f'{STYLE}\n<div class="retriever-collection"><strong>{name}</strong><dl>{rows}</dl></div>'
+
+
+def _facts(retriever: "Retriever") -> dict[str, str]:
+    collection, store = retriever.collection, retriever.collection.store
+    encoder, generation = collection.encoder, collection.generation()
+    if generation:
+        transform = str(generation.manifest["transform"]["spec"])
+        index = f"{generation.manifest['factory']}, generation {generation.number}, {generation.count:,} vectors"
+    else:
+        transform, index = str(store.setting("transform")), "none yet: its first run was interrupted"
+    return {
+        "documents": f"{store.count('documents'):,} in {store.count('passages'):,} passages",
+        "encoder": f"{encoder['name']}, {encoder['dimension']} dimensions, {encoder['pooling']} pooling",
+        "transform": transform,
+        "index": index,
+        "folder": collection.name,
+    }

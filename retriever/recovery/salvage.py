@@ -1,0 +1,317 @@
+"""A new collection from everything that is sound in one whose database is damaged. The damaged one is only read.
+
+    pages ──carve──▶ rows ──checksums──▶ vectors ─────────────┐
+                                    ├──▶ sealed documents ────┼──▶ a new collection ──▶ the same transform, an index
+                                    └──▶ others ──encoder─────┘
+                                    damaged but readable ──▶ quarantine/salvage.jsonl
+
+A document whose seal, passages and vectors are all sound is stored as it was, without the encoder. One that has lost
+passages or vectors is embedded again if its content is sound. The new collection is written aside and takes its name
+when it is whole: a run that was killed leaves nothing at the target, and the same command begins again.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from indexes.faiss.types import Asked
+from indexes.folder.collection import DATABASE, OWN_NAMES, Collection
+from indexes.pages.carved import Carved, CarvedDocument
+from indexes.pages.carving import Carver
+from indexes.pages.page_file import Pages
+from indexes.pages.wal import path_of
+from indexes.sqlite.documents import VECTOR_TYPE, DocumentRow
+from retriever.corpus import Document
+from retriever.corpus.passages import encoded_passages
+from retriever.encoder.encoder import Encoder
+from retriever.errors import Damaged, EncoderUnavailable, Mismatch, Misuse, NotACollection, RetrieverError
+from retriever.files import written_aside
+from retriever.ingest import publishing
+from retriever.ingest.pipeline import Ingestion, hash_of_text
+from retriever.ingest.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
+from retriever.progress import Progress, silent
+from retriever.recovery.survivors import Survivors, survivors
+from retriever.retriever import EncoderOptions, Retriever
+
+QUARANTINE = "quarantine"
+QUARANTINE_FILE = "salvage.jsonl"
+STORED_TOGETHER = 256
+KEPT_SETTINGS = ("pooling_choice", "precision_choice", "choice", "created", "made_by")
+
+
+@dataclass
+class SalvageReport:
+    """What a salvage saved and what it could not."""
+
+    source: Path
+    target: Path
+    documents: int = 0
+    vectors: int = 0
+    """Vectors that were saved."""
+    texts_embedded: int = 0
+    """Texts that had to be embedded again."""
+    lost: list[str] = field(default_factory=list)
+    """The ids of documents that were there and could not be saved, as far as they are known."""
+    lost_unnamed: int = 0
+    """How many more there were, of which nothing but a number is left."""
+    quarantined: int = 0
+    """Rows that are damaged but readable, which the quarantine file holds."""
+    quarantine: Path | None = None
+    transform: str = ""
+    notes: list[str] = field(default_factory=list)
+    """What else to know of the damage."""
+
+
+def salvage(
+    target: str | Path,
+    index: str | Path,
+    *,
+    encoder: str | None = None,
+    device: str = "auto",
+    progress: Progress = silent,
+) -> SalvageReport:
+    """Make a collection in the new folder `target` from what is sound in the damaged one in the folder `index`.
+
+    `encoder` says where its encoder lies now, if it has moved; it is needed only for what must be embedded again.
+    """
+    target, index = Path(target), Path(index)
+    _refuse(target, index)
+    report = SalvageReport(index, target)
+    with TemporaryDirectory(prefix=f".{target.name}.", dir=_made(target.resolve().parent)) as scratch:
+        carved = Carved(Path(scratch) / "carved.sqlite")
+        with contextlib.closing(carved.connection), written_aside(target.resolve()) as aside:
+            _carve(index, carved, report, progress)
+            _Salvage(aside, carved, survivors(index, carved), EncoderOptions(encoder, device=device), report).run(
+                progress
+            )
+    return report
+
+
+def _refuse(target: Path, index: Path) -> None:
+    if not index.is_dir() or not any((index / name).exists() for name in OWN_NAMES):
+        raise NotACollection(f"{index} holds nothing of a collection; --index takes the folder of the damaged one.")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise Misuse(f"{target} is already there; salvage into a new or empty folder.")
+    if target.resolve().is_relative_to(index.resolve()):
+        raise Misuse(f"{target} lies inside the damaged collection, which is not to be changed; name another folder.")
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _carve(index: Path, carved: Carved, report: SalvageReport, progress: Progress) -> None:
+    database = index / DATABASE
+    with Pages(database) as pages:
+        progress("reading pages", 0, None)
+        carver = Carver(pages)
+        carved.take(carver)
+        notes = report.notes
+        if pages.header_lost:
+            notes.append(f"the header of {database} is lost; its pages were read as {pages.size:,} bytes each")
+        if pages.freelist_lost or carver.stray_pages():
+            notes.append(
+                "the list of free pages, or what leads to the others, cannot be read: documents that were deleted or "
+                "changed before may be there again as they were"
+            )
+        if pages.log.broken_at is not None:
+            notes.append(
+                f"{path_of(database)} is damaged from its frame {pages.log.broken_at + 1:,} on: documents may be there "
+                "in an older version, or again though they were deleted"
+            )
+        if pages.unreadable:
+            notes.append(f"the disk does not give {len(set(pages.unreadable)):,} pages of {database}")
+        if carver.damaged_cells:
+            notes.append(f"{carver.damaged_cells:,} rows or places of rows are destroyed beyond reading")
+
+
+class _Salvage:
+    def __init__(
+        self, folder: Path, carved: Carved, left: Survivors, options: EncoderOptions, report: SalvageReport
+    ) -> None:
+        self.folder = folder
+        self.carved = carved
+        self.left = left
+        self.options = options
+        self.report = report
+        self._stored: dict[str, int] = {}
+        """Where several rows have an id: the number of the one that was stored."""
+
+    def run(self, progress: Progress) -> None:
+        settings, width = self._settings()
+        collection = Collection.create(self.folder, settings)
+        with Retriever(collection, self.options, progress) as retriever, collection.writing():
+            if width:
+                for hashes, rows in self.carved.vectors(width):
+                    collection.store.add_vectors(hashes, rows)
+            rest = self._store_sealed(collection, width, progress)
+            self._embed(retriever, rest)
+            self.report.vectors = collection.store.count("vectors") - collection.store.count("unused")
+            self.report.vectors -= self.report.texts_embedded
+            collection.store.drop_unused_vectors()  # no index holds them yet
+            self.report.documents = collection.store.count("documents")
+            if not self.report.documents:
+                raise Damaged(
+                    f"nothing could be salvaged from {self.report.source}: no document in it is sound"
+                    f"{''.join(f'; {note}' for note in self.report.notes)}. It was left as it is."
+                )
+            self._publish(retriever, progress)
+            self._tell_lost(collection)
+        self._write_quarantine()
+
+    def _settings(self) -> tuple[dict[str, Any], int]:
+        """What the new collection is set to, and the bytes of a vector; none where vectors are of no known encoder."""
+        settings = {**self.left.settings, **{key: self.carved.setting(key) for key in KEPT_SETTINGS}}
+        if self.left.identity is not None:
+            settings["encoder"] = self.left.identity.to_json()
+            return settings, self.left.identity.dimension * VECTOR_TYPE.itemsize
+        if self.options.name is None:
+            raise Damaged(
+                f"no sound record says which encoder made {self.report.source}; give it with --encoder, and all "
+                "documents are embedded again."
+            )
+        self.report.notes.append("no sound record says which encoder made the vectors: all texts were embedded again")
+        settings["encoder"] = Encoder(self.options.name, device=self.options.device).identity.to_json()
+        settings |= {"pooling_choice": None, "precision_choice": None, "choice": None}
+        return settings, 0
+
+    # ---- documents ----------------------------------------------------------------------------------------
+
+    def _store_sealed(self, collection: Collection, width: int, progress: Progress) -> list[int]:
+        """Store the documents that need no encoder; returns the numbers of the others."""
+        rest, window = [], []
+        for document in self.carved.documents(width):
+            if document.places is None:
+                rest.append(document.number)
+                continue
+            if self._is_newest(document):
+                window.append(_row(document))
+            if len(window) >= STORED_TOGETHER:
+                collection.store.put_documents(window)
+                window = []
+                progress("storing", collection.store.count("documents"), None)
+        collection.store.put_documents(window)
+        return rest
+
+    def _is_newest(self, document: CarvedDocument) -> bool:
+        if self._stored.get(document.id, -1) > document.number:
+            return False
+        self._stored[document.id] = document.number
+        return True
+
+    def _embed(self, retriever: Retriever, numbers: list[int]) -> None:
+        """Bring the others in through the encoder, as far as they prove sound."""
+        if not numbers:
+            return
+        try:
+            encoder, why_not = retriever.encoder(), ""
+        except (EncoderUnavailable, Mismatch) as error:
+            encoder, why_not = None, str(error)
+            self.report.notes.append(
+                f"the encoder is not to be had, so documents without a sound vector could not be saved: {error} "
+                "Give it with --encoder, and salvage into another folder."
+            )
+
+        def proven() -> Iterator[Document]:
+            for found in self.carved.documents_numbered(numbers):
+                reason = f"its vectors are lost, and the encoder is not to be had: {why_not}"
+                if encoder is not None:
+                    found, reason = _judged(found, encoder)
+                if found.number == self._stored.get(found.id):
+                    continue  # another image of the page had it whole
+                if reason:
+                    self._keep(found, reason)
+                elif self._is_newest(found):
+                    yield _document(found)
+
+        if encoder is None:
+            list(proven())
+            return
+        ingestion = Ingestion(retriever.collection.store, encoder, progress=retriever.progress)
+        self.report.texts_embedded = ingestion.run(proven()).texts_embedded
+
+    def _keep(self, found: CarvedDocument, reason: str) -> None:
+        values = [found.id, found.title, found.text, found.metadata, found.source]
+        self.carved.keep_unsound("documents", found.number, reason, values)
+
+    # ---- the index ----------------------------------------------------------------------------------------
+
+    def _publish(self, retriever: Retriever, progress: Progress) -> None:
+        collection = retriever.collection
+        plan = self.left.plan
+        try:
+            plan.check(collection.dimension, "cpu", Collection)
+        except Misuse:  # a setting that damage has left as another text
+            plan = Plan(DEFAULT_TRANSFORM, Asked(DEFAULT_INDEX_TYPE))
+        for files, counts in self.left.transforms:
+            try:
+                publishing.republish(collection, plan, files, counts, progress=progress)
+            except (RetrieverError, ValueError, KeyError, TypeError):
+                continue
+            self.report.transform = "the one it had: scores are the same to the last bit"
+            return
+        self.report.transform = "fitted again: no copy of the one it had is sound"
+        try:
+            retriever.rebuild_as(plan)
+        except (EncoderUnavailable, Mismatch):
+            retriever.rebuild_as(replace(plan, transform="none"))
+            self.report.transform = "none: no copy of the one it had is sound, and choosing one needs the encoder"
+
+    # ---- what is lost -------------------------------------------------------------------------------------
+
+    def _tell_lost(self, collection: Collection) -> None:
+        there = {id_ for (id_,) in collection.store.db.conn.execute("SELECT id FROM documents")}
+        saved = set(self._stored.values())
+        for number, id_ in self.carved.known():
+            if number in saved or (id_ is not None and id_ in there):
+                continue
+            if isinstance(id_, str):
+                self.report.lost.append(id_)
+            else:
+                self.report.lost_unnamed += 1
+
+    def _write_quarantine(self) -> None:
+        path = self.folder / QUARANTINE / QUARANTINE_FILE
+        for record in self.carved.unsound():
+            path.parent.mkdir(exist_ok=True)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+            self.report.quarantined += 1
+            self.report.quarantine = self.report.target / QUARANTINE / QUARANTINE_FILE
+
+
+def _row(document: CarvedDocument) -> DocumentRow:
+    assert document.places is not None
+    return DocumentRow(
+        document.id,
+        document.title,
+        document.text,
+        document.metadata,
+        document.content_hash,
+        document.source,
+        document.places,
+    )
+
+
+def _document(found: CarvedDocument) -> Document:
+    return Document(found.id, found.text, found.title, found.metadata, found.source)
+
+
+def _judged(found: CarvedDocument, encoder: Encoder) -> tuple[CarvedDocument, str]:
+    """The document under the id it had, and why it cannot be taken for what was stored; empty where it can.
+
+    Its seal is tried with passages cut again, which are the same unless the encoder is another one. Without it, the
+    content must have its own hash, and the id its copy in the index.
+    """
+    passages = encoded_passages(_document(found), encoder)
+    sealed = found.sealed_with([(start, end, hash_of_text(text)) for start, end, text in passages])
+    if sealed:
+        return sealed, ""
+    if not found.content_proven:
+        return found, "does not match its content hash"
+    return found, "" if found.id_proven else "its content is sound, but nothing confirms its id"

@@ -1,0 +1,114 @@
+"""What outlives a collection's database: the settings and the transform, in tables and generation folders."""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from indexes.faiss.types import Asked
+from indexes.folder.collection import GENERATIONS, is_encoder
+from indexes.folder.generation import INDEX_FILE, MANIFEST, NUMBERS_FILE
+from indexes.pages.carved import Carved
+from retriever.encoder.model_files import EncoderIdentity
+from retriever.errors import RetrieverError
+from retriever.ingest.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
+
+DERIVED = (INDEX_FILE, NUMBERS_FILE)
+
+
+@dataclass
+class Survivors:
+    """Settings, and the files of transforms to be tried in this order, each with what it was fitted on."""
+
+    identity: EncoderIdentity | None
+    settings: dict[str, Any]
+    plan: Plan
+    transforms: list[tuple[Mapping[str, bytes], dict[str, int] | None]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    folder: Path
+    content: dict[str, Any]
+    proven: bool
+    """Whether the database names its hash, or all the files it names have theirs."""
+
+
+def survivors(index: Path, carved: Carved) -> Survivors:
+    """The settings that the table and the manifests still tell, the proven ones first."""
+    manifests = sorted(_manifests(index, carved), key=lambda m: (m.proven, m.folder.name), reverse=True)
+    known: dict[str, Any] = {}
+    for manifest in manifests:
+        if manifest.proven:
+            known = _settings_of(manifest.content)
+            break
+    settings = {key: known.get(key, carved.setting(key)) for key in ("transform", "index_type", "recall", "memory")}
+    identity = _identity(known.get("encoder")) or _identity(carved.setting("encoder"))
+    plan = _plan(settings)
+    settings |= {"transform": plan.transform, "index_type": plan.index.type}
+    settings |= {"recall": plan.index.recall, "memory": plan.index.memory}
+    return Survivors(identity, settings, plan, _transforms(manifests, carved))
+
+
+def _manifests(index: Path, carved: Carved) -> list[_Manifest]:
+    named, found = carved.manifest_hashes(), []
+    for path in (index / GENERATIONS).glob(f"*/{MANIFEST}"):
+        with contextlib.suppress(OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+            data = path.read_bytes()
+            content = json.loads(data)
+            if path.parent.suffix or not isinstance(content["files"], dict):  # half written, or not one at all
+                continue
+            proven = hashlib.sha256(data).hexdigest() in named or _agree(path.parent, content["files"])
+            found.append(_Manifest(path.parent, content, proven))
+    return found
+
+
+def _agree(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> bool:
+    return bool(files) and all(
+        hashlib.sha256((folder / name).read_bytes()).hexdigest() == facts["sha256"] for name, facts in files.items()
+    )
+
+
+def _settings_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "encoder": manifest.get("encoder"),
+        "transform": manifest.get("asked"),
+        "index_type": manifest.get("index_type"),
+        "recall": manifest.get("asked_recall"),
+        "memory": manifest.get("asked_memory"),
+    }
+
+
+def _identity(value: Any) -> EncoderIdentity | None:
+    if is_encoder(value) and value["dimension"] > 0:
+        with contextlib.suppress(KeyError, TypeError, ValueError, RetrieverError):
+            return EncoderIdentity.from_json(value)
+    return None
+
+
+def _plan(settings: Mapping[str, Any]) -> Plan:
+    try:
+        return Plan(settings["transform"], Asked(settings["index_type"], settings["recall"], settings["memory"]))
+    except (RetrieverError, TypeError, ValueError, AttributeError):
+        return Plan(DEFAULT_TRANSFORM, Asked(DEFAULT_INDEX_TYPE))
+
+
+def _transforms(manifests: list[_Manifest], carved: Carved) -> list[tuple[Mapping[str, bytes], dict[str, int] | None]]:
+    """Sets of files that a manifest confirms, then the copies in the table, which prove themselves when loaded."""
+    kept = carved.kept_files()
+    found: list[tuple[Mapping[str, bytes], dict[str, int] | None]] = []
+    for manifest in manifests:
+        with contextlib.suppress(OSError, KeyError, TypeError, AttributeError, StopIteration):
+            wanted = {name: facts["sha256"] for name, facts in manifest.content["files"].items() if name not in DERIVED}
+            files = {}
+            for name, sha256 in wanted.items():
+                copies = [data for kept_name, data in kept if kept_name == name]
+                if (manifest.folder / name).is_file():
+                    copies.append((manifest.folder / name).read_bytes())
+                files[name] = next(data for data in copies if hashlib.sha256(data).hexdigest() == sha256)
+            found.append((files, manifest.content.get("fitted_on")))
+    in_table = dict(reversed(kept))
+    return [*found, (in_table, None)] if in_table else found

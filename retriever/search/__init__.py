@@ -1,0 +1,1 @@
+"""The query path: meaning, words, fusion of both, facets and excerpts."""

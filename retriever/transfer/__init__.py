@@ -1,0 +1,1 @@
+"""Collections copied to another place, and exported for other software."""

@@ -1,0 +1,186 @@
+"""Copies a collection to another place, a folder or Milvus: the same documents, vectors, transform and results.
+
+Rows go over with their numbers, in their order, and a copy that breaks off goes on after the last of them. There is no
+index before the end: what is copied by halves cannot be searched, and says so. At the end the seal of every document is
+compared on both sides, and vectors by a sample.
+"""
+
+import hashlib
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from indexes.address import in_milvus
+from indexes.faiss.types import Asked
+from indexes.folder.collection import Collection
+from indexes.folder.transfer import Transfer
+from indexes.milvus.address import Address
+from indexes.places import kind_of
+from indexes.protocol import AnyCollection
+from retriever.errors import Damaged, Misuse, NotACollection
+from retriever.ingest import publishing
+from retriever.ingest.publishing import Plan
+from retriever.progress import Progress, silent
+
+SAMPLED = 1000
+SEED = 0
+COPY_OF = "copy_of"
+"""The setting of a collection that is still being copied: of which one."""
+SETTINGS = (
+    *("encoder", "pooling_choice", "precision_choice", "transform", "index_type", "recall", "memory", "choice"),
+    *("made_by", "created"),
+)
+
+
+@dataclass(frozen=True)
+class CopyReport:
+    """What a copy did, and what was compared."""
+
+    documents: int
+    passages: int
+    vectors: int
+    documents_sent: int
+    """Sent by this run; a run before it may have sent the others."""
+    vectors_sent: int
+    vectors_compared: int
+    index: str
+    seconds: float
+
+
+def copy(
+    source: str | Path, target: str | Path, *, index_type: str | None = None, progress: Progress = silent
+) -> CopyReport:
+    """Copy the collection at `source` to `target`; `index_type` is for the copy, else that of the source."""
+    began = time.monotonic()
+    with ExitStack() as stack:
+        one: AnyCollection = kind_of(source).open(source)
+        stack.callback(one.close)
+        one.refuse_unfinished()
+        generation = one.generation()
+        assert generation is not None
+        plan = _plan(one, index_type)
+        plan.check(one.dimension, "cpu", kind_of(target))
+        # In a folder a snapshot holds still; in Milvus nobody else may write meanwhile.
+        stack.enter_context(one.store.snapshot() if isinstance(one, Collection) else one.writing())
+        other = _opened(one, target, generation.manifest_sha256)
+        stack.callback(other.close)
+        stack.enter_context(other.writing())
+        sent = _send(one, other, progress)
+        compared = _compare(one, other, progress)
+        counts = publishing.fitted_on(generation)
+        finished = {COPY_OF: None}  # in the same step as the index: what can be searched is no unfinished copy
+        publishing.republish(other, plan, one.kept_files(), counts, settings=finished, progress=progress)
+        made = other.generation()
+        assert made is not None
+        return CopyReport(
+            other.store.count("documents"),
+            other.store.count("passages"),
+            other.store.count("vectors"),
+            *sent,
+            compared,
+            str(made.manifest["factory"]),
+            time.monotonic() - began,
+        )
+
+
+def _plan(source: AnyCollection, index_type: str | None) -> Plan:
+    store = source.store
+    if index_type is not None:
+        return Plan(str(store.setting("transform")), Asked(index_type))
+    asked = Asked(*(store.setting(key) for key in ("index_type", "recall", "memory")))
+    return Plan(str(store.setting("transform")), asked)
+
+
+def _opened(source: AnyCollection, target: str | Path, generation: str) -> AnyCollection:
+    """The place to copy to: new, or one that this copy has begun."""
+    kind = kind_of(target)
+    of = {"place": _whole_name(source), "generation": generation, "created": source.store.setting("created")}
+    if kind.is_begun(target):
+        found: AnyCollection = kind.open(target)
+        if found.store.setting(COPY_OF) == of:
+            return found
+        found.close()
+        raise Misuse(f"{target} already holds a collection, and no unfinished copy of this one; copy to a new place.")
+    kind.refuse_if_taken(target)
+    settings: dict[str, Any] = {key: source.store.setting(key) for key in SETTINGS}
+    made: AnyCollection = kind.create(target, {**settings, COPY_OF: of})
+    if made.store.setting(COPY_OF) != of:  # a run that was killed before it stored anything
+        made.store.set_settings({**settings, COPY_OF: of})
+    return made
+
+
+def _whole_name(collection: AnyCollection) -> str:
+    """Its name, however it was spelt and from wherever it is read."""
+    return collection.name if in_milvus(collection.name) else str(Path(collection.name).resolve())
+
+
+def _send(source: AnyCollection, target: AnyCollection, progress: Progress) -> tuple[int, int]:
+    """Send what the target does not have yet; returns how many documents and vectors."""
+    from_, to = source.transfer, target.transfer
+    last_vector, last_document = to.last()
+    vectors = documents = 0
+    total = source.store.count("vectors")
+    for rows in from_.vectors(last_vector):
+        to.put_vectors(rows)
+        vectors += len(rows)
+        progress("copying vectors", vectors, total)
+    total = source.store.count("documents")
+    for sealed in from_.documents(last_document):
+        for _, row in sealed:
+            if reason := target.store.why_not(row.metadata):
+                raise Misuse(f"document {row.id!r} of {source.name} cannot be stored in {target.name}: {reason}.")
+        to.put_documents(sealed)
+        documents += len(sealed)
+        progress("copying documents", documents, total)
+    return documents, vectors
+
+
+def _compare(source: AnyCollection, target: AnyCollection, progress: Progress) -> int:
+    """Refuse a copy that is not the same; returns how many vectors were compared bit by bit."""
+    progress("comparing", 0, None)
+    for table in ("documents", "vectors"):
+        counts = source.store.count(table), target.store.count(table)
+        if counts[0] != counts[1]:
+            raise _differs(source, target, f"{counts[0]:,} {table} against {counts[1]:,}")
+    if _digest(source.transfer) != _digest(target.transfer):
+        raise _differs(source, target, "documents with other seals")
+    numbers = sorted({passage.vector for passage in source.store.passage_sample(SAMPLED, SEED)})
+    there, here = (side.store.vectors(numbers, source.dimension, checked=True) for side in (source, target))
+    if not np.array_equal(there, here):
+        raise _differs(source, target, "other vectors")
+    return len(numbers)
+
+
+def _digest(rows: Transfer) -> str:
+    digest = hashlib.sha256()
+    for number, seal in rows.seals():
+        digest.update(f"{number} {seal}\n".encode())
+    return digest.hexdigest()
+
+
+def _differs(source: AnyCollection, target: AnyCollection, how: str) -> Damaged:
+    return Damaged(
+        f"{target.name} is not what {source.name} is ({how}), probably because the source has changed between two runs "
+        f"of the copy; {_removed(target)} and begin again."
+    )
+
+
+def _removed(collection: AnyCollection) -> str:
+    """How a copy is done away with."""
+    if not in_milvus(collection.name):
+        return f"remove the folder {collection.name}"
+    name = Address.parse(collection.name).name
+    return f"drop the Milvus collections {name}_settings, {name}_documents, {name}_vectors and {name}_0…"
+
+
+def refuse_unfinished_copy(collection: AnyCollection) -> None:
+    """Refuse to write to a collection that is still being copied."""
+    if of := collection.store.setting(COPY_OF):
+        raise NotACollection(
+            f"{collection.name} is an unfinished copy of {of['place']}; finish it with: "
+            f"retriever copy {of['place']} {collection.name}"
+        )

@@ -1,0 +1,139 @@
+"""Take everything out again: documents and vectors as parquet, or as npy beside jsonl; or what makes the vectors, as a
+model for sentence-transformers."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.folder.collection import Collection
+from indexes.folder.space import Apply
+from retriever.errors import Misuse
+from retriever.files import written_aside
+from retriever.progress import Progress, silent
+
+RowFormat = Literal["parquet", "npy"]
+Format = RowFormat | Literal["sentence-transformers"]
+ROWS = 4096
+
+
+def export(
+    collection: Collection,
+    target: Path,
+    format: RowFormat,
+    transform: Apply,
+    dimension_out: int,
+    progress: Progress = silent,
+) -> list[Path]:
+    """Write one row a passage, with its document, raw vector and transformed vector. Returns the files made.
+
+    parquet: `target` is the file. npy: `target` is a folder that gets passages.jsonl, raw.npy and vectors.npy,
+    whose rows go together.
+    """
+    folder = format == "npy"
+    refuse_taken(target, folder=folder)
+    with written_aside(target.resolve()) as aside, collection.store.db.atomic():
+        # One snapshot, whatever is added or deleted meanwhile.
+        total = collection.store.count("passages")
+        rows = _counted(_blocks(collection, transform), total, progress)
+        if not folder:
+            _write_parquet(aside, rows, collection.dimension, dimension_out)
+            return [target]
+        aside.mkdir()
+        names = _write_npy(aside, rows, total, collection.dimension, dimension_out)
+    return [target / name for name in names]
+
+
+def refuse_taken(target: Path, *, folder: bool) -> None:
+    """Refuse a target that is there already; an empty folder may be replaced by a folder."""
+    if target.exists() and not (folder and target.is_dir() and not any(target.iterdir())):
+        raise Misuse(f"{target} is already there; name a new {'folder' if folder else 'file'}.")
+
+
+Block = tuple[list[dict[str, Any]], NDArray[np.float32], NDArray[np.float32]]
+
+
+def _blocks(collection: Collection, transform: Apply) -> Iterator[Block]:
+    """Blocks of rows: the passages' facts, raw vectors, transformed vectors."""
+    store = collection.store
+    after = (0, -1)
+    while True:
+        keys = store.db.conn.execute(
+            'SELECT document, position, start, "end", vector FROM passages JOIN documents ON number = document'
+            " WHERE (document, position) > (?, ?) ORDER BY document, position LIMIT ?",
+            [*after, ROWS],
+        ).fetchall()
+        if not keys:
+            return
+        after = keys[-1][:2]
+        documents = store.documents(list({key[0] for key in keys}))
+        facts = [
+            {
+                "id": documents[document]["id"],
+                "title": documents[document]["title"],
+                "passage": position,
+                "start": start,
+                "end": end,
+                "text": documents[document]["text"][start:end],
+                "metadata": documents[document]["metadata"],
+            }
+            for document, position, start, end, _ in keys
+        ]
+        numbers = sorted({key[4] for key in keys})
+        place = {number: row for row, number in enumerate(numbers)}
+        raw = store.vectors(numbers, collection.dimension)[[place[key[4]] for key in keys]]
+        yield facts, raw, transform(raw)
+
+
+def _counted(blocks: Iterator[Block], total: int, progress: Progress) -> Iterator[Block]:
+    done = 0
+    for block in blocks:
+        yield block
+        done += len(block[0])
+        progress("exporting", done, total)
+
+
+def _write_parquet(target: Path, blocks: Iterator[Block], raw_width: int, width: int) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema(
+        [
+            ("id", pa.string()),
+            ("title", pa.string()),
+            ("passage", pa.int32()),
+            ("start", pa.int64()),
+            ("end", pa.int64()),
+            ("text", pa.string()),
+            ("metadata", pa.string()),
+            ("raw", pa.list_(pa.float32(), raw_width)),
+            ("vector", pa.list_(pa.float32(), width)),
+        ]
+    )
+    with pq.ParquetWriter(target, schema, compression="zstd") as writer:
+        for facts, raw, vectors in blocks:
+            columns = {name: [fact[name] for fact in facts] for name in schema.names[:6]}
+            columns["metadata"] = [json.dumps(fact["metadata"], ensure_ascii=False) for fact in facts]
+            arrays = [pa.array(columns[field.name], field.type) for field in list(schema)[:7]]
+            arrays.append(pa.FixedSizeListArray.from_arrays(raw.ravel(), raw_width))
+            arrays.append(pa.FixedSizeListArray.from_arrays(vectors.ravel(), width))
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+
+
+def _write_npy(target: Path, blocks: Iterator[Block], total: int, raw_width: int, width: int) -> list[str]:
+    paths = [target / "passages.jsonl", target / "raw.npy", target / "vectors.npy"]
+    raw_file = np.lib.format.open_memmap(paths[1], "w+", np.float32, (total, raw_width))
+    vector_file = np.lib.format.open_memmap(paths[2], "w+", np.float32, (total, width))
+    row = 0
+    with paths[0].open("w", encoding="utf-8") as lines:
+        for facts, raw, vectors in blocks:
+            lines.writelines(json.dumps(fact, ensure_ascii=False) + "\n" for fact in facts)
+            raw_file[row : row + len(raw)] = raw
+            vector_file[row : row + len(raw)] = vectors
+            row += len(raw)
+    raw_file.flush()
+    vector_file.flush()
+    return [path.name for path in paths]

@@ -1,0 +1,271 @@
+"""Which transform suits this corpus and this encoder, decided without labels, "none" among the candidates.
+
+The evidence comes from the text itself. A sentence is cut out of a passage and used as a query; BM25 ranks the
+passages of all *other* documents for it; a transform is good when the encoder's ranking through it agrees (nDCG@10
+with BM25's scores as gains). Words alone are a poor judge of one ranking, but a fair one of many: which transform
+agrees most with them is, on encoders never tuned for similarity, the one that retrieves best. Looking for the document
+that the sentence came from would mislead: it rewards telling texts apart, not knowing which belong together.
+
+Doing nothing has a margin: a candidate must beat "none" by MARGIN of its score, and by more than chance. On
+all-MiniLM-L6-v2, which needs no transform, the best candidate was better than none by 2 % (WikiQA, Python's
+documentation) and 4 % (Cranfield), and worse in truth; on a BERT never tuned for similarity by 36 % (WikiQA), 149 %
+(Cranfield) and 185 % (SciFact), and better in truth. A tenth lies between.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.corpus.passages import sentences
+from retriever.corpus.short_texts import first, units
+from retriever.errors import FitFailed, FitWarning
+from retriever.transforms import Flow, Transform, fit, parse
+from retriever.transforms.bm25 import Bm25
+
+AUTO = "auto"
+# Tried in this order; the first of equals is taken, so the gentler stand first.
+CANDIDATES = (
+    "none",
+    "center",
+    "standardize",
+    "whiten:gamma=0.25",
+    "whiten:gamma=0.5",
+    "whiten:gamma=0.75",
+    "whiten:soft=1.0",
+    "whiten:soft=0.3",
+    "whiten:soft=0.1",
+    "whiten:dimension=256",
+    "whiten:dimension=128",
+    "whiten",
+    "flow:strength=0.25",
+    "flow:strength=0.5",
+    "flow:strength=0.75",
+    "flow:strength=0.9",
+    "flow:strength=1",
+)
+STRENGTHS = tuple(spec for spec in CANDIDATES if spec.startswith("flow"))
+MARGIN = 0.1
+QUERIES = 400
+POOL = 4000
+FEWEST_QUERIES = 30
+SHORTEST, LONGEST = 4, 40  # words of a sentence that may serve as a query
+DEPTH = 10
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Texts of passages, the document each belongs to, and their raw vectors."""
+
+    texts: Sequence[str]
+    documents: NDArray[np.int64]
+    vectors: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Sentences cut out of passages, and for each what BM25 gives the passages of all other documents."""
+
+    texts: list[str]
+    gains: NDArray[np.float64]
+    own: NDArray[np.bool_]
+    """Which passages are of the document that the sentence was cut from."""
+
+    @property
+    def too_few(self) -> str:
+        """Why nothing can be judged by them; empty if it can."""
+        if len(self.texts) >= FEWEST_QUERIES:
+            return ""
+        return f"only {len(self.texts)} sentences could serve as queries, {FEWEST_QUERIES} are needed to judge"
+
+    def agreement(
+        self, transform: Transform, asked: NDArray[np.float32], vectors: NDArray[np.float32]
+    ) -> NDArray[np.float64]:
+        """nDCG@10 of the encoder's ranking of the other documents, with BM25's scores as gains; one a question.
+
+        `asked` are the raw vectors of the questions, `vectors` those of the passages.
+        """
+        a, b = (transform.apply(rows) for rows in (asked, vectors))
+        a, b = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12) for rows in (a, b))
+        cosines = a @ b.T
+        cosines[self.own] = -np.inf
+        best = np.argpartition(-cosines, DEPTH, axis=1)[:, :DEPTH]
+        order = np.take_along_axis(best, np.argsort(-np.take_along_axis(cosines, best, 1), axis=1, kind="stable"), 1)
+        discounts = 1 / np.log2(np.arange(DEPTH) + 2)
+        ideal = -np.sort(-self.gains, axis=1)[:, :DEPTH] @ discounts
+        return np.asarray((np.take_along_axis(self.gains, order, 1) @ discounts) / ideal)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """How well a transform agrees with BM25, and how much better than "none" it is, with 95 % intervals."""
+
+    spec: str
+    agreement: float
+    gain: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen, from what, on which evidence."""
+
+    chosen: str
+    reason: str
+    candidates: tuple[Candidate, ...]
+    queries: int
+    passages: int
+    margin: float
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def choose_for(
+    spec: str,
+    evidence: Evidence,
+    encode: Callable[[Sequence[str]], NDArray[np.float32]],
+    sample: NDArray[np.float32],
+    *,
+    with_short_texts: bool,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Choice | None:
+    """What "auto" stands for here, or which strength a plain "flow" gets; None where the spec says all itself."""
+    if spec != AUTO and not (spec == "flow" and with_short_texts):
+        return None
+    return choose(
+        evidence,
+        encode,
+        sample,
+        seed=seed,
+        candidates=CANDIDATES if spec == AUTO else STRENGTHS,
+        otherwise="none" if spec == AUTO else spec,
+        progress=progress,
+    )
+
+
+def choose(
+    evidence: Evidence,
+    encode: Callable[[Sequence[str]], NDArray[np.float32]],
+    sample: NDArray[np.float32],
+    *,
+    seed: int = 0,
+    candidates: Sequence[str] = CANDIDATES,
+    otherwise: str = "none",
+    progress: Callable[[int, int], None] | None = None,
+) -> Choice:
+    """Fit every candidate to the sample of raw vectors and compare them on the evidence.
+
+    `encode` gives the raw vectors of the sentences that are cut out as queries. `otherwise` is taken where nothing can
+    be judged. Where "none" is not among the candidates, it is only what they are compared with.
+    """
+    began = time.perf_counter()
+    questions = cut_questions(evidence.texts, evidence.documents, seed)
+    if questions.too_few:
+        seconds = time.perf_counter() - began
+        return Choice(otherwise, questions.too_few, (), len(questions.texts), len(evidence.texts), MARGIN, seconds)
+    asked = encode(questions.texts)
+
+    usable = [spec for spec in dict.fromkeys(("none", *candidates)) if _fits(spec, evidence.vectors.shape[1])]
+    agreement: dict[str, NDArray[np.float64]] = {}
+    flow: Flow | None = None
+    for number, spec in enumerate(usable):
+        # A flow is trained once; its strength is only a dial.
+        transform = flow.at_strength(spec) if flow and spec in STRENGTHS else fitted(spec, sample, seed)
+        if isinstance(transform, Flow):
+            flow = transform
+        if transform is not None:
+            agreement[spec] = questions.agreement(transform, asked, evidence.vectors)
+        if progress:
+            progress(number + 1, len(usable))
+    found = tuple(Candidate(spec, *paired(scores, agreement["none"])) for spec, scores in agreement.items())
+    if "none" in candidates:
+        chosen, reason = _decide(found)
+    else:
+        chosen, reason = _best(found[1:], otherwise)
+    margin = MARGIN if "none" in candidates else 0.0
+    return Choice(chosen, reason, found, len(asked), len(evidence.texts), margin, round(time.perf_counter() - began, 2))
+
+
+def cut_questions(texts: Sequence[str], documents: NDArray[np.int64], seed: int) -> Questions:
+    """A sentence from each of up to QUERIES passages, without those that fewer than DEPTH others have words of."""
+    rng = np.random.default_rng(seed)
+    queries, origins = _cut(texts, rng, lambda text: SHORTEST <= len(text.split()) <= LONGEST)
+    if len(queries) < FEWEST_QUERIES:  # no spaces between words, or no marks between sentences: what is long is cut
+        queries, origins = _cut(texts, rng, lambda text: len(units(text)[0]) >= SHORTEST)
+    gains = Bm25(texts).scores(queries) if queries else np.zeros((0, len(texts)))
+    own = documents[None, :] == documents[np.array(origins, np.int64)][:, None]
+    gains[own] = 0
+    answered = (gains > 0).sum(axis=1) >= DEPTH
+    kept = [query for query, good in zip(queries, answered, strict=True) if good]
+    return Questions(kept, gains[answered], own[answered])
+
+
+def _cut(texts: Sequence[str], rng: np.random.Generator, good: Callable[[str], bool]) -> tuple[list[str], list[int]]:
+    """One good sentence, its first LONGEST words, from each of up to QUERIES texts, and which texts these are."""
+    queries, origins = [], []
+    for number in rng.permutation(len(texts)):
+        text = texts[number]
+        spans = [(a, b) for a, b in sentences(text) if good(text[a:b])]
+        if spans:
+            a, b = spans[rng.integers(len(spans))]
+            queries.append(text[a:b] if len(units(text[a:b])[0]) <= LONGEST else first(text[a:b], LONGEST))
+            origins.append(int(number))
+        if len(queries) == QUERIES:
+            break
+    return queries, origins
+
+
+def fitted(spec: str, sample: NDArray[np.float32], seed: int) -> Transform | None:
+    """The candidate, or None where it cannot be fitted or fell back to another that is tried by itself."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        try:
+            transform = fit(spec, sample, seed=seed)
+        except FitFailed:
+            if spec == "none":
+                raise
+            return None
+    return transform if transform.family == parse(spec).family else None
+
+
+def _fits(spec: str, dimension: int) -> bool:
+    """Whether a reduced dimension is a reduction at all."""
+    _, _, kept = spec.partition("dimension=")
+    return not kept or int(kept) < dimension
+
+
+def paired(scores: NDArray[np.float64], base: NDArray[np.float64]) -> tuple[float, float, float, float]:
+    """The mean score, its gain over the base's, question by question, and the ends of the gain's 95 % interval."""
+    difference = scores - base
+    error = 1.96 * difference.std(ddof=1) / np.sqrt(len(difference))
+    gain = float(difference.mean())
+    return float(scores.mean()), gain, gain - float(error), gain + float(error)
+
+
+def _best(found: tuple[Candidate, ...], otherwise: str) -> tuple[str, str]:
+    if not found:
+        return otherwise, "no candidate could be fitted"
+    best = max(found, key=lambda candidate: candidate.agreement)
+    return best.spec, f"{best.spec} agrees best with the words of the text"
+
+
+def _decide(found: tuple[Candidate, ...]) -> tuple[str, str]:
+    none = found[0]
+    best = max(found, key=lambda candidate: candidate.agreement)
+    if best.spec == none.spec:
+        return "none", "no candidate agrees better with the words of the text than doing nothing"
+    share = best.gain / max(none.agreement, 1e-9)
+    if share < MARGIN or best.low <= 0:
+        return "none", (
+            f"the best candidate, {best.spec}, is better than doing nothing by {share:.0%}, "
+            f"which is within the margin of {MARGIN:.0%} or within chance"
+        )
+    return best.spec, f"{best.spec} agrees better with the words of the text than doing nothing by {share:.0%}"

@@ -1,0 +1,83 @@
+"""How far the passages that were added lie from those that the transform was fitted on."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from indexes.folder.generation import Generation
+from indexes.protocol import AnyCollection
+from retriever.transforms.novelty import FEWEST, Novelty
+
+# Enough to tell a share of a few per cent, and scored in a moment.
+MOST_SCORED = 5000
+# One ordinary passage in a hundred is beyond the limit. A few may be by chance, and a tenth of them is no chance.
+FEWEST_STRANGE = 5
+SOME_SHARE = 0.03
+STRONG_SHARE = 0.1
+IDS_KEPT = 5
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Passages (distinct texts) that came after the transform was fitted, against those it was fitted on."""
+
+    added: int
+    scored: int
+    """All that were added or, of very many, a random choice."""
+    strange: int
+    """How many of these are beyond what 99 % of ordinary passages stay below."""
+    shift: float
+    """Their mean score less that of ordinary passages, in bits per dimension."""
+    strange_ids: tuple[str, ...]
+    """The documents of the first of the strange."""
+
+    @property
+    def share(self) -> float:
+        return self.strange / self.scored if self.scored else 0.0
+
+    @property
+    def verdict(self) -> str:
+        if not self.added:
+            return "none: nothing added since"
+        if self.strange < FEWEST_STRANGE or self.share < SOME_SHARE:
+            return "none: what was added is like what the transform was fitted on"
+        return f"{'strong' if self.strong else 'some'}: `retriever rebuild` would fit the transform again"
+
+    @property
+    def strong(self) -> bool:
+        """Whether so much is strange that the transform should be fitted again."""
+        return self.strange >= FEWEST_STRANGE and self.share >= STRONG_SHARE
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"share": self.share, "verdict": self.verdict}
+
+
+def drift(collection: AnyCollection, novelty: Novelty, after: int = 0) -> Drift:
+    """The drift of the vectors in use that are newer than the fit and than the vector `after`."""
+    store = collection.store
+    with store.snapshot():
+        numbers = store.used_vectors(max(after, novelty.last_vector))
+        added = len(numbers)
+        if added > MOST_SCORED:
+            numbers = np.sort(np.random.default_rng(0).choice(numbers, MOST_SCORED, replace=False))
+        if not added:
+            return Drift(0, 0, 0, 0.0, ())
+        scores = novelty.scores(store.vectors(numbers.tolist(), collection.dimension))
+        strange = numbers[scores > novelty.passage_limit]
+        passages = store.passages_of_vectors(strange.tolist())
+        first = sorted({passage.document for own in passages.values() for passage in own})[:IDS_KEPT]
+        documents = store.documents(first)
+    shift = float(scores.mean()) - novelty.passages.mean
+    return Drift(added, len(numbers), len(strange), shift, tuple(documents[number]["id"] for number in first))
+
+
+def unknown(generation: Generation | None) -> dict[str, Any]:
+    """What `info` says of a collection that does not know what is ordinary."""
+    if generation is None:
+        reason = "there is no index yet"
+    elif generation.manifest["transform"]["fitted_on"] < FEWEST:
+        reason = f"the transform was fitted on fewer than {FEWEST} vectors"
+    else:
+        reason = "it was not measured when the transform was fitted; `retriever rebuild` measures it"
+    return {"verdict": f"not known: {reason}"}
