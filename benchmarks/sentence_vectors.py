@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from retriever.errors import BadSource, Damaged, Misuse, RetrieverError
 from retriever.evaluate.models.encoders import TextEncoder
 from retriever.evaluate.vectors import default_cache
-from retriever.files import written_aside
+from retriever.files import atomic_write
 from retriever.progress import Progress, silent
 
 SAVED_EVERY = 20_000
@@ -140,7 +140,7 @@ def _stored(path: Path, encoder: TextEncoder) -> Halves:
 
 def _write(path: Path, vectors: Halves) -> None:
     try:
-        with written_aside(path) as aside, aside.open("wb") as file:
+        with atomic_write(path) as aside, aside.open("wb") as file:
             np.save(file, vectors)
     except (FileExistsError, NotADirectoryError):
         raise Misuse(f"--cache {path.parent} cannot be made a folder: a file is in the way.") from None

@@ -1,7 +1,7 @@
 """Forks of a process whose threads use collections: a fork waits for them, and the child gets locks of its own.
 
 What SQLite, ONNX Runtime and the rest lock for a moment while a thread works stays locked for ever in a child that is
-forked at that moment. So what is short and may be asked by many threads, searching above all, is done `between_forks`.
+forked at that moment. So what is short and may be asked by many threads, searching above all, is done `fork_safe`.
 What may take long is not: a process must not fork while one of its threads writes, and use collections in the child.
 """
 
@@ -93,7 +93,7 @@ _gate = _Gate()
 _locks: "weakref.WeakSet[Lock]" = weakref.WeakSet()
 
 
-def between_forks(work: Callable[Given, Result]) -> Callable[Given, Result]:
+def fork_safe(work: Callable[Given, Result]) -> Callable[Given, Result]:
     """Have a function never run while another thread forks."""
 
     @wraps(work)

@@ -7,7 +7,7 @@ from indexes.folder.collection import Collection
 from indexes.protocol import AnyCollection
 
 
-def kind_of(place: str | Path) -> type[AnyCollection]:
+def collection_class(place: str | Path) -> type[AnyCollection]:
     """What opens and makes the collection of this place."""
     if in_milvus(place):
         from indexes.milvus.collection import MilvusCollection

@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.faiss.recall import SHORT_TEXTS, Queries
-from indexes.faiss.types import Asked
+from indexes.faiss.types import IndexRequest
 from indexes.faiss.vectors import unit_rows
 from indexes.folder.space import Apply, ApplyEach, Blocks
 
 
 @dataclass(frozen=True)
-class Edition:
+class Publication:
     """A transform and the index that is asked for, as a collection of either kind takes it."""
 
     apply: Apply
     dimension_out: int
-    asked: Asked
+    asked: IndexRequest
     write_transform: Callable[[Path], list[str]]
     """Writes the transform's files to a folder and gives their names."""
     facts: dict[str, Any]

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from indexes.checksums import file_sha256
-from retriever.files import written_aside
+from retriever.files import atomic_write
 
 # Hashing less than this costs no more than looking a hash up.
 SMALL = 1 << 20
@@ -21,7 +21,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flow-retriever"
 
 
-def remembered_sha256(path: Path) -> str:
+def cached_sha256(path: Path) -> str:
     """The SHA-256 of a file, computed again only when the file has changed since it was.
 
     Size, times and inode tell: whatever writes to a file changes its ctime, which no program can set.
@@ -39,6 +39,6 @@ def remembered_sha256(path: Path) -> str:
     sha256 = file_sha256(path)
     with contextlib.suppress(OSError):  # a home that cannot be written costs time and nothing else
         note.parent.mkdir(parents=True, exist_ok=True)
-        with written_aside(note) as aside:
+        with atomic_write(note) as aside:
             aside.write_text(json.dumps({"file": known, "sha256": sha256}), encoding="utf-8")
     return sha256

@@ -10,7 +10,7 @@ from indexes.folder.generation import sync
 
 
 @contextlib.contextmanager
-def written_aside(target: Path) -> Iterator[Path]:
+def atomic_write(target: Path) -> Iterator[Path]:
     """A path beside the target to write a file or folder to, which takes the target's name once all went well."""
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")

@@ -20,7 +20,7 @@ def named_folders(folders: Iterable[Path]) -> dict[str, Path]:
     return named
 
 
-def passed_on_name(name: str) -> str:
+def public_name(name: str) -> str:
     """An encoder's name for others: of a path only the last part, for where a model lies is not their business."""
     for kind in (PurePosixPath, PureWindowsPath):
         if kind(name).is_absolute():

@@ -12,26 +12,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.checksums import is_unicode
-from indexes.faiss.types import Asked
+from indexes.faiss.types import IndexRequest
 from indexes.folder.collection import Collection
 from indexes.folder.verify import Report as VerifyReport
-from indexes.fork import Lock, between_forks
-from indexes.places import kind_of
+from indexes.fork import Lock, fork_safe
+from indexes.places import collection_class
 from indexes.protocol import AnyCollection
 from retriever.corpus import Document
 from retriever.corpus.source import Documents, Source
-from retriever.encoder.encoder import Encoder, check_same
-from retriever.encoder.model_files import EMBEDDED, EncoderIdentity
-from retriever.encoder.model_loader import found_device
+from retriever.encoder.encoder import Encoder, require_same_encoder
+from retriever.encoder.model_files import DEFAULT_ENCODER, EncoderIdentity
+from retriever.encoder.model_loader import resolve_device
 from retriever.errors import Misuse, NoSuchDocument
-from retriever.files import written_aside
+from retriever.files import atomic_write
 from retriever.ingest import engines, publishing
 from retriever.ingest.engines import Engine, Local
 from retriever.ingest.pipeline import Ingestion, IngestReport, OnError
 from retriever.ingest.pooling_choice import AUTO, PoolingChoice, choose_pooling
 from retriever.ingest.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
 from retriever.progress import Progress, silent
-from retriever.recovery.damage import telling_damage
+from retriever.recovery.damage import detect_damage
 from retriever.recovery.repair import repaired, verified
 from retriever.search.fusion import trust
 from retriever.search.searcher import Answer, Hits, Options, Searcher
@@ -90,7 +90,7 @@ class Retriever:
     # ---- opening and building ----------------------------------------------------------------------------
 
     @classmethod
-    @between_forks
+    @fork_safe
     def open(
         cls,
         index: str | Path,
@@ -105,7 +105,7 @@ class Retriever:
 
         `device="cuda"` has a GPU run the encoder and search the index, `auto` where there is one that can.
         """
-        collection = kind_of(index).open(index, device=device)
+        collection = collection_class(index).open(index, device=device)
         return cls(collection, EncoderOptions(encoder, device=device), progress)
 
     @classmethod
@@ -143,14 +143,14 @@ class Retriever:
         engines.check(engine, address)
         fixed_pooling, fixed_precision = (None if asked == AUTO else asked for asked in (pooling, precision))
         options = EncoderOptions(encoder, fixed_pooling, max_length, batch_tokens, device, fixed_precision)
-        kind = kind_of(index)
+        kind = collection_class(index)
         source = Source(documents)
         begun = kind.is_begun(index)
         settings: dict[str, Any] = {}
         if not begun:
             identity = _encoder_from(options, None, progress).identity
             wanted = DEFAULT_INDEX_TYPE if index_type is None else index_type
-            plan = Plan(transform or DEFAULT_TRANSFORM, Asked(wanted, recall, memory))
+            plan = Plan(transform or DEFAULT_TRANSFORM, IndexRequest(wanted, recall, memory))
             plan.check(identity.dimension, device, kind)
             settings = {
                 "encoder": identity.to_json(),
@@ -210,7 +210,7 @@ class Retriever:
             refuse_unfinished_copy(self.collection)
             yield
 
-    @telling_damage
+    @detect_damage
     def add(self, documents: Documents, *, on_error: OnError = "skip") -> IngestReport:
         """Add documents, or replace those with the same id; a search finds them at once."""
         source = Source(documents)
@@ -219,7 +219,7 @@ class Retriever:
             self._update(source, self.plan(), on_error, prune=False, whole=False)
         return self.report
 
-    @telling_damage
+    @detect_damage
     def delete(self, ids: Sequence[str]) -> list[str]:
         """Delete documents by id; returns the ids that were there."""
         if isinstance(ids, str):
@@ -232,7 +232,7 @@ class Retriever:
                 self._publish(plan, compact=True)
         return deleted
 
-    @telling_damage
+    @detect_damage
     def rebuild(
         self,
         *,
@@ -263,7 +263,7 @@ class Retriever:
             refit=refit,
             compact=compact,
             encode=self._encode_for_fit,
-            device=found_device(self._options.device),
+            device=resolve_device(self._options.device),
             engine=self._engine,
             progress=self.progress,
         )
@@ -292,9 +292,9 @@ class Retriever:
         if index_type == store.setting("index_type"):
             recall = store.setting("recall") if recall is None else recall
             memory = store.setting("memory") if memory is None else memory
-        return Plan(transform or stored, Asked(index_type, recall, memory))
+        return Plan(transform or stored, IndexRequest(index_type, recall, memory))
 
-    @telling_damage
+    @detect_damage
     def _update(self, documents: Source, plan: Plan, on_error: OnError, prune: bool, whole: bool) -> None:
         """Ingest, then publish if that is due; a whole run over a source always leaves nothing unpublished."""
         encoder = self.encoder()
@@ -330,8 +330,8 @@ class Retriever:
         """The same for many queries, encoded together."""
         return [answer.hits for answer in self.answer_many(queries, k, **options)]
 
-    @between_forks
-    @telling_damage
+    @fork_safe
+    @detect_damage
     def answer_many(
         self,
         queries: Sequence[str],
@@ -346,20 +346,20 @@ class Retriever:
         """
         return self._searcher.search(queries, k, vectors=vectors, **options)
 
-    @between_forks
-    @telling_damage
+    @fork_safe
+    @detect_damage
     def similar(self, id_: str, k: int = 10, *, where: Sequence[str] = ()) -> Hits:
         """The k documents nearest to a stored one, itself left out."""
         return self._searcher.similar(id_, k, where=where)
 
-    @between_forks
-    @telling_damage
+    @fork_safe
+    @detect_damage
     def check_filters(self, where: Sequence[str]) -> None:
         """Refuse filters that a search would refuse."""
         self._searcher.conditions(where)
 
-    @between_forks
-    @telling_damage
+    @fork_safe
+    @detect_damage
     def document(self, id_: str) -> Document:
         """A stored document, whole."""
         store = self.collection.store
@@ -369,8 +369,8 @@ class Retriever:
         fields = store.documents([number])[number]
         return Document(fields["id"], fields["text"], fields["title"], fields["metadata"])
 
-    @between_forks
-    @telling_damage
+    @fork_safe
+    @detect_damage
     def __len__(self) -> int:
         return self.collection.store.count("documents")
 
@@ -381,8 +381,8 @@ class Retriever:
 
     # ---- looking after it --------------------------------------------------------------------------------
 
-    @between_forks
-    @telling_damage
+    @fork_safe
+    @detect_damage
     def info(self) -> dict[str, Any]:
         """What the collection holds and what made it."""
         collection, store = self.collection, self.collection.store
@@ -424,7 +424,7 @@ class Retriever:
             "made_by": store.setting("made_by"),
         }
 
-    @telling_damage
+    @detect_damage
     def card(self) -> "Card":
         """What the collection is, on one page: `retriever.card.rendering` makes HTML or Markdown of it."""
         from retriever.card.contents import gather
@@ -435,14 +435,14 @@ class Retriever:
         )
         return gather(collection, self.info(), transform)
 
-    @telling_damage
+    @detect_damage
     def map(self, progress: Progress | None = None) -> "Map":
         """Every document as a point on a plane, like beside like; made once for a generation and then cached."""
         from retriever.maps.mapping import map_of
 
         return map_of(self.local, progress or self.progress)
 
-    @telling_damage
+    @detect_damage
     def export(self, target: str | Path, format: Format = "parquet") -> list[Path]:
         """Write every passage with its document, raw vector and transformed vector to files.
 
@@ -455,13 +455,13 @@ class Retriever:
 
             encoder = self.encoder()
             refuse_taken(Path(target), folder=True)
-            with written_aside(Path(target).resolve()) as aside:
+            with atomic_write(Path(target).resolve()) as aside:
                 aside.mkdir()
                 names = write_sentence_folder(aside, encoder, transform, publishing.made_by())
             return [Path(target) / name for name in names]
         return export(self.local, Path(target), format, transform.apply, transform.dimension_out, self.progress)
 
-    @telling_damage
+    @detect_damage
     def verify(self, *, repair: bool = False) -> VerifyReport:
         """Check every hash and every row; `repair` makes what is derived again and puts damage aside."""
         return repaired(self) if repair else verified(self)
@@ -477,12 +477,12 @@ class Retriever:
             if self._encoder is None:
                 stored = EncoderIdentity.from_json(self.collection.encoder)
                 encoder = _encoder_from(self._options, stored, self.progress)
-                check_same(stored, encoder.identity, self.collection.name)
+                require_same_encoder(stored, encoder.identity, self.collection.name)
                 encoder.refuse_too_long(self.collection.name)
                 self._encoder = encoder
             return self._encoder
 
-    @between_forks
+    @fork_safe
     def close(self) -> None:
         self.collection.close()
 
@@ -497,7 +497,7 @@ class Retriever:
 
 def _encoder_from(options: EncoderOptions, stored: EncoderIdentity | None, progress: Progress) -> Encoder:
     return Encoder(
-        options.name if options.name is not None else (stored.name if stored else EMBEDDED),
+        options.name if options.name is not None else (stored.name if stored else DEFAULT_ENCODER),
         pooling=options.pooling,
         max_length=options.max_length,
         precision=options.precision,

@@ -28,7 +28,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def stopped_cleanly() -> Iterator[None]:
+def graceful_shutdown() -> Iterator[None]:
     """While this lasts, the first signal raises `Interrupted` and the second ends the process."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -58,7 +58,7 @@ def stopped_cleanly() -> Iterator[None]:
                 signal.signal(number, handler or signal.SIG_DFL)
 
 
-def end_at_once() -> None:
+def exit_immediately() -> None:
     """For a process that only reads: from now on the first signal ends it, without a word."""
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -69,7 +69,7 @@ def end_at_once() -> None:
 
 
 @contextlib.contextmanager
-def held_back() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Let a signal that comes now interrupt only afterwards: for a few lines that must be done whole or not at all."""
     _held_back.append(0)
     try:

@@ -29,11 +29,11 @@ def engines(
     from benchmarks.scale.engines import measure
     from benchmarks.sentence_vectors import read_sentences, sentence_files
     from retriever.cli import display
-    from retriever.encoder.model_files import EMBEDDED
+    from retriever.encoder.model_files import DEFAULT_ENCODER
     from retriever.ingest.engines import check
 
     check("ray", None)
     texts = read_sentences(sentence_files(sentences, data), max(documents))
     with display.progress_bar() as progress:
-        figures = measure(texts, documents, encoder or EMBEDDED, precision, rounds=rounds, progress=progress)
+        figures = measure(texts, documents, encoder or DEFAULT_ENCODER, precision, rounds=rounds, progress=progress)
     tell_figures(figures, out, as_json)

@@ -27,7 +27,7 @@ from indexes.folder.collection import Collection
 from retriever.corpus import Corpus
 from retriever.corpus.short_texts import short_texts
 from retriever.encoder.encoder import Encoder
-from retriever.encoder.model_files import EMBEDDED
+from retriever.encoder.model_files import DEFAULT_ENCODER
 from retriever.evaluate.fitting import files_digest
 from retriever.evaluate.results import Results, Run
 from retriever.evaluate.runs import Findings, Plan, digest
@@ -211,7 +211,7 @@ def validate(
     sizes = sorted({min(count, len(texts)) for count in documents})
     with Results(out) as results, work_folder(out) as folder:
         validation = Validation(
-            texts, min(sample, len(texts)), [FLAT, *types], encoder or EMBEDDED, results, folder, progress
+            texts, min(sample, len(texts)), [FLAT, *types], encoder or DEFAULT_ENCODER, results, folder, progress
         )
         findings = validation.run(sizes)
     if len(texts) < max(documents):

@@ -25,7 +25,7 @@ QUIET = {
 }
 
 
-class Asked:
+class IndexRequest:
     """A `benchmarks.speed.worker` in a process of its own; `name` is who it is, for people."""
 
     def __init__(self, name: str) -> None:

@@ -10,7 +10,7 @@ from benchmarks.speed.benchmark import Bench, Sizes
 from benchmarks.speed.rivals import chosen_systems
 from benchmarks.work_folder import work_folder
 from retriever.cli import display
-from retriever.encoder.model_files import EMBEDDED
+from retriever.encoder.model_files import DEFAULT_ENCODER
 from retriever.errors import Misuse
 from retriever.evaluate.models.encoders import Bert, open_encoders
 from retriever.evaluate.results import Results
@@ -37,7 +37,7 @@ def measure(
     """Everything asked for, with a progress bar; what is left out is in the notes."""
     paths = sentence_files(sentences, data)
     chosen, notes = chosen_systems(systems)
-    (bert,) = open_encoders([encoder or EMBEDDED], precision=precision, device="cpu")
+    (bert,) = open_encoders([encoder or DEFAULT_ENCODER], precision=precision, device="cpu")
     if not isinstance(bert, Bert):
         raise Misuse("this needs a BERT to embed with.")
     with Results(out) as results, display.progress_bar() as progress, work_folder(out) as folder:

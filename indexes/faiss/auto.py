@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from indexes.faiss.building import Built, Stage, Vectors, build_tuned, silent
 from indexes.errors import Misuse
+from indexes.faiss.building import Built, Stage, Vectors, build_tuned, silent
 from indexes.faiss.recall import WANTED, Find, Queries, cpu_ms
-from indexes.faiss.types import Asked, candidates, estimated_bytes
+from indexes.faiss.types import IndexRequest, candidates, estimated_bytes
 from indexes.faiss.vectors import empty_index, import_faiss
 
 # Up to so many a scan of all is taken to be cheap enough not to look for something cheaper.
@@ -46,7 +46,7 @@ class Trial:
 
 
 def chosen(
-    asked: Asked,
+    asked: IndexRequest,
     vectors: Vectors,
     queries: Queries,
     find: Find,
@@ -105,7 +105,7 @@ def _sizes(vectors: Vectors) -> dict[str, int]:
 
 
 def _trials(
-    fitting: dict[str, int], asked: Asked, vectors: Vectors, queries: Queries, find: Find, progress: Stage
+    fitting: dict[str, int], asked: IndexRequest, vectors: Vectors, queries: Queries, find: Find, progress: Stage
 ) -> list[Trial]:
     """Each candidate built and tuned on the sample, with the time that all the vectors will take."""
     numbers = vectors.sample(TRIED_ON)
@@ -133,7 +133,7 @@ def _worth(trial: Trial) -> float:
     return trial.cpu_ms if trial.built.tuned.reaches else -trial.built.tuned.recall
 
 
-def _noted(built: Built, asked: Asked, reaches: bool) -> Built:
+def _noted(built: Built, asked: IndexRequest, reaches: bool) -> Built:
     """With what to say where no candidate reaches the recall."""
     if reaches:
         return built

@@ -9,7 +9,7 @@ import numpy as np
 from indexes.errors import Misuse, first_line
 from indexes.faiss.recall import Find, HeldOut, Nearest, Queries, cpu_ms, measured
 from indexes.faiss.tuning import Tuned, tuned
-from indexes.faiss.types import Asked, factory_string
+from indexes.faiss.types import IndexRequest, factory_string
 from indexes.faiss.vectors import Matrix, Numbers, VectorIndex, effort_of, empty_index, import_faiss
 
 TRAINING_SAMPLE = 65_536
@@ -61,7 +61,7 @@ class Built:
     tuned: Tuned
 
 
-def made(asked: Asked, vectors: Vectors, queries: Queries, find: Find, progress: Stage = silent) -> Built:
+def made(asked: IndexRequest, vectors: Vectors, queries: Queries, find: Find, progress: Stage = silent) -> Built:
     """The index of a type that was asked for by name, tuned and measured on these queries."""
     factory = factory_string(asked.type, len(vectors), vectors.dimension)
     built = build_tuned(factory, asked.target, vectors, queries, find, progress)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.folder.space import LOOKED_AT
 from indexes.faiss.vectors import Matrix, Numbers, VectorIndex
+from indexes.folder.space import LOOKED_AT
 
 RECALL_AT = 10
 WANTED = LOOKED_AT * RECALL_AT

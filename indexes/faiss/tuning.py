@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.faiss.recall import HeldOut
-from indexes.folder.space import LOOKED_AT
 from indexes.faiss.vectors import SPARE, Settings, VectorIndex, effort_of, looks_further_for_more
+from indexes.folder.space import LOOKED_AT
 
 FETCHES = (0, 4, 8, 16, 32, 64)
 # Beyond the least effort that suffices with the most candidates, so many greater ones, which suffice with fewer, are

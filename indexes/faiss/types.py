@@ -25,7 +25,7 @@ UNITS = {"": 1, "B": 1} | {
 
 
 @dataclass(frozen=True)
-class Asked:
+class IndexRequest:
     """What a collection's index is asked to be; recall and memory belong to `auto`."""
 
     type: str

@@ -24,25 +24,25 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.folder import checked_files as checked
+from indexes.errors import Damaged, Misuse, NotACollection, RetrieverError, salvage_advice
 from indexes.faiss import gpu
-from indexes.folder import generation_lock as holding
-from indexes.pages import kept_logs
-from indexes.folder import write_lock as locking
-from indexes.folder import generation as generations
 from indexes.faiss.auto import chosen
 from indexes.faiss.building import Stage, Vectors, exact_index, made, silent
-from indexes.sqlite.documents import BOOKKEEPING_TABLES, DocumentStore, is_passing
-from indexes.publication import Edition
-from indexes.errors import Damaged, Misuse, NotACollection, RetrieverError, salvage_advice
-from indexes.fork import Lock
-from indexes.folder.generation import Generation
-from indexes.folder.write_lock import WriteLock
 from indexes.faiss.recall import WANTED, stored_queries
+from indexes.faiss.types import AUTO, IndexRequest, factory_string
+from indexes.faiss.vectors import VectorIndex, empty_index, unit_rows
+from indexes.folder import checked_files as checked
+from indexes.folder import generation as generations
+from indexes.folder import generation_lock as holding
+from indexes.folder import write_lock as locking
+from indexes.folder.generation import Generation
 from indexes.folder.space import Apply, Blocks, Space, unchanged
 from indexes.folder.transfer import LocalTransfer
-from indexes.faiss.types import AUTO, Asked, factory_string
-from indexes.faiss.vectors import VectorIndex, empty_index, unit_rows
+from indexes.folder.write_lock import WriteLock
+from indexes.fork import Lock
+from indexes.pages import kept_logs
+from indexes.publication import Publication
+from indexes.sqlite.documents import BOOKKEEPING_TABLES, DocumentStore, is_transient
 from indexes.sqlite.words import Words
 
 FORMAT = 1
@@ -134,7 +134,7 @@ class Collection:
             with cls.open(folder) as collection:
                 return not collection.is_empty()
         except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError) and is_passing(error):
+            if isinstance(error, sqlite3.OperationalError) and is_transient(error):
                 raise
             raise Damaged(f"{folder / DATABASE} is damaged: {error}; {salvage_advice(folder)}") from error
         except NotACollection:
@@ -145,7 +145,7 @@ class Collection:
             return False
 
     @staticmethod
-    def check_index(asked: Asked, dimension: int, device: str) -> None:
+    def check_index(asked: IndexRequest, dimension: int, device: str) -> None:
         """Refuse an index that FAISS does not know, or that a GPU which was asked for could not search."""
         if asked.type == AUTO:
             return
@@ -280,7 +280,7 @@ class Collection:
                 if self.published() == row:
                     raise
 
-    def publish(self, edition: Edition, progress: Stage = silent) -> Generation:
+    def publish(self, edition: Publication, progress: Stage = silent) -> Generation:
         """Build a generation from the stored raw vectors and switch to it; readers see the old or the new one."""
         apply, asked, compact = edition.apply, edition.asked, edition.compact
         store = self.store
@@ -355,7 +355,7 @@ class Collection:
         holding.remove_superseded(root, previous + 1)
         return generations.read(previous + 1, final, sha256)
 
-    def _chosen_before(self, asked: Asked) -> dict[str, Any] | None:
+    def _chosen_before(self, asked: IndexRequest) -> dict[str, Any] | None:
         """The manifest of the published index, if `auto` chose it for the same request."""
         with contextlib.suppress(Damaged):
             generation = self.generation()

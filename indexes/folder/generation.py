@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from indexes.folder import checked_files as checked
 from indexes.checksums import file_sha256
 from indexes.errors import Damaged
-from indexes.faiss.types import Asked
+from indexes.faiss.types import IndexRequest
 from indexes.faiss.vectors import VectorIndex
+from indexes.folder import checked_files as checked
 
 MANIFEST = "manifest.json"
 INDEX_FILE = "vectors.faiss"
@@ -49,10 +49,10 @@ class Generation:
         return int(self.manifest["count"])
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> IndexRequest:
         """What the index was asked to be."""
         manifest = self.manifest
-        return Asked(manifest["index_type"], manifest.get("asked_recall"), manifest.get("asked_memory"))
+        return IndexRequest(manifest["index_type"], manifest.get("asked_recall"), manifest.get("asked_memory"))
 
     @property
     def measured(self) -> dict[str, Any]:

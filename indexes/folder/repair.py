@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from indexes.folder import generation as generations
-from indexes.pages import kept_logs
-from indexes.sqlite import words
 from indexes.folder.collection import GENERATIONS, Collection
-from indexes.pages.kept_logs import QUARANTINE
 from indexes.folder.verify import Report, any_text
+from indexes.pages import kept_logs
+from indexes.pages.kept_logs import QUARANTINE
+from indexes.sqlite import words
 
 
 def folder_files(collection: Collection) -> dict[str, bytes]:

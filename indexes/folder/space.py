@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.sqlite.documents import DocumentStore, PassageRow
 from indexes.errors import Damaged
 from indexes.faiss.vectors import VectorIndex, unit_rows
+from indexes.sqlite.documents import DocumentStore, PassageRow
 
 Apply = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 Blocks = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.checksums import document_seal, metadata_text, vector_checksum
-from indexes.sqlite.documents import VECTOR_TYPE, DocumentRow, DocumentStore
 from indexes.errors import Damaged
+from indexes.sqlite.documents import VECTOR_TYPE, DocumentRow, DocumentStore
 
 NumberedVector = tuple[int, bytes, NDArray[np.float16]]
 """A number, the hash of the text, and its raw vector as it is stored."""

@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from indexes.folder import generation as generations
-from indexes.pages import kept_logs
-from indexes.pages import wal
-from indexes.sqlite import words
-from indexes.folder.collection import Collection, is_encoder
 from indexes.checksums import content_hash, document_seal, vector_checksum
-from indexes.sqlite.documents import CHECKSUMS, VECTOR_TYPE, is_passing
 from indexes.errors import DAMAGE, Damaged, RetrieverError, first_line
+from indexes.folder import generation as generations
+from indexes.folder.collection import Collection, is_encoder
 from indexes.folder.generation import Generation
+from indexes.pages import kept_logs, wal
+from indexes.sqlite import words
+from indexes.sqlite.documents import CHECKSUMS, VECTOR_TYPE, is_transient
 from indexes.sqlite.schema import changed_schema
 
 Progress = Callable[[int, int], None]
@@ -93,7 +92,7 @@ def _reported(collection: Collection, report: Report) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, RetrieverError, *DAMAGE) as error:
-        if isinstance(error, sqlite3.OperationalError) and is_passing(error):
+        if isinstance(error, sqlite3.OperationalError) and is_transient(error):
             raise
         report.database_broken = True
         report.problems.append(f"{collection.store.path} is damaged: {first_line(error)}")

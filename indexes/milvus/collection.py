@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 from indexes.errors import Damaged, Locked, NotACollection, RetrieverError
 from indexes.faiss.building import Stage, silent
-from indexes.faiss.types import Asked
+from indexes.faiss.types import IndexRequest
 from indexes.folder.collection import difference, is_encoder
 from indexes.folder.generation import MANIFEST, Generation, plain_name
 from indexes.folder.space import Apply, unchanged
@@ -26,7 +26,7 @@ from indexes.milvus.state import STATE, State
 from indexes.milvus.store import MilvusStore
 from indexes.milvus.transfer import MilvusTransfer
 from indexes.milvus.words import MilvusWords
-from indexes.publication import Edition
+from indexes.publication import Publication
 
 # How often a search begins again because what it has found was changed before it could be read.
 TRIES = 20
@@ -156,7 +156,7 @@ class MilvusCollection:
         self.client.load(table)
 
     @staticmethod
-    def check_index(asked: Asked, dimension: int, device: str) -> None:
+    def check_index(asked: IndexRequest, dimension: int, device: str) -> None:
         schema.check_index(asked)
 
     @property
@@ -291,7 +291,7 @@ class MilvusCollection:
         number, names = int(read.generation["number"]), read.generation["manifest"]["files"]
         return {name: self._file(number, plain_name(name, Path(self.name))) for name in names}
 
-    def publish(self, edition: Edition, progress: Stage = silent) -> Generation:
+    def publish(self, edition: Publication, progress: Stage = silent) -> Generation:
         """Build an index beside the published one and switch to it; readers see the old or the new one."""
         state, asked = self.state, edition.asked
         before = state.read()

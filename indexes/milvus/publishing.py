@@ -17,7 +17,7 @@ from indexes.folder.space import Blocks
 from indexes.milvus import schema
 from indexes.milvus.client import Row
 from indexes.milvus.store import MilvusStore
-from indexes.publication import Edition
+from indexes.publication import Publication
 from indexes.sqlite.documents import DocumentRow
 
 BUILDING = "building"
@@ -30,7 +30,7 @@ TIMED = 32
 class Publication:
     """One index on its way."""
 
-    def __init__(self, store: MilvusStore, table: str, edition: Edition) -> None:
+    def __init__(self, store: MilvusStore, table: str, edition: Publication) -> None:
         self.store = store
         self.table = table
         self.count = 0

@@ -3,7 +3,7 @@
 from typing import Any
 
 from indexes.errors import Misuse
-from indexes.faiss.types import AUTO, DEFAULT_RECALL, Asked
+from indexes.faiss.types import AUTO, DEFAULT_RECALL, IndexRequest
 
 LONGEST_TEXT = 65_535
 """Bytes of a text field."""
@@ -24,7 +24,7 @@ EXACT = "FLAT"
 SEARCH_SETTINGS: dict[str, dict[str, Any]] = {"IVF_FLAT": {"nprobe": 64}, "HNSW": {"ef": 200}}
 
 
-def check_index(asked: Asked) -> None:
+def check_index(asked: IndexRequest) -> None:
     """Refuse an index type that Milvus is not asked for here."""
     if asked.type not in INDEXES:
         raise Misuse(
@@ -89,7 +89,7 @@ def vectors_table(client: Any, dimension: int) -> tuple[Any, Any]:
     return schema, indexes
 
 
-def index_table(client: Any, dimension: int, asked: Asked) -> tuple[Any, Any]:
+def index_table(client: Any, dimension: int, asked: IndexRequest) -> tuple[Any, Any]:
     schema = _schema(client)
     schema.add_field("key", _type("VARCHAR"), is_primary=True, max_length=HASH)
     for name in ("document", "position", "start", "end", "vector"):

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from indexes.pages.carving import Carver, Row
 from indexes.checksums import content_hash, document_seal, metadata_text, setting_checksum, vector_checksum
+from indexes.pages.carving import Carver, Row
 from indexes.sqlite.documents import CHECKSUMS, VECTOR_TYPE
 
 Place = tuple[int, int, bytes]

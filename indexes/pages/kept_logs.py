@@ -11,9 +11,9 @@ import warnings
 import zlib
 from pathlib import Path
 
-from indexes.pages import wal
 from indexes.errors import Damaged, DamageWarning, first_line
 from indexes.folder.generation import sync
+from indexes.pages import wal
 
 QUARANTINE = "quarantine"
 BEGINNING = "log-"

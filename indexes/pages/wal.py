@@ -25,8 +25,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from indexes.pages import wal_index
 from indexes.errors import Damaged, salvage_advice
+from indexes.pages import wal_index
 from indexes.pages.wal_checksum import added, checksum, continued
 from indexes.pages.wal_index import Noted
 
@@ -141,7 +141,7 @@ def problem(database: Path, log: Log) -> str:
 def _is_open_elsewhere(database: Path) -> bool:
     """Whether another process has it open, by the lock that SQLite holds then: it has looked at the log before.
 
-    Asked of the system's list: to open and close the file would undo the locks that this process has on it.
+    IndexRequest of the system's list: to open and close the file would undo the locks that this process has on it.
     """
     try:
         status = wal_index.path_of(database).stat()

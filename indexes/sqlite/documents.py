@@ -17,16 +17,15 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.pages import kept_logs
-from indexes.sqlite import opening
-from indexes.pages import wal_index
-from indexes.sqlite.conditions import Condition, check_fields
-from indexes.sqlite.connections import Connections
 from indexes.checksums import content_hash, document_seal, is_unicode, metadata_text, setting_checksum, vector_checksum
 from indexes.errors import DAMAGE, BadFilter, Damaged, Locked, NotACollection, first_line, salvage_advice
 from indexes.folder.write_lock import file_identity
-from indexes.sqlite.schema import migrations
+from indexes.pages import kept_logs, wal_index
+from indexes.sqlite import opening
+from indexes.sqlite.conditions import Condition, check_fields
+from indexes.sqlite.connections import Connections
 from indexes.sqlite.library import Database
+from indexes.sqlite.schema import migrations
 
 VECTOR_TYPE = np.dtype("<f2")
 # SQLite allows far more, but one statement of this many placeholders already runs at full speed.
@@ -93,7 +92,7 @@ class DocumentStore:
                 self.db.conn.execute("PRAGMA journal_mode=WAL")
         except (sqlite3.DatabaseError, *DAMAGE) as error:
             self.connections.close()
-            if isinstance(error, sqlite3.OperationalError) and is_passing(error):
+            if isinstance(error, sqlite3.OperationalError) and is_transient(error):
                 raise
             raise Damaged(
                 f"{path} is not a readable SQLite database: {first_line(error)}; {salvage_advice(path.parent)}"
@@ -604,7 +603,7 @@ def _matrix(blobs: Sequence[bytes], dimension: int) -> NDArray[np.float32]:
     return np.frombuffer(b"".join(blobs), VECTOR_TYPE).reshape(len(blobs), dimension).astype(np.float32)
 
 
-def is_passing(error: sqlite3.OperationalError) -> bool:
+def is_transient(error: sqlite3.OperationalError) -> bool:
     """Whether SQLite failed for a reason outside of the database, which may pass."""
     reasons = ("locked", "busy", "full", "readonly", "unable to open", "interrupted", "disk I/O error")
     return any(reason in str(error) for reason in reasons)

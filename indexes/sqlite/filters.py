@@ -14,8 +14,8 @@ import re
 import unicodedata
 from typing import NoReturn
 
-from indexes.sqlite.conditions import Condition, Value
 from indexes.errors import BadFilter
+from indexes.sqlite.conditions import Condition, Value
 
 SYMBOLS = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 OPERATORS = "= != < <= > >= or in"

@@ -8,9 +8,8 @@ import os
 import sqlite3
 from pathlib import Path
 
-from indexes.pages import wal
-from indexes.pages import wal_index
 from indexes.errors import NotReadable
+from indexes.pages import wal, wal_index
 
 TRIES = 10
 

@@ -18,9 +18,9 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.sqlite.documents import DocumentStore, PassageRow, is_passing
-from indexes.sqlite.schema import WORDS_TRIGGERS, make_words
 from indexes.folder.space import Match
+from indexes.sqlite.documents import DocumentStore, PassageRow, is_transient
+from indexes.sqlite.schema import WORDS_TRIGGERS, make_words
 
 K1 = 1.2
 MOST_WORDS = 1000
@@ -164,7 +164,7 @@ def problem(store: DocumentStore) -> str:
         with store.changing():
             store.db.conn.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
     except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError) and is_passing(error):  # read-only, or another process writes
+        if isinstance(error, sqlite3.OperationalError) and is_transient(error):  # read-only, or another process writes
             return ""
         return "the index of words is not that of the documents"
     return ""

@@ -8,7 +8,7 @@ from typing import Any
 
 from indexes.folder.collection import DATABASE, GENERATIONS, Collection
 from retriever.card.space import Shapes, shapes
-from retriever.names import passed_on_name
+from retriever.names import public_name
 from retriever.search.facets import facets
 from retriever.transforms import Transform
 
@@ -83,7 +83,7 @@ def _bytes(files: Mapping[str, int]) -> dict[str, int]:
 
 def _encoder(encoder: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "name": passed_on_name(str(encoder["name"])),
+        "name": public_name(str(encoder["name"])),
         "pooling": encoder["pooling"],
         "precision": encoder.get("precision", "fp32"),
         "dimension": encoder["dimension"],

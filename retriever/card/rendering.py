@@ -16,7 +16,7 @@ from markupsafe import Markup
 from retriever.card.contents import Card
 from retriever.card.sections import headline, sections
 from retriever.errors import Misuse
-from retriever.files import written_aside
+from retriever.files import atomic_write
 from retriever.terminal import one_line
 
 ENDINGS = (".html", ".htm", ".md")
@@ -49,7 +49,7 @@ def write_card(card: Card, path: Path) -> None:
     """Write the card, whole or not at all, in the format that the ending of the file's name says."""
     check_ending(path)
     text = markdown(card) if path.suffix.lower() == ".md" else page(card)
-    with written_aside(path) as aside:
+    with atomic_write(path) as aside:
         aside.write_text(text, encoding="utf-8")
 
 

@@ -190,7 +190,7 @@ def _open_retrieval(
     plan: "Plan", data: Path, datasets: Sequence[str], transforms: Sequence[str], fits: Sequence[str], **options: Any
 ) -> "RetrievalFindings":
     """WikiQA over all its sentences, BM25 always beside it; why not, where it is asked for and cannot be."""
-    from retriever.encoder.model_files import EMBEDDED
+    from retriever.encoder.model_files import DEFAULT_ENCODER
     from retriever.evaluate import retrieval
     from retriever.evaluate.data.beir import read_sets
     from retriever.evaluate.models.encoders import GLOVE
@@ -199,7 +199,7 @@ def _open_retrieval(
 
     nothing = retrieval.RetrievalFindings(plan)
     folder = data / OPEN_RETRIEVAL
-    names = [name for name in options["encoders"] or (EMBEDDED,) if name != GLOVE]
+    names = [name for name in options["encoders"] or (DEFAULT_ENCODER,) if name != GLOVE]
     if datasets and OPEN_RETRIEVAL not in datasets:
         return nothing
     if not folder.is_dir():

@@ -93,9 +93,9 @@ def stops_cleanly(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def stoppable(*args: Any, **kwargs: Any) -> None:
-        from retriever.signals import stopped_cleanly
+        from retriever.signals import graceful_shutdown
 
-        with stopped_cleanly():
+        with graceful_shutdown():
             command(*args, **kwargs)
 
     return stoppable
@@ -906,9 +906,9 @@ def serve(folders: tuple[Path, ...], **options: Any) -> None:
 @device_option
 def mcp(folders: tuple[Path, ...], encoder: str | None, device: str) -> None:
     """Let a language model search collections: the Model Context Protocol over standard input and output."""
-    from retriever.signals import end_at_once
+    from retriever.signals import exit_immediately
 
-    end_at_once()
+    exit_immediately()
     from retriever.cli import display
 
     try:

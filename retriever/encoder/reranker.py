@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoder.model_files import SHORTEST, ModelFiles, Role
-from retriever.encoder.model_loader import DEVICES, found_device, load_model, load_tokenizer, refuse_missing
+from retriever.encoder.model_loader import DEVICES, load_model, load_tokenizer, refuse_missing, resolve_device
 from retriever.errors import EncoderUnavailable, Misuse, RetrieverError
 
 BATCH_SIZE = 32
@@ -56,7 +56,7 @@ class Reranker:
     @cached_property
     def device(self) -> str:
         """Where it runs: "cuda" where asked for or found, else "cpu"."""
-        return found_device(self._device)
+        return resolve_device(self._device)
 
     @cached_property
     def _model(self) -> Any:

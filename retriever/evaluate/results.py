@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 from filelock import FileLock, Timeout
 
 from retriever.errors import Damaged, Locked, Misuse
-from retriever.files import written_aside
+from retriever.files import atomic_write
 
 RESULTS, PROVENANCE, LOCK = "results.json", "provenance.json", ".lock"
 AVERAGE = "average"
@@ -183,7 +183,7 @@ def by_configuration(rows: Iterable[Row], metric: str) -> dict[Configuration, di
 
 def write_json(path: Path, value: Any) -> None:
     """Replace a JSON file whole, or not at all."""
-    with written_aside(path) as aside:
+    with atomic_write(path) as aside:
         aside.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
 

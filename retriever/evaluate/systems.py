@@ -13,7 +13,7 @@ from pathlib import Path
 
 import indexes
 import retriever
-from retriever.encoder.model_files import EMBEDDED, EncoderIdentity, ModelFiles
+from retriever.encoder.model_files import DEFAULT_ENCODER, EncoderIdentity, ModelFiles
 from retriever.evaluate.fitting import canonical, files_digest
 from retriever.evaluate.models.encoders import labels_of
 from retriever.evaluate.results import RAW, Configuration
@@ -78,7 +78,7 @@ def systems_of(specs: Sequence[str]) -> list[str]:
 
 def open_models(names: Sequence[str], poolings: Sequence[str], max_length: int | None = None) -> list[Model]:
     """Every encoder in every pooling; without poolings, each in its own. Nothing is loaded yet."""
-    names = list(dict.fromkeys(names or (EMBEDDED,)))
+    names = list(dict.fromkeys(names or (DEFAULT_ENCODER,)))
     labels = labels_of(names)
     models = []
     for name in names:

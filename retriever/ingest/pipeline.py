@@ -22,7 +22,7 @@ from retriever.errors import BadSource, Misuse
 from retriever.ingest.engines import Engine, Local
 from retriever.ingest.vector_writer import Storing
 from retriever.progress import Progress, silent
-from retriever.signals import held_back
+from retriever.signals import defer_signals
 from retriever.transforms.drift import Drift
 
 OnError = Literal["skip", "stop"]
@@ -222,7 +222,7 @@ class Ingestion:
         if missing:
             encoding = self.engine.encoding(list(missing.values()), self.encoder)
             storing = Storing(self.store, encoding, list(missing), self.encoder.identity.name)
-        with held_back():  # its threads are begun and known to be, or not begun
+        with defer_signals():  # its threads are begun and known to be, or not begun
             self._ahead = Window(list(self._window.values()), storing)
             if storing:
                 storing.start()

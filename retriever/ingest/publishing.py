@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.faiss.types import Asked
+from indexes.faiss.types import IndexRequest
 from indexes.faiss.vectors import save_array
 from indexes.folder.generation import Generation
 from indexes.protocol import AnyCollection, AnyStore
-from indexes.publication import Edition
+from indexes.publication import Publication
 from retriever.corpus.passages import encoded_text
 from retriever.corpus.short_texts import short_texts
 from retriever.errors import Damaged, EncoderUnavailable, Mismatch, Misuse, first_line
@@ -56,7 +56,7 @@ class Plan:
     """What a publication needs to know: the transform wanted and the kind of FAISS index."""
 
     transform: str
-    index: Asked
+    index: IndexRequest
 
     def __post_init__(self) -> None:
         if self.transform != AUTO:
@@ -215,7 +215,7 @@ def _publish(
     engine: Engine | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> None:
-    edition = Edition(
+    edition = Publication(
         transform.apply,
         transform.dimension_out,
         plan.index,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from retriever.cache import cache_folder
-from retriever.files import written_aside
+from retriever.files import atomic_write
 
 if TYPE_CHECKING:
     from retriever.maps.mapping import Map
@@ -39,7 +39,7 @@ def save(found: "Map", path: Path) -> None:
     arrays: dict[str, Any] = {name: getattr(found, name).astype(kind) for name, kind in ARRAYS.items()}
     data = io.BytesIO()
     np.savez_compressed(data, facts=np.frombuffer(json.dumps(facts).encode(), np.uint8), **arrays)
-    with written_aside(path) as aside:
+    with atomic_write(path) as aside:
         aside.write_bytes(data.getbuffer())
 
 

@@ -24,8 +24,8 @@ from retriever.mcp.answers import (
     SimilarArguments,
 )
 from retriever.mcp.quoting import visible
-from retriever.names import passed_on_name
-from retriever.recovery.damage import telling_damage
+from retriever.names import public_name
+from retriever.recovery.damage import detect_damage
 from retriever.retriever import Retriever
 from retriever.search.facets import facets
 from retriever.terminal import cut, lines, one_line
@@ -189,7 +189,7 @@ class Toolbox:
         return name, self._collections[name]
 
 
-@telling_damage
+@detect_damage
 def _facts(retriever: Retriever, name: str, default: bool) -> CollectionFacts:
     collection, store = retriever.local, retriever.local.store
     generation = collection.generation()
@@ -199,7 +199,7 @@ def _facts(retriever: Retriever, name: str, default: bool) -> CollectionFacts:
         default=default,
         documents=store.count("documents"),
         passages=store.count("passages"),
-        encoder=one_line(passed_on_name(str(collection.encoder["name"]))),
+        encoder=one_line(public_name(str(collection.encoder["name"]))),
         transform=one_line(str(transform)),
         generation=generation.number if generation else None,
         fields=[

@@ -7,8 +7,8 @@ from indexes.address import in_milvus
 from indexes.faiss.types import DEFAULT_RECALL
 from indexes.folder.collection import Collection
 from retriever.corpus.source import Documents
-from retriever.encoder.encoder import Encoder, check_same
-from retriever.encoder.model_files import EMBEDDED, EncoderIdentity
+from retriever.encoder.encoder import Encoder, require_same_encoder
+from retriever.encoder.model_files import DEFAULT_ENCODER, EncoderIdentity
 from retriever.errors import Misuse
 from retriever.ingest.pipeline import OnError
 from retriever.ingest.pooling_choice import AUTO
@@ -37,13 +37,13 @@ def gathered(
         asked = dict(zip(OF_THE_COLLECTION, (pooling, max_length, precision, transform), strict=True))
         return _of_collection(documents, index, encoder, asked, recall)
     fixed = Encoder(
-        encoder or EMBEDDED,
+        encoder or DEFAULT_ENCODER,
         pooling=None if pooling == AUTO else pooling,
         max_length=max_length,
         precision=None if precision == AUTO else precision,
         device="cpu",
     )
-    wanted = Wanted(encoder or EMBEDDED, pooling, max_length, precision, transform or DEFAULT_TRANSFORM, recall)
+    wanted = Wanted(encoder or DEFAULT_ENCODER, pooling, max_length, precision, transform or DEFAULT_TRANSFORM, recall)
     wanted.check(fixed.identity.dimension)
     return (built_in() if documents is None else from_source(documents, on_error)), wanted
 
@@ -60,7 +60,7 @@ def _of_collection(
     with Collection.open(index) as collection:
         stored = EncoderIdentity.from_json(collection.encoder)
         own = Encoder(encoder or stored.name, stored=stored, device="cpu")
-        check_same(stored, own.identity, index)
+        require_same_encoder(stored, own.identity, index)
         if not collection.store.count("passages"):
             raise Misuse(f"{index} has no document to plan by; index some first, or give a SOURCE.")
         transform = str(collection.store.setting("transform"))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.faiss.types import Asked
+from indexes.faiss.types import IndexRequest
 from indexes.faiss.vectors import unit_rows
 from indexes.folder.collection import Collection
 from indexes.folder.generation import INDEX_FILE, NUMBERS_FILE
@@ -95,8 +95,8 @@ def suiting(
 
 def publish(collection: Collection, encoder: Encoder, transform: str, spec: str) -> tuple[Fitted, Published, Any]:
     """Published as asked for, then with the transform that suits the sample, then once more, fitting nothing."""
-    asked = publishing.Plan(transform, Asked("flat"))
-    suits = publishing.Plan(spec, Asked("flat"))
+    asked = publishing.Plan(transform, IndexRequest("flat"))
+    suits = publishing.Plan(spec, IndexRequest("flat"))
     costs = []
     for plan in (asked, suits, suits):
         forget_peak()

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from indexes.faiss.types import Asked
+from indexes.faiss.types import IndexRequest
 from indexes.folder.collection import Collection
 from retriever.card.wording import size
 from retriever.errors import Misuse
@@ -54,7 +54,7 @@ class Wanted:
 
     def check(self, dimension: int) -> None:
         """Refuse what could not be indexed, before anything is measured."""
-        Publication(self.transform, Asked("auto", self.recall)).check(dimension, "cpu", Collection)
+        Publication(self.transform, IndexRequest("auto", self.recall)).check(dimension, "cpu", Collection)
 
 
 def rehearse(sample: Sample, wanted: Wanted, documents: int, progress: Progress = silent) -> Rates:

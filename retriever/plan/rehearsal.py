@@ -23,7 +23,7 @@ from retriever.corpus import Document
 from retriever.corpus.passages import encoded_passages
 from retriever.corpus.short_texts import short_texts
 from retriever.encoder.encoder import Encoder
-from retriever.encoder.model_loader import found_device
+from retriever.encoder.model_loader import resolve_device
 from retriever.encoder.runtimes.onnx_runtime import cores
 from retriever.ingest.pooling_choice import AUTO, choose_pooling
 from retriever.ingest.precision_choice import FEWEST_DOCUMENTS, choose_precision
@@ -176,7 +176,7 @@ class Rehearsal:
                 spare = self._encoder(other, encoder.identity.pooling)
                 spare.encode([texts[0]])
                 found[other] = self._timed(spare, texts, chosen[::OTHER_EVERY], tokens)[0]
-        if found_device(AUTO) == "cuda":
+        if resolve_device(AUTO) == "cuda":
             on_gpu = self._encoder("fp32", encoder.identity.pooling, device="cuda")
             on_gpu.encode([texts[0]])
             found["cuda"] = self._timed(on_gpu, texts, chosen, tokens)[0]

@@ -8,7 +8,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from indexes.errors import DAMAGE
 from indexes.folder.verify import Report
 from indexes.protocol import AnyCollection
-from indexes.sqlite.documents import is_passing
+from indexes.sqlite.documents import is_transient
 from retriever.errors import Damaged, first_line
 
 Given = ParamSpec("Given")
@@ -28,7 +28,7 @@ Owner = TypeVar("Owner", bound=Verifiable)
 Method = Callable[Concatenate[Owner, Given], Result]
 
 
-def telling_damage(method: Method[Owner, Given, Result]) -> Method[Owner, Given, Result]:
+def detect_damage(method: Method[Owner, Given, Result]) -> Method[Owner, Given, Result]:
     """A method that says `Damaged` where it fails and the collection is not as it was stored.
 
     What it fails with may have another reason: then that is what it raises.
@@ -50,7 +50,7 @@ def telling_damage(method: Method[Owner, Given, Result]) -> Method[Owner, Given,
 
 
 def _explanation(owner: Verifiable, error: Exception) -> str:
-    if isinstance(error, sqlite3.OperationalError) and is_passing(error):
+    if isinstance(error, sqlite3.OperationalError) and is_transient(error):
         return ""
     if type(error) is sqlite3.DatabaseError:
         return f"{owner.collection.name} is damaged: {first_line(error)}"

@@ -7,7 +7,7 @@ back when its source is indexed again.
 import contextlib
 from typing import TYPE_CHECKING
 
-from indexes.faiss.types import Asked
+from indexes.faiss.types import IndexRequest
 from indexes.folder import repair, verify
 from indexes.folder.collection import Collection
 from indexes.folder.verify import Report
@@ -67,7 +67,7 @@ def _repair(retriever: "Retriever", report: Report) -> None:
         plan = retriever.plan()
         plan.check(collection.dimension, "cpu", type(collection))
     except Misuse:  # a setting that damage has left as another text
-        plan = Plan(DEFAULT_TRANSFORM, Asked(DEFAULT_INDEX_TYPE))
+        plan = Plan(DEFAULT_TRANSFORM, IndexRequest(DEFAULT_INDEX_TYPE))
     for files in copies:
         with contextlib.suppress(Damaged):
             publishing.republish(collection, plan, files, counts, progress=retriever.progress)

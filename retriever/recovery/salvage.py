@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from indexes.faiss.types import Asked
+from indexes.faiss.types import IndexRequest
 from indexes.folder.collection import DATABASE, OWN_NAMES, Collection
 from indexes.pages.carved import Carved, CarvedDocument
 from indexes.pages.carving import Carver
@@ -29,7 +29,7 @@ from retriever.corpus import Document
 from retriever.corpus.passages import encoded_passages
 from retriever.encoder.encoder import Encoder
 from retriever.errors import Damaged, EncoderUnavailable, Mismatch, Misuse, NotACollection, RetrieverError
-from retriever.files import written_aside
+from retriever.files import atomic_write
 from retriever.ingest import publishing
 from retriever.ingest.pipeline import Ingestion, hash_of_text
 from retriever.ingest.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
@@ -83,7 +83,7 @@ def salvage(
     report = SalvageReport(index, target)
     with TemporaryDirectory(prefix=f".{target.name}.", dir=_made(target.resolve().parent)) as scratch:
         carved = Carved(Path(scratch) / "carved.sqlite")
-        with contextlib.closing(carved.connection), written_aside(target.resolve()) as aside:
+        with contextlib.closing(carved.connection), atomic_write(target.resolve()) as aside:
             _carve(index, carved, report, progress)
             _Salvage(aside, carved, survivors(index, carved), EncoderOptions(encoder, device=device), report).run(
                 progress
@@ -247,7 +247,7 @@ class _Salvage:
         try:
             plan.check(collection.dimension, "cpu", Collection)
         except Misuse:  # a setting that damage has left as another text
-            plan = Plan(DEFAULT_TRANSFORM, Asked(DEFAULT_INDEX_TYPE))
+            plan = Plan(DEFAULT_TRANSFORM, IndexRequest(DEFAULT_INDEX_TYPE))
         for files, counts in self.left.transforms:
             try:
                 publishing.republish(collection, plan, files, counts, progress=progress)

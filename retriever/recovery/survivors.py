@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from indexes.faiss.types import Asked
+from indexes.faiss.types import IndexRequest
 from indexes.folder.collection import GENERATIONS, is_encoder
 from indexes.folder.generation import INDEX_FILE, MANIFEST, NUMBERS_FILE
 from indexes.pages.carved import Carved
@@ -91,9 +91,9 @@ def _identity(value: Any) -> EncoderIdentity | None:
 
 def _plan(settings: Mapping[str, Any]) -> Plan:
     try:
-        return Plan(settings["transform"], Asked(settings["index_type"], settings["recall"], settings["memory"]))
+        return Plan(settings["transform"], IndexRequest(settings["index_type"], settings["recall"], settings["memory"]))
     except (RetrieverError, TypeError, ValueError, AttributeError):
-        return Plan(DEFAULT_TRANSFORM, Asked(DEFAULT_INDEX_TYPE))
+        return Plan(DEFAULT_TRANSFORM, IndexRequest(DEFAULT_INDEX_TYPE))
 
 
 def _transforms(manifests: list[_Manifest], carved: Carved) -> list[tuple[Mapping[str, bytes], dict[str, int] | None]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from retriever.errors import RetrieverError
-from retriever.names import passed_on_name
+from retriever.names import public_name
 from retriever.progress import silent
 from retriever.retriever import Retriever
 from retriever.search.facets import Facet, facets
@@ -144,7 +144,7 @@ def _facts(retriever: Retriever) -> Facts:
     return Facts(
         documents=store.count("documents"),
         passages=store.count("passages"),
-        encoder=passed_on_name(str(collection.encoder["name"])),
+        encoder=public_name(str(collection.encoder["name"])),
         transform=str(transform.get("spec") or store.setting("transform")),
         generation=generation.number if generation else None,
     )

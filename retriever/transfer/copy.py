@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from indexes.address import in_milvus
-from indexes.faiss.types import Asked
+from indexes.faiss.types import IndexRequest
 from indexes.folder.collection import Collection
 from indexes.folder.transfer import Transfer
 from indexes.milvus.address import Address
-from indexes.places import kind_of
+from indexes.places import collection_class
 from indexes.protocol import AnyCollection
 from retriever.errors import Damaged, Misuse, NotACollection
 from retriever.ingest import publishing
@@ -57,13 +57,13 @@ def copy(
     """Copy the collection at `source` to `target`; `index_type` is for the copy, else that of the source."""
     began = time.monotonic()
     with ExitStack() as stack:
-        one: AnyCollection = kind_of(source).open(source)
+        one: AnyCollection = collection_class(source).open(source)
         stack.callback(one.close)
         one.refuse_unfinished()
         generation = one.generation()
         assert generation is not None
         plan = _plan(one, index_type)
-        plan.check(one.dimension, "cpu", kind_of(target))
+        plan.check(one.dimension, "cpu", collection_class(target))
         # In a folder a snapshot holds still; in Milvus nobody else may write meanwhile.
         stack.enter_context(one.store.snapshot() if isinstance(one, Collection) else one.writing())
         other = _opened(one, target, generation.manifest_sha256)
@@ -90,14 +90,14 @@ def copy(
 def _plan(source: AnyCollection, index_type: str | None) -> Plan:
     store = source.store
     if index_type is not None:
-        return Plan(str(store.setting("transform")), Asked(index_type))
-    asked = Asked(*(store.setting(key) for key in ("index_type", "recall", "memory")))
+        return Plan(str(store.setting("transform")), IndexRequest(index_type))
+    asked = IndexRequest(*(store.setting(key) for key in ("index_type", "recall", "memory")))
     return Plan(str(store.setting("transform")), asked)
 
 
 def _opened(source: AnyCollection, target: str | Path, generation: str) -> AnyCollection:
     """The place to copy to: new, or one that this copy has begun."""
-    kind = kind_of(target)
+    kind = collection_class(target)
     of = {"place": _whole_name(source), "generation": generation, "created": source.store.setting("created")}
     if kind.is_begun(target):
         found: AnyCollection = kind.open(target)

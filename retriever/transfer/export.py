@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from indexes.folder.collection import Collection
 from indexes.folder.space import Apply
 from retriever.errors import Misuse
-from retriever.files import written_aside
+from retriever.files import atomic_write
 from retriever.progress import Progress, silent
 
 RowFormat = Literal["parquet", "npy"]
@@ -35,7 +35,7 @@ def export(
     """
     folder = format == "npy"
     refuse_taken(target, folder=folder)
-    with written_aside(target.resolve()) as aside, collection.store.db.atomic():
+    with atomic_write(target.resolve()) as aside, collection.store.db.atomic():
         # One snapshot, whatever is added or deleted meanwhile.
         total = collection.store.count("passages")
         rows = _counted(_blocks(collection, transform), total, progress)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from samples import make_bert
 
-from retriever.encoder.encoder import Encoder, check_same
+from retriever.encoder.encoder import Encoder, require_same_encoder
 from retriever.encoder.model_files import EMBEDDED_SHA256, POOLINGS, ModelFiles
 from retriever.errors import EncoderUnavailable, Mismatch, Misuse, RetrieverError
 
@@ -174,7 +174,7 @@ def test_what_config_says_about_the_vectors_is_in_the_identity(tiny_bert: str, c
     other = ModelFiles(str(copied)).identity()
     assert own.difference(other) == f"config {own.config[:12]} against {other.config[:12]}"
     with pytest.raises(Mismatch, match="config"):
-        check_same(own, other, "c")
+        require_same_encoder(own, other, "c")
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_stored_settings_are_another_models_and_no_misuse(tiny_bert: str) -> Non
     given = Encoder(tiny_bert, stored=stored).identity
     assert (given.pooling, given.max_length) == (stored.pooling, stored.max_length) == ("mean", 256)
     with pytest.raises(Mismatch, match=rf"all-MiniLM-L6-v2, this one is {tiny_bert} "):
-        check_same(stored, given, "c")
+        require_same_encoder(stored, given, "c")
     assert Encoder(tiny_bert, max_length=64, stored=stored).identity.max_length == 64
     with pytest.raises(Misuse, match="from 8 to 128"):
         Encoder(tiny_bert, max_length=256, stored=stored)

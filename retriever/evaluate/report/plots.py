@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retriever.evaluate.results import Summary
-from retriever.files import written_aside
+from retriever.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,7 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def save(figure: "Figure", path: Path) -> Path:
-    with written_aside(path) as aside:
+    with atomic_write(path) as aside:
         figure.savefig(aside, dpi=RESOLUTION, format="png", facecolor="white")
     return path
 

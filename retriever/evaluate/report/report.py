@@ -33,7 +33,7 @@ from retriever.evaluate.report.grouping import (
 from retriever.evaluate.report.report_charts import Bars, bars, scatter
 from retriever.evaluate.report.report_queries import MOVED, pairs
 from retriever.evaluate.report.report_tables import bought, gain_table, headline, other_tables, summary_table
-from retriever.files import written_aside
+from retriever.files import atomic_write
 from retriever.terminal import cut, one_line
 
 LARGEST = 2_000_000
@@ -98,7 +98,7 @@ def write_report(
         page = _page(content, detail)
         if len(page.encode()) <= LARGEST:
             break
-    with written_aside(path) as aside:
+    with atomic_write(path) as aside:
         aside.write_text(page, encoding="utf-8")
     return path
 

@@ -18,10 +18,10 @@ from indexes.faiss import gpu
 from indexes.faiss.building import Vectors, build, build_tuned
 from indexes.faiss.building import made as made_by_name
 from indexes.faiss.recall import RECALL_AT, STORED, WANTED, Nearest, Queries, interval, stored_queries
-from indexes.faiss.types import Asked, candidates, estimated_bytes, factory_string, list_count, parse_bytes
+from indexes.faiss.types import IndexRequest, candidates, estimated_bytes, factory_string, list_count, parse_bytes
 from indexes.faiss.vectors import VectorIndex, empty_index, import_faiss, unit_rows
 from indexes.folder.collection import Collection
-from indexes.publication import Edition
+from indexes.publication import Publication
 from indexes.sqlite.documents import DocumentRow
 from retriever import Document, Retriever
 
@@ -121,7 +121,7 @@ def test_settings_reach_the_recall_and_the_report_is_true(factory: str, target: 
 
 def test_a_type_that_cannot_find_enough_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("indexes.faiss.tuning.FETCHES", (0,))
-    built = made_by_name(Asked("PQ4x4fs"), VECTORS, Queries(QUERIES, "given"), find)
+    built = made_by_name(IndexRequest("PQ4x4fs"), VECTORS, Queries(QUERIES, "given"), find)
     assert "PQ4x4fs does not reach recall 0.95" in built.note and built.facts["recall"] < 0.95
 
 
@@ -136,21 +136,21 @@ def test_less_recall_asks_for_less_work() -> None:
 # ---- auto ------------------------------------------------------------------------------------------------
 
 
-def choose(monkeypatch: pytest.MonkeyPatch, asked: Asked, tried_on: int = COUNT) -> Any:
+def choose(monkeypatch: pytest.MonkeyPatch, asked: IndexRequest, tried_on: int = COUNT) -> Any:
     monkeypatch.setattr(automatic, "SCANNED_EXACTLY", 100)
     monkeypatch.setattr(automatic, "TRIED_ON", tried_on)
     return automatic.chosen(asked, VECTORS, Queries(QUERIES, "given"), find)
 
 
 def test_few_vectors_are_searched_exactly() -> None:
-    built = automatic.chosen(Asked("auto"), VECTORS, Queries(QUERIES, "given"), find)
+    built = automatic.chosen(IndexRequest("auto"), VECTORS, Queries(QUERIES, "given"), find)
     assert built.factory == "Flat" and built.facts["recall"] == 1.0 and built.facts["exact"]
 
 
 @pytest.mark.parametrize("tried_on", [COUNT, 2000])
 def test_auto_reaches_the_recall_within_the_memory(monkeypatch: pytest.MonkeyPatch, tried_on: int) -> None:
     memory = 60 * COUNT
-    built = choose(monkeypatch, Asked("auto", 0.9, memory), tried_on)
+    built = choose(monkeypatch, IndexRequest("auto", 0.9, memory), tried_on)
     assert import_faiss().serialize_index(built.index.index).nbytes <= memory
     assert built.tuned.reaches and built.facts["recall"] >= 0.87 and built.note == ""
     considered = {one["factory"] for one in built.facts["considered"]}
@@ -158,7 +158,7 @@ def test_auto_reaches_the_recall_within_the_memory(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_auto_chose_is_taken_again_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Asked("auto", 0.9)
+    asked = IndexRequest("auto", 0.9)
     first = choose(monkeypatch, asked)
     before = {"factory": first.factory, "count": COUNT // 2, "measured": first.facts}
     monkeypatch.setattr(automatic, "_trials", None)
@@ -171,14 +171,14 @@ def test_what_auto_chose_is_taken_again_while_it_does(monkeypatch: pytest.Monkey
 def test_auto_says_when_nothing_reaches_the_recall(monkeypatch: pytest.MonkeyPatch) -> None:
     """With so few bits, and so few candidates to score again, perfection is out of reach."""
     monkeypatch.setattr("indexes.faiss.tuning.FETCHES", (0,))
-    built = choose(monkeypatch, Asked("auto", 1.0, 5 * COUNT))
+    built = choose(monkeypatch, IndexRequest("auto", 1.0, 5 * COUNT))
     assert "reaches recall 1; the best, PQ" in built.note and "within 30.0 KB" in built.note
     assert built.facts["recall"] < 1
 
 
 def test_auto_names_the_least_memory_that_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Misuse, match=r"fits 100 bytes: the smallest takes 14\.0 KB"):
-        choose(monkeypatch, Asked("auto", 0.9, 100))
+        choose(monkeypatch, IndexRequest("auto", 0.9, 100))
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_auto_names_the_least_memory_that_would_do(monkeypatch: pytest.MonkeyPat
 )
 def test_what_cannot_be_asked(asked: tuple[str, float | None, int | None], message: str) -> None:
     with pytest.raises(Misuse, match=message):
-        Asked(*asked)
+        IndexRequest(*asked)
 
 
 def test_ids_of_faiss_are_refused() -> None:
@@ -281,7 +281,7 @@ def test_without_held_out_queries_stored_passages_serve(tmp_path: Path) -> None:
             DocumentRow(f"d{place}", "", "t", {}, own, "here", [(0, 1, own)]) for place, own in enumerate(hashes)
         )
         facts = {"encoder": {"dimension": DIMENSION}}
-        edition = Edition(lambda rows: rows, DIMENSION, Asked("IVF8,SQ8"), lambda _: [], facts, {})
+        edition = Publication(lambda rows: rows, DIMENSION, IndexRequest("IVF8,SQ8"), lambda _: [], facts, {})
         generation = collection.publish(edition)
     assert generation.measured["queries_were"] == STORED
     with Collection.open(folder) as collection:

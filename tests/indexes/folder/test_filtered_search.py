@@ -13,11 +13,11 @@ from indexes.checksums import content_hash, metadata_text
 from indexes.errors import BadFilter
 from indexes.faiss import vectors as vector_indexes
 from indexes.faiss.building import Vectors, build
-from indexes.faiss.types import Asked
+from indexes.faiss.types import IndexRequest
 from indexes.faiss.vectors import SCANNED, VectorIndex, unit_rows
 from indexes.folder.collection import Collection
 from indexes.folder.space import Apply, Match, Space
-from indexes.publication import Edition
+from indexes.publication import Publication
 from indexes.sqlite.conditions import Condition
 from indexes.sqlite.documents import DocumentRow
 from indexes.sqlite.filters import parse
@@ -204,7 +204,9 @@ class Library:
 
     def publish(self) -> None:
         encoder = {"encoder": {"dimension": self.dimension}}
-        self.collection.publish(Edition(identity, self.dimension, Asked(self.factory), lambda _: [], encoder, {}))
+        self.collection.publish(
+            Publication(identity, self.dimension, IndexRequest(self.factory), lambda _: [], encoder, {})
+        )
 
     def search(self, queries: Rows, k: int, *filters: str, raw: bool = False) -> list[list[tuple[str, float]]]:
         where = [parse(text) for text in filters]

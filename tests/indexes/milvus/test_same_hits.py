@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from indexes.checksums import content_hash, metadata_text
-from indexes.faiss.types import Asked
+from indexes.faiss.types import IndexRequest
 from indexes.folder.collection import Collection
 from indexes.milvus.collection import MilvusCollection
 from indexes.protocol import AnyCollection
-from indexes.publication import Edition
+from indexes.publication import Publication
 from indexes.sqlite.conditions import Condition
 from indexes.sqlite.documents import DocumentRow
 from retriever import Document, Retriever
@@ -70,7 +70,7 @@ class Shelf:
     def publish(self, kind: str = "flat") -> None:
         facts = {"encoder": ENCODER, "transform": {"fingerprint": "none"}, "made_by": "a test", "asked": "none"}
         with self.collection.writing():
-            self.collection.publish(Edition(unchanged, DIMENSION, Asked(kind), lambda folder: [], facts, {}))
+            self.collection.publish(Publication(unchanged, DIMENSION, IndexRequest(kind), lambda folder: [], facts, {}))
 
     def search(self, queries: NDArray[np.float32], k: int, where: list[Condition], *, raw: bool = False) -> Found:
         def look(space: Any) -> Found:
