@@ -25,7 +25,7 @@ QUIET = {
 }
 
 
-class IndexRequest:
+class MeasuredProcess:
     """A `benchmarks.speed.worker` in a process of its own; `name` is who it is, for people."""
 
     def __init__(self, name: str) -> None:

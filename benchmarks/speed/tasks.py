@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.speed.encoding import rotated
 from benchmarks.speed.inputs import Inputs
-from benchmarks.speed.process import IndexRequest, cold_command, folder_bytes, run_cold
+from benchmarks.speed.process import MeasuredProcess, cold_command, folder_bytes, run_cold
 from benchmarks.speed.recall import least_scores, recall
 from benchmarks.speed.rivals import OURS
 from retriever.errors import RetrieverError
@@ -89,7 +89,7 @@ class Tasks:
         return figures | {"disk_bytes": folder_bytes(store), "vector_bytes": 4 * self.inputs.dimension * count}
 
     def _ask_to_ingest(self, system: str, store: Path, count: int, vectors: str | None) -> Figures:
-        with IndexRequest(system) as worker:
+        with MeasuredProcess(system) as worker:
             return worker.ask(
                 "ingest",
                 system=system,
@@ -124,7 +124,7 @@ class Tasks:
         batches: dict[str, list[dict[str, Any]]] = {system: [] for system in systems}
         total, batch = len(self.inputs.queries), min(self.batch, len(self.inputs.queries))
         with ExitStack() as stack:
-            workers: dict[str, IndexRequest] = {}
+            workers: dict[str, MeasuredProcess] = {}
             for system in systems:
                 with self._noting(system, count):
                     workers[system] = self._opened(stack, system, count, by_vector)
@@ -140,8 +140,8 @@ class Tasks:
         hits = {system: [ids for answer in answers[system] for ids in answer["found"]] for system in workers}
         return found, hits
 
-    def _opened(self, stack: ExitStack, system: str, count: int, by_vector: bool) -> IndexRequest:
-        worker = stack.enter_context(IndexRequest(system))
+    def _opened(self, stack: ExitStack, system: str, count: int, by_vector: bool) -> MeasuredProcess:
+        worker = stack.enter_context(MeasuredProcess(system))
         worker.ask(
             "open",
             system=system,
@@ -171,7 +171,7 @@ class Tasks:
 
     def encoding(self, count: int, encoders: Sequence[str]) -> dict[str, Figures]:
         """Encoders in turns, in one process."""
-        with IndexRequest("the encoders") as worker:
+        with MeasuredProcess("the encoders") as worker:
             return worker.ask("encoding", model=self.model, texts=self.inputs.texts[:count], names=list(encoders))
 
     def profile(self, count: int, systems: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -179,7 +179,7 @@ class Tasks:
         store, source = self.store(count, "profile"), self.inputs.source_file(count)
         self.forget_stores(count)
         store.parent.mkdir(parents=True, exist_ok=True)
-        with IndexRequest(OURS) as worker:
+        with MeasuredProcess(OURS) as worker:
             found = worker.ask("profile", source=str(source), folder=str(store), model=self.model)
         self.forget_stores(count)
         source.unlink()

@@ -280,15 +280,15 @@ class Collection:
                 if self.published() == row:
                     raise
 
-    def publish(self, edition: Publication, progress: Stage = silent) -> Generation:
+    def publish(self, publication: Publication, progress: Stage = silent) -> Generation:
         """Build a generation from the stored raw vectors and switch to it; readers see the old or the new one."""
-        apply, asked, compact = edition.apply, edition.asked, edition.compact
+        apply, asked, compact = publication.apply, publication.asked, publication.compact
         store = self.store
         last = store.last_vector()
         numbers = store.vector_numbers(last, used_only=compact)
 
         def blocks() -> Blocks:
-            return edition.mapped(store.each_vector(self.dimension, last=last, used_only=compact))
+            return publication.mapped(store.each_vector(self.dimension, last=last, used_only=compact))
 
         def take(some: NDArray[np.int64]) -> NDArray[np.float32]:
             return unit_rows(apply(store.vectors(some.tolist(), self.dimension, checked=True)))
@@ -299,10 +299,10 @@ class Collection:
             space = Space(store, self.dimension, (0, 0), ((index, NOTHING),), apply)
             return [(scored.numbers, scored.scores) for scored in space.nearest_vectors(vectors, WANTED)]
 
-        asking = edition.asking() or stored_queries(numbers, take)
-        vectors = Vectors(edition.dimension_out, numbers, blocks, take)
+        asking = publication.asking() or stored_queries(numbers, take)
+        vectors = Vectors(publication.dimension_out, numbers, blocks, take)
         if asked.type == AUTO:
-            before = None if edition.reconsider else self._chosen_before(asked)
+            before = None if publication.reconsider else self._chosen_before(asked)
             built = chosen(asked, vectors, asking, find, progress, before)
         else:
             built = made(asked, vectors, asking, find, progress)
@@ -323,10 +323,10 @@ class Collection:
             "measured": built.facts,
             "search_settings": built.index.settings,
             "last_sequence": last,
-            **edition.facts,
+            **publication.facts,
         }
         try:
-            sha256, extra = generations.write(aside, built.index, edition.write_transform, facts)
+            sha256, extra = generations.write(aside, built.index, publication.write_transform, facts)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)  # a full disk gets its space back
             raise
@@ -350,7 +350,7 @@ class Collection:
                 "INSERT INTO generation_files VALUES (?, ?, ?)",
                 [(previous + 1, extra_name, (final / extra_name).read_bytes()) for extra_name in extra],
             )
-            store.set_settings(edition.settings)
+            store.set_settings(publication.settings)
         self._remove_leavings()
         holding.remove_superseded(root, previous + 1)
         return generations.read(previous + 1, final, sha256)

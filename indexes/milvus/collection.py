@@ -20,7 +20,7 @@ from indexes.folder.space import Apply, unchanged
 from indexes.milvus import schema
 from indexes.milvus.address import Address
 from indexes.milvus.client import Changed, Client, TableGone
-from indexes.milvus.publishing import Publication
+from indexes.milvus.publishing import MilvusPublisher
 from indexes.milvus.space import MilvusSpace
 from indexes.milvus.state import STATE, State
 from indexes.milvus.store import MilvusStore
@@ -291,16 +291,16 @@ class MilvusCollection:
         number, names = int(read.generation["number"]), read.generation["manifest"]["files"]
         return {name: self._file(number, plain_name(name, Path(self.name))) for name in names}
 
-    def publish(self, edition: Publication, progress: Stage = silent) -> Generation:
+    def publish(self, publication: Publication, progress: Stage = silent) -> Generation:
         """Build an index beside the published one and switch to it; readers see the old or the new one."""
-        state, asked = self.state, edition.asked
+        state, asked = self.state, publication.asked
         before = state.read()
         number = before.last_generation + 1
         name = f"{number:06d}"
-        publication = Publication(self.store, self.store.table_of(name), edition)
-        measured = publication.build(progress)
+        publisher = MilvusPublisher(self.store, self.store.table_of(name), publication)
+        measured = publisher.build(progress)
         with TemporaryDirectory() as folder:
-            names = edition.write_transform(Path(folder))
+            names = publication.write_transform(Path(folder))
             files = {file: (Path(folder) / file).read_bytes() for file in names}
         for file, data in files.items():
             state.records.write(file_record(number, file), base64.b64encode(data).decode())
@@ -314,12 +314,12 @@ class MilvusCollection:
             "measured": measured,
             "search_settings": schema.SEARCH_SETTINGS.get(schema.INDEXES[asked.type][0], {}),
             "last_sequence": self.store.last_vector(),
-            "count": publication.count,
+            "count": publisher.count,
             "files": {
                 file: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)} for file, data in files.items()
             },
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            **edition.facts,
+            **publication.facts,
         }
         state.renew()
         generation = {
@@ -329,11 +329,11 @@ class MilvusCollection:
             "manifest": manifest,
             "replaces": _remains(before.generation),
         }
-        state.change(settings=edition.settings, generation=generation, last_generation=number)
-        self.store.apply = edition.apply
-        publication.done()
-        if edition.compact:
-            publication.drop_unused()
+        state.change(settings=publication.settings, generation=generation, last_generation=number)
+        self.store.apply = publication.apply
+        publisher.done()
+        if publication.compact:
+            publisher.drop_unused()
         for old in _remains(before.generation):
             self.client.drop(self.store.table_of(old["name"]))
             state.records.delete(file_record(old["number"], file) for file in old["files"])

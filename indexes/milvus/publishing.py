@@ -27,15 +27,15 @@ NOTED_AFTER = 20_000
 TIMED = 32
 
 
-class Publication:
+class MilvusPublisher:
     """One index on its way."""
 
-    def __init__(self, store: MilvusStore, table: str, edition: Publication) -> None:
+    def __init__(self, store: MilvusStore, table: str, publication: Publication) -> None:
         self.store = store
         self.table = table
         self.count = 0
-        self._edition = edition
-        self._asked = edition.asked
+        self._edition = publication
+        self._asked = publication.asked
 
     def build(self, progress: Stage) -> dict[str, Any]:
         """Fill the table, and measure what it finds."""

@@ -1,8 +1,8 @@
 """Rows of a collection from the pages of its database, told by their shape: no schema and no tree is needed.
 
 Every leaf page names its own cells, and a record says what its values are. What is found is not yet trusted: damage
-makes rows too, and only their checksums tell (see `indexes.pages.carved`). Tables WITHOUT ROWID keep their rows on pages of
-indexes, the inner ones included.
+makes rows too, and only their checksums tell (see `indexes.pages.carved`). Tables WITHOUT ROWID keep their rows on pages
+of indexes, the inner ones included.
 """
 
 from collections.abc import Iterator

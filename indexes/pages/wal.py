@@ -141,7 +141,7 @@ def problem(database: Path, log: Log) -> str:
 def _is_open_elsewhere(database: Path) -> bool:
     """Whether another process has it open, by the lock that SQLite holds then: it has looked at the log before.
 
-    IndexRequest of the system's list: to open and close the file would undo the locks that this process has on it.
+    Asked of the system's list: to open and close the file would undo the locks that this process has on it.
     """
     try:
         status = wal_index.path_of(database).stat()

@@ -79,7 +79,7 @@ CREATE TABLE quarantine (
 );
 """
 
-# The words of titles and texts (see indexes/sqlite/words.py). It keeps no text of its own, so what leaves it must be said
+# The words of titles and texts (see words.py). It keeps no text of its own, so what leaves it must be said
 # as it went in; the triggers do that inside SQLite itself.
 WORDS = """
 CREATE VIRTUAL TABLE words USING fts5(

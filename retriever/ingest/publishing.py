@@ -215,7 +215,7 @@ def _publish(
     engine: Engine | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> None:
-    edition = Publication(
+    publication = Publication(
         transform.apply,
         transform.dimension_out,
         plan.index,
@@ -240,7 +240,7 @@ def _publish(
         reconsider=reconsider,
         apply_each=partial(engine.mapped, transform) if engine else None,
     )
-    collection.publish(edition, progress)
+    collection.publish(publication, progress)
 
 
 def _return_free_memory() -> None:

@@ -14,7 +14,7 @@ from similarity import sentences
 from benchmarks.sentence_vectors import sentence_vectors
 from benchmarks.speed import rivals
 from benchmarks.speed import tasks as speed_tasks
-from benchmarks.speed.process import IndexRequest
+from benchmarks.speed.process import MeasuredProcess
 from benchmarks.speed.recall import least_scores, recall
 from benchmarks.speed.rivals import OURS, REFERENCE, SYSTEMS, System, rival
 from benchmarks.speed.rivals.base import Documents, Queries, StoredVectors
@@ -28,7 +28,7 @@ EXACT = (OURS, REFERENCE, "txtai", "lancedb")
 """txtai's index is exact while it is as small as this."""
 
 
-class InThisProcess(IndexRequest):
+class InThisProcess(MeasuredProcess):
     """A worker without a process of its own, which costs seconds to start."""
 
     def __init__(self, name: str) -> None:
@@ -71,7 +71,7 @@ TWO = ("--system", OURS, "--system", REFERENCE)
 def test_every_task_is_measured_once(
     bench: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speed_tasks, "IndexRequest", InThisProcess)
+    monkeypatch.setattr(speed_tasks, "MeasuredProcess", InThisProcess)
     out = tmp_path / "out"
     asked = (*TWO, "--embed-at-most", 120, "--out", out)
     output = bench(*asked, sizes=(120, 240)).output
@@ -114,7 +114,7 @@ def test_a_killed_run_goes_on_with_its_stores(
                 raise KeyboardInterrupt
             return super().ask(what, **given)
 
-    monkeypatch.setattr(speed_tasks, "IndexRequest", Noted)
+    monkeypatch.setattr(speed_tasks, "MeasuredProcess", Noted)
     monkeypatch.setattr(speed_tasks, "run_cold", lambda command: {"wall_seconds": 1.0, "cpu_seconds": 1.0})
     asking = (*TWO, "--embed-at-most", 0, "--out", tmp_path / "out")
     bench(*asking, code=130)
@@ -134,7 +134,7 @@ def test_a_system_that_fails_is_left_out_and_said(
                 raise RetrieverError(f"{self.name} could not {what}: no room")
             return super().ask(what, **given)
 
-    monkeypatch.setattr(speed_tasks, "IndexRequest", Failing)
+    monkeypatch.setattr(speed_tasks, "MeasuredProcess", Failing)
     monkeypatch.setattr(speed_tasks, "run_cold", lambda command: {"wall_seconds": 1.0, "cpu_seconds": 1.0})
     result = bench(*TWO, "--embed-at-most", 100, "--json")
     assert {row["transform"] for row in json.loads(result.stdout) if row["split"] != "encoding"} == {OURS}
@@ -162,7 +162,7 @@ def test_bad_input(bench: Callable[..., Any], run: Run, tmp_path: Path) -> None:
 def test_more_than_there_is_takes_all(
     bench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(speed_tasks, "IndexRequest", InThisProcess)
+    monkeypatch.setattr(speed_tasks, "MeasuredProcess", InThisProcess)
     result = bench("--profile", "--json", "--out", tmp_path / "out", sizes=(10_000,))
     assert "only 240 sentences, not 10,000: all of them were taken" in result.stderr
     values = {row["metric"]: row["value"] for row in json.loads(result.stdout)}
@@ -233,7 +233,7 @@ def test_recall_counts_ties_as_found() -> None:
 
 
 def test_a_worker_tells_what_went_wrong() -> None:
-    with IndexRequest("nobody") as worker:
+    with MeasuredProcess("nobody") as worker:
         with pytest.raises(RetrieverError, match="nobody could not ingest: .*elastic"):
             worker.ask("ingest", system="elastic", folder="", model="", texts="", count=0, vectors=None, dimension=1)
         with pytest.raises(RetrieverError, match="nobody could not batch"):

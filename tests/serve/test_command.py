@@ -109,7 +109,7 @@ def test_importing_the_command_imports_no_server() -> None:
 
 
 def test_it_is_ready_only_when_all_is_loaded(fresh: Fresh) -> None:
-    """IndexRequest from the first moment on, it answers 503 with Retry-After until it answers 200, and then only that."""
+    """Asked from the first moment on, it answers 503 with Retry-After until it answers 200, and then only that."""
     folder = fresh()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

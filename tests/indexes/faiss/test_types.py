@@ -281,8 +281,8 @@ def test_without_held_out_queries_stored_passages_serve(tmp_path: Path) -> None:
             DocumentRow(f"d{place}", "", "t", {}, own, "here", [(0, 1, own)]) for place, own in enumerate(hashes)
         )
         facts = {"encoder": {"dimension": DIMENSION}}
-        edition = Publication(lambda rows: rows, DIMENSION, IndexRequest("IVF8,SQ8"), lambda _: [], facts, {})
-        generation = collection.publish(edition)
+        publication = Publication(lambda rows: rows, DIMENSION, IndexRequest("IVF8,SQ8"), lambda _: [], facts, {})
+        generation = collection.publish(publication)
     assert generation.measured["queries_were"] == STORED
     with Collection.open(folder) as collection:
         collection.load(lambda _: None)
