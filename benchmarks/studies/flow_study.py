@@ -34,10 +34,10 @@ from retriever.evaluate.report.tables import show
 from retriever.evaluate.sts import PairScorer
 from retriever.evaluate.vectors import VectorCache
 from retriever.transforms import fit
-from retriever.transforms.flow_training import BATCH, EVALUATE_EVERY, LEARNING_RATE, WEIGHT_DECAY
+from retriever.transforms.flow.radial import Radial, fit_radial
+from retriever.transforms.flow.training import BATCH, EVALUATE_EVERY, LEARNING_RATE, WEIGHT_DECAY
 from retriever.transforms.isotropy import bits_per_dimension
 from retriever.transforms.moments import distinct
-from retriever.transforms.radial import Radial, fit_radial
 
 MOST_STEPS, PATIENCE = 300, 4
 STRENGTH = 0.75

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from retriever.transforms.flow import TOP, WIDTH
+from retriever.transforms.flow.flow import TOP, WIDTH
 
 LARGEST_LOG_SCALE = 1.0
 BINS, FEW_BINS, BOUND = 8, 4, 4.0

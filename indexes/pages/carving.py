@@ -1,7 +1,7 @@
 """Rows of a collection from the pages of its database, told by their shape: no schema and no tree is needed.
 
 Every leaf page names its own cells, and a record says what its values are. What is found is not yet trusted: damage
-makes rows too, and only their checksums tell (see `indexes.pages.carved`). Tables WITHOUT ROWID keep their rows on pages
+makes rows too, and only their checksums tell (see `indexes.pages.carved`). Tables WITHOUT ROWID keep rows on pages
 of indexes, the inner ones included.
 """
 

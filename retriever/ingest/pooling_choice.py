@@ -26,7 +26,7 @@ from retriever.corpus.passages import encoded_text, fit_title, split
 from retriever.encoder.encoder import Encoder
 from retriever.progress import Progress, silent
 from retriever.transforms import parse
-from retriever.transforms.choice import Questions, cut_questions, fitted, paired
+from retriever.transforms.choice import Questions, fit_candidate, paired_gain, sample_questions
 
 AUTO = "auto"
 TRIED = ("mean", "cls", "first-last", "last2", "first", "word")
@@ -86,7 +86,7 @@ def choose_pooling(
     progress(STAGE, 0, None)
     own = encoder.identity.pooling
     texts, owners = sample_passages(documents, encoder, seed)
-    questions = cut_questions(texts, owners, seed)
+    questions = sample_questions(texts, owners, seed)
     found: tuple[PoolingCandidate, ...] = ()
     chosen, reason = own, questions.too_few
     if not reason:
@@ -97,7 +97,7 @@ def choose_pooling(
         judge = _Judge(questions, seed)
         best = {pooling: judge.best(rows, _transforms(transform)) for pooling, rows in vectors.items()}
         found = tuple(
-            PoolingCandidate(pooling, through, *paired(scores, best[own][1]))
+            PoolingCandidate(pooling, through, *paired_gain(scores, best[own][1]))
             for pooling, (through, scores) in best.items()
         )
         chosen, reason = _decide(found, judge.worth_of_a_transform(vectors[own]))
@@ -151,7 +151,7 @@ class _Judge:
         asked = len(self.questions.texts)
         passages, queries = rows[:-asked], rows[-asked:]
         # Fitted on both, as a collection's transform is fitted on passages and on short texts cut from them.
-        fits = {spec: fitted(spec, rows, self.seed) for spec in transforms}
+        fits = {spec: fit_candidate(spec, rows, self.seed) for spec in transforms}
         return {spec: self.questions.agreement(fit, queries, passages) for spec, fit in fits.items() if fit is not None}
 
 

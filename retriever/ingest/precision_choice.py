@@ -24,7 +24,7 @@ from retriever.errors import EncoderUnavailable
 from retriever.ingest.pooling_choice import sample_passages
 from retriever.progress import Progress, silent
 from retriever.transforms import parse
-from retriever.transforms.choice import fitted
+from retriever.transforms.choice import fit_candidate
 
 AUTO = "auto"
 KEPT = 0.9
@@ -87,7 +87,7 @@ def choose_precision(
         return PrecisionChoice("fp32", str(error))
     progress(STAGE, total, total)
     spec = STAND_INS.get(AUTO if transform == AUTO else parse(transform).family, transform)
-    through = fitted(spec, rows[0], seed)
+    through = fit_candidate(spec, rows[0], seed)
     overlap = _overlap(rows[0], rows[1], len(passages))
     mapped = [through.apply(own) for own in rows] if through else rows
     transformed = _overlap(mapped[0], mapped[1], len(passages))

@@ -27,7 +27,7 @@ from retriever.progress import Progress, silent
 from retriever.transforms import Transform, fit, load, parse
 from retriever.transforms.choice import AUTO, POOL, Evidence, choose_for
 from retriever.transforms.novelty import JSON_FILE as NOVELTY_FILE
-from retriever.transforms.novelty import Novelty, ShortTexts, measured
+from retriever.transforms.novelty import Novelty, ShortTexts, measure
 
 DEFAULT_TRANSFORM = AUTO
 DEFAULT_INDEX_TYPE = "flat"
@@ -345,7 +345,7 @@ def _measured(
         return [text for _, text in _texts(store, [(p.document, p.start, p.end) for p in chosen])]
 
     documents = np.array([passage.document for passage in passages], np.int64)
-    return measured(sample, documents, texts_of, short, last_vector=store.last_vector(), seed=SEED)
+    return measure(sample, documents, texts_of, short, last_vector=store.last_vector(), seed=SEED)
 
 
 def _evidence(collection: AnyCollection) -> Evidence:

@@ -1,7 +1,6 @@
-"""The affine transforms: z = (u - mean) @ W. `none`, `center`, `standardize` and `whiten`
-differ only in their fit.
+"""The affine transforms z = (u - mean) @ W: `none`, `center`, `standardize` and `whiten`. They differ in their fit.
 
-W is kept as cheaply as it can be: nothing (the identity), a row of scales (a diagonal) or a matrix (d, k).
+W is stored as compactly as possible: nothing (the identity), a row of scales (a diagonal) or a matrix (d, k).
 """
 
 import math
@@ -9,9 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from retriever.transforms.base import Array, Json, State, Transform
-
-__all__ = ["Affine", "affine"]
+from retriever.errors import Misuse
+from retriever.transforms.base import CHUNK, Array, Json, State, Transform
+from retriever.transforms.moments import NEGLIGIBLE, moments, principal_axes
+from retriever.transforms.spec import Spec
 
 
 class Affine(Transform):
@@ -27,7 +27,7 @@ class Affine(Transform):
         self._mean = state.tensors.get("mean")
         self._scale = state.tensors.get("scale")
         self._matrix = state.tensors.get("matrix")
-        # The parameters in both precisions: a query must not pay for a conversion of the matrix.
+        # Keep the matrix in both precisions, so that no query pays for a conversion.
         self._wide_matrix = None if self._matrix is None else self._matrix.astype(np.float64)
 
     def _forward(self, vectors: Array) -> Array:
@@ -60,10 +60,116 @@ class Affine(Transform):
         return value
 
 
-def affine(
-    kind: type[Affine],
+class Identity(Affine):
+    """z = u, for encoders whose vectors are good as they are."""
+
+    family = "none"
+
+
+class Center(Affine):
+    """z = u - mean. Cosine no longer measures the direction that all vectors share."""
+
+    family = "center"
+
+
+class Standardize(Affine):
+    """z = (u - mean) / standard deviation, per dimension."""
+
+    family = "standardize"
+
+
+class Whiten(Affine):
+    """z = (u - mean) @ W with W from the covariance; see `fit_whiten`."""
+
+    family = "whiten"
+
+
+def fit_none(vectors: Array, requested: str, seed: int, notes: tuple[str, ...] = ()) -> Transform:
+    n, d = vectors.shape
+    return Identity(State(spec=requested, dimension_in=d, dimension_out=d, fitted_on=n, seed=seed, notes=notes))
+
+
+def fit_center(vectors: Array, requested: str, seed: int) -> Transform:
+    mean = vectors.mean(axis=0, dtype=np.float64)
+    return _affine(Center, requested=requested, seed=seed, fitted_on=len(vectors), mean=mean)
+
+
+def fit_standardize(vectors: Array, requested: str, seed: int) -> Transform:
+    """Learn the mean and the standard deviation of every dimension.
+
+    A constant dimension has no scale of its own and gets the typical one. A query that differs there then counts as
+    much as it does in any other dimension.
+    """
+    n, d = vectors.shape
+    mean = vectors.mean(axis=0, dtype=np.float64)
+    squares = np.zeros(d)
+    for start in range(0, n, CHUNK):
+        squares += ((vectors[start : start + CHUNK].astype(np.float64) - mean) ** 2).sum(axis=0)
+    deviation = np.sqrt(squares / n)
+    typical = float(np.sqrt((deviation**2).mean()))
+    constant = deviation < NEGLIGIBLE * typical
+    notes = (f"{constant.sum()} of {d} dimensions are constant and were only centred",) if constant.any() else ()
+    scale = 1 / np.where(constant, typical, deviation)
+    return _affine(Standardize, requested=requested, seed=seed, fitted_on=n, mean=mean, scale=scale, notes=notes)
+
+
+def fit_whiten(vectors: Array, spec: Spec, requested: str, seed: int, notes: tuple[str, ...] = ()) -> Transform:
+    """Scale the directions of the covariance towards variance 1.
+
+    With eigenvectors U, eigenvalues l and their mean m, the eigenvalues are first made reliable:
+
+    - `shrinkage=c`: l <- (1 - c) l + c m. The default `auto` takes the Ledoit-Wolf coefficient, which is near 0 for
+      many vectors and near 1 for fewer vectors than dimensions. 0 whitens the sample exactly.
+    - `soft=e`: l <- l + e m (soft-ZCA; 0 by default).
+
+    Then W = U (l / m)^(-gamma / 2) m^(-1/2):
+
+    - `gamma=1`, the default, whitens fully. 0 keeps all proportions and only scales by one number.
+    - `method=pca`, the default, orders the result by eigenvectors, largest first, so that `dimension=k` keeps the k
+      largest. `method=zca` rotates it back to the original axes.
+
+    `requested` is the spec the user asked for; it differs from `spec` when another family fell back to whitening.
+    """
+    n, d = vectors.shape
+    method = spec.options.get("method", "pca")
+    dimension = int(spec.options.get("dimension", d))
+    gamma = float(spec.options.get("gamma", 1.0))
+    shrinkage = spec.options.get("shrinkage", "auto")
+    soft = float(spec.options.get("soft", 0.0))
+    if dimension > d:
+        raise Misuse(f"the transform {requested!r} keeps {dimension} dimensions, but the vectors have {d}")
+
+    found = moments(vectors)
+    coefficient = found.shrinkage if shrinkage == "auto" else float(shrinkage)
+    values, axes = principal_axes(found.covariance)
+    average = float(values.mean())
+    shrunk = (1 - coefficient) * values + (coefficient + soft) * average
+    empty = shrunk < NEGLIGIBLE**2 * average
+    if empty[:dimension].any():
+        notes += (
+            f"{empty[:dimension].sum()} of {dimension} directions hold no variance in the {n:,} vectors "
+            "and were not scaled up",
+        )
+    # A direction without variance gets the mean variance, so that a query that differs there counts as elsewhere.
+    relative = np.where(empty, 1.0, shrunk / average)
+    scaled = axes * (relative ** (-gamma / 2) / np.sqrt(average))
+    matrix = scaled @ axes.T if method == "zca" else scaled[:, :dimension]
+    config: dict[str, Json] = {
+        "method": str(method),
+        "gamma": gamma,
+        "shrinkage": coefficient,
+        "soft": soft,
+        "kept_variance": float(values[:dimension].sum() / values.sum()),
+    }
+    return _affine(
+        Whiten, requested=requested, seed=seed, fitted_on=n, mean=found.mean, matrix=matrix, config=config, notes=notes
+    )
+
+
+def _affine(
+    family: type[Affine],
     *,
-    spec: str,
+    requested: str,
     seed: int,
     fitted_on: int,
     mean: Array,
@@ -72,7 +178,7 @@ def affine(
     config: dict[str, Json] | None = None,
     notes: tuple[str, ...] = (),
 ) -> Affine:
-    """Store float64 results of a fit as float32 tensors, with the log-determinant of what is stored."""
+    """Store float64 results of a fit as float32 tensors, with the log-determinant of the stored map."""
     tensors = {"mean": mean.astype(np.float32)}
     log_det = 0.0
     if scale is not None:
@@ -80,12 +186,13 @@ def affine(
         log_det = float(np.log(tensors["scale"].astype(np.float64)).sum())
     if matrix is not None:
         tensors["matrix"] = matrix.astype(np.float32)
-        log_det = _log_volume(tensors["matrix"].astype(np.float64))
+        wide = tensors["matrix"].astype(np.float64)
+        log_det = float(0.5 * np.linalg.slogdet(wide.T @ wide)[1])  # volume within the subspace that is kept
     if not math.isfinite(log_det):
         raise ValueError("the fitted map is singular")
-    return kind(
+    return family(
         State(
-            spec=spec,
+            spec=requested,
             dimension_in=len(mean),
             dimension_out=len(mean) if matrix is None else matrix.shape[1],
             fitted_on=fitted_on,
@@ -95,8 +202,3 @@ def affine(
             tensors=tensors,
         )
     )
-
-
-def _log_volume(matrix: Array) -> float:
-    """log sqrt(det(W^T W)): how much the map stretches volume within the subspace it keeps."""
-    return float(0.5 * np.linalg.slogdet(matrix.T @ matrix)[1])

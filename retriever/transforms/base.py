@@ -1,9 +1,9 @@
-"""The protocol of every transform, and how one is stored and identified.
+"""The base class of every transform: how one is applied, stored and identified.
 
-A transform is a frozen `State` (what was asked, what came of it, and its tensors) and the arithmetic on it.
-The arithmetic is numpy only: answering a query must never need torch.
+A transform is a frozen `State` (the spec, the fitted tensors and facts about the fit) and the arithmetic on it.
+The arithmetic uses numpy only, because answering a query must never need torch.
 
-`apply` works in float32; likelihoods and inverses are computed in float64, from the same parameters.
+`apply` works in float32. Likelihoods and inverses are computed in float64, from the same parameters.
 """
 
 import hashlib
@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from retriever.errors import Mismatch
 
-__all__ = ["CHUNK", "JSON_FILE", "TENSOR_FILE", "Array", "Json", "State", "Transform", "checked_rows"]
-
 Array = NDArray[Any]
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -32,7 +30,7 @@ CHUNK = 8192
 
 @dataclass(frozen=True)
 class State:
-    """Everything a fitted transform is: written by `save`, read by `load`, covered by the fingerprint."""
+    """The whole state of a fitted transform: `save` writes it, `load` reads it, the fingerprint covers it."""
 
     spec: str
     dimension_in: int
@@ -44,7 +42,7 @@ class State:
     tensors: Mapping[str, Array] = field(default_factory=dict)
 
     def header(self, family: str) -> dict[str, Json]:
-        """The part that is written as JSON."""
+        """The part that is stored as JSON."""
         return {
             "format": 1,
             "family": family,
@@ -74,38 +72,38 @@ class Transform(ABC):
 
     @abstractmethod
     def _forward(self, vectors: Array) -> Array:
-        """Map rows in the precision they come in."""
+        """Map rows, in the precision of the input."""
 
     @abstractmethod
     def _backward(self, z: Array) -> Array:
-        """Undo `_forward`, in the precision that comes in."""
+        """Invert `_forward`, in the precision of the input."""
 
     @abstractmethod
     def _constant_log_det(self) -> float:
-        """log |det dz/du| in nats, or the part of it that is the same for all vectors."""
+        """log |det dz/du| in nats, or the part of it that does not depend on the vector."""
 
     def apply(self, vectors: Array) -> NDArray[np.float32]:
-        """Raw vectors (n, dimension_in) to isotropic ones (n, dimension_out)."""
+        """Map raw vectors (n, dimension_in) to isotropic vectors (n, dimension_out)."""
         return self._by_chunks(self._forward, vectors, self.dimension_in, self.dimension_out, np.float32)
 
     def inverse(self, z: Array) -> NDArray[np.float32]:
-        """Isotropic vectors back to raw ones.
+        """Map isotropic vectors back to raw vectors.
 
-        Where the dimension was reduced, this is the least-squares reconstruction: of all vectors that map to
-        z, the one nearest to the mean of the fit.
+        If the dimension was reduced, this is the least-squares reconstruction: of all vectors that map to z, the one
+        nearest to the mean of the fit.
         """
         return self._by_chunks(self._backward, z, self.dimension_out, self.dimension_in, np.float64)
 
     def log_det(self, vectors: Array) -> NDArray[np.float64]:
-        """log |det dz/du| of every row, in nats; for a reduced dimension, within the kept subspace."""
+        """log |det dz/du| of every row, in nats. For a reduced dimension: within the kept subspace."""
         rows = checked_rows(vectors, self.dimension_in)
         return np.full(len(rows), self._constant_log_det(), dtype=np.float64)
 
     def log_likelihood(self, vectors: Array) -> NDArray[np.float64]:
         """log N(z; 0, I) + log |det dz/du| of every row, in nats.
 
-        For a reduced dimension this is the density of the projection onto the kept subspace: comparable
-        between transforms that keep the same number of dimensions, and only between those.
+        For a reduced dimension this is the density of the projection onto the kept subspace. It can only be compared
+        between transforms that keep the same number of dimensions.
         """
         rows = checked_rows(vectors, self.dimension_in)
         out = np.empty(len(rows), dtype=np.float64)
@@ -116,7 +114,7 @@ class Transform(ABC):
         return out
 
     def save(self, folder: Path) -> list[str]:
-        """Write the transform into a folder; equal transforms give equal bytes. Returns the file names."""
+        """Write the transform into a folder and return the file names. Equal transforms give equal bytes."""
         from safetensors.numpy import save as tensor_bytes
 
         tensors = {name: np.ascontiguousarray(value) for name, value in sorted(self.state.tensors.items())}
@@ -129,7 +127,7 @@ class Transform(ABC):
         return [JSON_FILE, TENSOR_FILE]
 
     def describe(self) -> dict[str, Json]:
-        """What people want to know about the transform, for `info`."""
+        """The facts that `info` shows."""
         header = self.state.header(self.family)
         config = header.pop("config")
         header.pop("format")
@@ -149,10 +147,10 @@ class Transform(ABC):
 
 
 def checked_rows(vectors: Array, width: int) -> Array:
-    """The vectors as rows of `width` numbers; refused if they are not."""
+    """Return the vectors as rows of `width` numbers. Raises `Mismatch` for another shape."""
     rows = np.asarray(vectors)
     if rows.ndim != 2 or rows.shape[1] != width:
-        raise Mismatch(f"the transform takes rows of {width} numbers, got an array of shape {rows.shape}")
+        raise Mismatch(f"the transform takes rows of {width} numbers, but the array has the shape {rows.shape}")
     return rows
 
 

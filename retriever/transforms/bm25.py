@@ -1,4 +1,4 @@
-"""BM25 over a handful of texts held in memory: what words alone say about which texts belong together.
+"""BM25 over a small list of texts in memory, and the tokenizer that counts words.
 
 Robertson and Zaragoza (2009), with the usual k1 = 0.9 and b = 0.4. A score is the sum over the query's words of
 idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)), idf = log(1 + (N - n + 0.5) / (n + 0.5)).
@@ -12,21 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 K1, B = 0.9, 0.4
-# Of scripts that put no spaces between words, every character counts as one.
+# In scripts without spaces between words, every character counts as a word.
 _WORD = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff]|[^\W\u2e80-\u9fff\uf900-\ufaff]+")
 
 
-def words(text: str) -> list[str]:
+def tokenize(text: str) -> list[str]:
+    """Lower-case words; in scripts without spaces between words, characters."""
     return _WORD.findall(text.lower())
 
 
 class Bm25:
-    """Scores any query against a fixed list of texts."""
+    """Scores queries against a fixed list of texts."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        from scipy import sparse  # here, because a search imports this module and needs none of it
+        from scipy import sparse  # imported late because a search imports this module and does not need scipy
 
-        counts = [Counter(words(text)) for text in texts]
+        counts = [Counter(tokenize(text)) for text in texts]
         self.vocabulary = {word: number for number, word in enumerate(dict.fromkeys(w for c in counts for w in c))}
         lengths = np.array([sum(count.values()) for count in counts], np.float64)
         rows = np.repeat(np.arange(len(texts)), [len(count) for count in counts])
@@ -40,12 +41,12 @@ class Bm25:
         self._weights = sparse.csr_matrix((weights, (rows, columns)), shape=shape)
 
     def scores(self, queries: Sequence[str]) -> NDArray[np.float64]:
-        """One row a query, one column a text."""
+        """One row per query, one column per text."""
         from scipy import sparse
 
-        found = [[self.vocabulary[w] for w in words(query) if w in self.vocabulary] for query in queries]
+        found = [[self.vocabulary[w] for w in tokenize(query) if w in self.vocabulary] for query in queries]
         rows = np.repeat(np.arange(len(queries)), [len(own) for own in found])
         columns = np.array([word for own in found for word in own], np.int64)
         shape = (len(queries), len(self.vocabulary))
-        asked = sparse.csr_matrix((np.ones(len(columns)), (rows, columns)), shape=shape)
-        return np.asarray((asked @ self._weights.T).toarray())
+        matrix = sparse.csr_matrix((np.ones(len(columns)), (rows, columns)), shape=shape)
+        return np.asarray((matrix @ self._weights.T).toarray())

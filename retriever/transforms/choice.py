@@ -1,15 +1,15 @@
-"""Which transform suits this corpus and this encoder, decided without labels, "none" among the candidates.
+"""`auto`: choose the transform for a corpus and an encoder without labels. "none" is one of the candidates.
 
-The evidence comes from the text itself. A sentence is cut out of a passage and used as a query; BM25 ranks the
-passages of all *other* documents for it; a transform is good when the encoder's ranking through it agrees (nDCG@10
-with BM25's scores as gains). Words alone are a poor judge of one ranking, but a fair one of many: which transform
-agrees most with them is, on encoders never tuned for similarity, the one that retrieves best. Looking for the document
-that the sentence came from would mislead: it rewards telling texts apart, not knowing which belong together.
+The evidence is the text itself. A sentence is cut out of a passage and used as a query. BM25 ranks the passages of all
+*other* documents for it. A transform is good if the encoder's ranking through it agrees with BM25's (nDCG@10 with BM25
+scores as gains). BM25 is a poor judge of a single ranking but a fair judge of many: for encoders never tuned for
+similarity, the transform that agrees best also retrieves best. Searching for the passage that the sentence came from
+would mislead: it rewards telling texts apart, not finding those that belong together.
 
-Doing nothing has a margin: a candidate must beat "none" by MARGIN of its score, and by more than chance. On
-all-MiniLM-L6-v2, which needs no transform, the best candidate was better than none by 2 % (WikiQA, Python's
-documentation) and 4 % (Cranfield), and worse in truth; on a BERT never tuned for similarity by 36 % (WikiQA), 149 %
-(Cranfield) and 185 % (SciFact), and better in truth. A tenth lies between.
+"none" has a margin: a candidate must beat it by MARGIN of its score, and significantly. For all-MiniLM-L6-v2, which
+needs no transform, the best candidate beat none by 2 % (WikiQA, Python's documentation) and 4 % (Cranfield), but
+retrieved worse. For a BERT never tuned for similarity it won by 36 % (WikiQA), 149 % (Cranfield) and 185 % (SciFact),
+and retrieved better. The margin of 10 % lies in between.
 """
 
 import time
@@ -28,7 +28,7 @@ from retriever.transforms import Flow, Transform, fit, parse
 from retriever.transforms.bm25 import Bm25
 
 AUTO = "auto"
-# Tried in this order; the first of equals is taken, so the gentler stand first.
+# The first of equally good candidates wins, so weaker transforms come first.
 CANDIDATES = (
     "none",
     "center",
@@ -53,13 +53,13 @@ MARGIN = 0.1
 QUERIES = 400
 POOL = 4000
 FEWEST_QUERIES = 30
-SHORTEST, LONGEST = 4, 40  # words of a sentence that may serve as a query
+SHORTEST, LONGEST = 4, 40  # words of a sentence that can be a query
 DEPTH = 10
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Texts of passages, the document each belongs to, and their raw vectors."""
+    """Texts of passages, the number of the document each belongs to, and their raw vectors."""
 
     texts: Sequence[str]
     documents: NDArray[np.int64]
@@ -68,28 +68,28 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Questions:
-    """Sentences cut out of passages, and for each what BM25 gives the passages of all other documents."""
+    """Sentences cut out of passages, and for each the BM25 scores of the passages of all other documents."""
 
     texts: list[str]
     gains: NDArray[np.float64]
     own: NDArray[np.bool_]
-    """Which passages are of the document that the sentence was cut from."""
+    """Which passages belong to the document that the sentence was cut from."""
 
     @property
     def too_few(self) -> str:
-        """Why nothing can be judged by them; empty if it can."""
+        """Why the questions are not enough evidence. Empty if they are."""
         if len(self.texts) >= FEWEST_QUERIES:
             return ""
-        return f"only {len(self.texts)} sentences could serve as queries, {FEWEST_QUERIES} are needed to judge"
+        return f"only {len(self.texts)} sentences can be used as queries, and {FEWEST_QUERIES} are needed"
 
     def agreement(
-        self, transform: Transform, asked: NDArray[np.float32], vectors: NDArray[np.float32]
+        self, transform: Transform, queries: NDArray[np.float32], vectors: NDArray[np.float32]
     ) -> NDArray[np.float64]:
-        """nDCG@10 of the encoder's ranking of the other documents, with BM25's scores as gains; one a question.
+        """nDCG@10 of the encoder's ranking of the other documents, with BM25 scores as gains; one number per question.
 
-        `asked` are the raw vectors of the questions, `vectors` those of the passages.
+        `queries` are the raw vectors of the questions, `vectors` those of the passages.
         """
-        a, b = (transform.apply(rows) for rows in (asked, vectors))
+        a, b = (transform.apply(rows) for rows in (queries, vectors))
         a, b = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12) for rows in (a, b))
         cosines = a @ b.T
         cosines[self.own] = -np.inf
@@ -102,7 +102,7 @@ class Questions:
 
 @dataclass(frozen=True)
 class Candidate:
-    """How well a transform agrees with BM25, and how much better than "none" it is, with 95 % intervals."""
+    """How well a transform agrees with BM25, and its gain over "none" with a 95 % interval."""
 
     spec: str
     agreement: float
@@ -113,7 +113,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen, from what, on which evidence."""
+    """The chosen transform, the candidates and the evidence."""
 
     chosen: str
     reason: str
@@ -137,7 +137,7 @@ def choose_for(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Choice | None:
-    """What "auto" stands for here, or which strength a plain "flow" gets; None where the spec says all itself."""
+    """Choose the transform for "auto", or the strength for a plain "flow". None if the spec leaves nothing open."""
     if spec != AUTO and not (spec == "flow" and with_short_texts):
         return None
     return choose(
@@ -163,42 +163,44 @@ def choose(
 ) -> Choice:
     """Fit every candidate to the sample of raw vectors and compare them on the evidence.
 
-    `encode` gives the raw vectors of the sentences that are cut out as queries. `otherwise` is taken where nothing can
-    be judged. Where "none" is not among the candidates, it is only what they are compared with.
+    `encode` returns the raw vectors of the sentences used as queries. `otherwise` is chosen if there is too little
+    evidence. If "none" is not among the candidates, it is only the baseline.
     """
     began = time.perf_counter()
-    questions = cut_questions(evidence.texts, evidence.documents, seed)
+    questions = sample_questions(evidence.texts, evidence.documents, seed)
     if questions.too_few:
         seconds = time.perf_counter() - began
         return Choice(otherwise, questions.too_few, (), len(questions.texts), len(evidence.texts), MARGIN, seconds)
-    asked = encode(questions.texts)
+    queries = encode(questions.texts)
 
     usable = [spec for spec in dict.fromkeys(("none", *candidates)) if _fits(spec, evidence.vectors.shape[1])]
     agreement: dict[str, NDArray[np.float64]] = {}
     flow: Flow | None = None
     for number, spec in enumerate(usable):
-        # A flow is trained once; its strength is only a dial.
-        transform = flow.at_strength(spec) if flow and spec in STRENGTHS else fitted(spec, sample, seed)
+        # The flow is trained once; other strengths reuse it.
+        transform = flow.at_strength(spec) if flow and spec in STRENGTHS else fit_candidate(spec, sample, seed)
         if isinstance(transform, Flow):
             flow = transform
         if transform is not None:
-            agreement[spec] = questions.agreement(transform, asked, evidence.vectors)
+            agreement[spec] = questions.agreement(transform, queries, evidence.vectors)
         if progress:
             progress(number + 1, len(usable))
-    found = tuple(Candidate(spec, *paired(scores, agreement["none"])) for spec, scores in agreement.items())
+    found = tuple(Candidate(spec, *paired_gain(scores, agreement["none"])) for spec, scores in agreement.items())
     if "none" in candidates:
         chosen, reason = _decide(found)
     else:
         chosen, reason = _best(found[1:], otherwise)
     margin = MARGIN if "none" in candidates else 0.0
-    return Choice(chosen, reason, found, len(asked), len(evidence.texts), margin, round(time.perf_counter() - began, 2))
+    return Choice(
+        chosen, reason, found, len(queries), len(evidence.texts), margin, round(time.perf_counter() - began, 2)
+    )
 
 
-def cut_questions(texts: Sequence[str], documents: NDArray[np.int64], seed: int) -> Questions:
-    """A sentence from each of up to QUERIES passages, without those that fewer than DEPTH others have words of."""
+def sample_questions(texts: Sequence[str], documents: NDArray[np.int64], seed: int) -> Questions:
+    """Cut one sentence out of each of up to QUERIES passages. Keep those that share words with DEPTH other passages."""
     rng = np.random.default_rng(seed)
     queries, origins = _cut(texts, rng, lambda text: SHORTEST <= len(text.split()) <= LONGEST)
-    if len(queries) < FEWEST_QUERIES:  # no spaces between words, or no marks between sentences: what is long is cut
+    if len(queries) < FEWEST_QUERIES:  # scripts without spaces, or texts without punctuation
         queries, origins = _cut(texts, rng, lambda text: len(units(text)[0]) >= SHORTEST)
     gains = Bm25(texts).scores(queries) if queries else np.zeros((0, len(texts)))
     own = documents[None, :] == documents[np.array(origins, np.int64)][:, None]
@@ -208,12 +210,14 @@ def cut_questions(texts: Sequence[str], documents: NDArray[np.int64], seed: int)
     return Questions(kept, gains[answered], own[answered])
 
 
-def _cut(texts: Sequence[str], rng: np.random.Generator, good: Callable[[str], bool]) -> tuple[list[str], list[int]]:
-    """One good sentence, its first LONGEST words, from each of up to QUERIES texts, and which texts these are."""
+def _cut(
+    texts: Sequence[str], rng: np.random.Generator, suitable: Callable[[str], bool]
+) -> tuple[list[str], list[int]]:
+    """One suitable sentence (its first LONGEST words) from each of up to QUERIES texts, and the texts' numbers."""
     queries, origins = [], []
     for number in rng.permutation(len(texts)):
         text = texts[number]
-        spans = [(a, b) for a, b in sentences(text) if good(text[a:b])]
+        spans = [(a, b) for a, b in sentences(text) if suitable(text[a:b])]
         if spans:
             a, b = spans[rng.integers(len(spans))]
             queries.append(text[a:b] if len(units(text[a:b])[0]) <= LONGEST else first(text[a:b], LONGEST))
@@ -223,8 +227,8 @@ def _cut(texts: Sequence[str], rng: np.random.Generator, good: Callable[[str], b
     return queries, origins
 
 
-def fitted(spec: str, sample: NDArray[np.float32], seed: int) -> Transform | None:
-    """The candidate, or None where it cannot be fitted or fell back to another that is tried by itself."""
+def fit_candidate(spec: str, sample: NDArray[np.float32], seed: int) -> Transform | None:
+    """Fit a candidate. None if it cannot be fitted or fell back to another family, which is a candidate itself."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)
         try:
@@ -237,13 +241,13 @@ def fitted(spec: str, sample: NDArray[np.float32], seed: int) -> Transform | Non
 
 
 def _fits(spec: str, dimension: int) -> bool:
-    """Whether a reduced dimension is a reduction at all."""
+    """Whether the spec's dimension is smaller than that of the vectors."""
     _, _, kept = spec.partition("dimension=")
     return not kept or int(kept) < dimension
 
 
-def paired(scores: NDArray[np.float64], base: NDArray[np.float64]) -> tuple[float, float, float, float]:
-    """The mean score, its gain over the base's, question by question, and the ends of the gain's 95 % interval."""
+def paired_gain(scores: NDArray[np.float64], base: NDArray[np.float64]) -> tuple[float, float, float, float]:
+    """Mean score, mean gain over the base per question, and the 95 % interval of the gain."""
     difference = scores - base
     error = 1.96 * difference.std(ddof=1) / np.sqrt(len(difference))
     gain = float(difference.mean())
@@ -254,18 +258,18 @@ def _best(found: tuple[Candidate, ...], otherwise: str) -> tuple[str, str]:
     if not found:
         return otherwise, "no candidate could be fitted"
     best = max(found, key=lambda candidate: candidate.agreement)
-    return best.spec, f"{best.spec} agrees best with the words of the text"
+    return best.spec, f"{best.spec} agrees best with a search by words"
 
 
 def _decide(found: tuple[Candidate, ...]) -> tuple[str, str]:
     none = found[0]
     best = max(found, key=lambda candidate: candidate.agreement)
     if best.spec == none.spec:
-        return "none", "no candidate agrees better with the words of the text than doing nothing"
+        return "none", "no candidate agrees better with a search by words than doing nothing"
     share = best.gain / max(none.agreement, 1e-9)
     if share < MARGIN or best.low <= 0:
         return "none", (
             f"the best candidate, {best.spec}, is better than doing nothing by {share:.0%}, "
-            f"which is within the margin of {MARGIN:.0%} or within chance"
+            f"which is within the margin of {MARGIN:.0%} or not significant"
         )
-    return best.spec, f"{best.spec} agrees better with the words of the text than doing nothing by {share:.0%}"
+    return best.spec, f"{best.spec} agrees better with a search by words than doing nothing, by {share:.0%}"

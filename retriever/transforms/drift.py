@@ -1,4 +1,4 @@
-"""How far the passages that were added lie from those that the transform was fitted on."""
+"""Drift: how far the passages added since the fit lie from those that the transform was fitted on."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,9 +9,9 @@ from indexes.folder.generation import Generation
 from indexes.protocol import AnyCollection
 from retriever.transforms.novelty import FEWEST, Novelty
 
-# Enough to tell a share of a few per cent, and scored in a moment.
+# Enough to estimate a share of a few per cent, and fast to score.
 MOST_SCORED = 5000
-# One ordinary passage in a hundred is beyond the limit. A few may be by chance, and a tenth of them is no chance.
+# One ordinary passage in a hundred is above the limit. A few more may be chance; a tenth of all is not.
 FEWEST_STRANGE = 5
 SOME_SHARE = 0.03
 STRONG_SHARE = 0.1
@@ -20,17 +20,17 @@ IDS_KEPT = 5
 
 @dataclass(frozen=True)
 class Drift:
-    """Passages (distinct texts) that came after the transform was fitted, against those it was fitted on."""
+    """Passages (distinct texts) added after the fit, compared with those that the transform was fitted on."""
 
     added: int
     scored: int
-    """All that were added or, of very many, a random choice."""
+    """How many of the added passages were scored: all, or a random sample of very many."""
     strange: int
-    """How many of these are beyond what 99 % of ordinary passages stay below."""
+    """How many of them score above 99 % of ordinary passages."""
     shift: float
-    """Their mean score less that of ordinary passages, in bits per dimension."""
+    """Their mean score minus that of ordinary passages, in bits per dimension."""
     strange_ids: tuple[str, ...]
-    """The documents of the first of the strange."""
+    """Ids of the first documents with such passages."""
 
     @property
     def share(self) -> float:
@@ -39,14 +39,14 @@ class Drift:
     @property
     def verdict(self) -> str:
         if not self.added:
-            return "none: nothing added since"
+            return "none: nothing was added since the fit"
         if self.strange < FEWEST_STRANGE or self.share < SOME_SHARE:
-            return "none: what was added is like what the transform was fitted on"
-        return f"{'strong' if self.strong else 'some'}: `retriever rebuild` would fit the transform again"
+            return "none: the added text is like the text that the transform was fitted on"
+        return f"{'strong' if self.strong else 'some'}: `retriever rebuild` fits the transform again"
 
     @property
     def strong(self) -> bool:
-        """Whether so much is strange that the transform should be fitted again."""
+        """Whether the transform should be fitted again."""
         return self.strange >= FEWEST_STRANGE and self.share >= STRONG_SHARE
 
     def to_json(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Drift:
 
 
 def drift(collection: AnyCollection, novelty: Novelty, after: int = 0) -> Drift:
-    """The drift of the vectors in use that are newer than the fit and than the vector `after`."""
+    """Drift of the vectors in use that are newer than the fit and than the vector `after`."""
     store = collection.store
     with store.snapshot():
         numbers = store.used_vectors(max(after, novelty.last_vector))
@@ -73,11 +73,11 @@ def drift(collection: AnyCollection, novelty: Novelty, after: int = 0) -> Drift:
 
 
 def unknown(generation: Generation | None) -> dict[str, Any]:
-    """What `info` says of a collection that does not know what is ordinary."""
+    """What `info` shows if the collection has no scores of ordinary text."""
     if generation is None:
         reason = "there is no index yet"
     elif generation.manifest["transform"]["fitted_on"] < FEWEST:
         reason = f"the transform was fitted on fewer than {FEWEST} vectors"
     else:
         reason = "it was not measured when the transform was fitted; `retriever rebuild` measures it"
-    return {"verdict": f"not known: {reason}"}
+    return {"verdict": f"unknown: {reason}"}

@@ -1,4 +1,4 @@
-"""How evenly vectors fill their space: one measure a function, with its formula and where it comes from."""
+"""Measures of isotropy, i.e. how evenly vectors fill their space: one function per measure, with formula and source."""
 
 import math
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.float32]
 
 SAMPLE = 2000
-"""Rows that the measures over all pairs, and the tests of normality, look at."""
+"""Number of rows for measures over all pairs and for tests of normality."""
 SIGNIFICANCE = 0.01
 
 
 def unit_rows(rows: Rows) -> Floats:
-    """Every row at length one, in float64; a zero row stays zero."""
+    """Rows scaled to length one, in float64. A zero row stays zero."""
     wide = rows.astype(np.float64)
     return np.asarray(wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-12))
 
@@ -32,7 +32,7 @@ def mean_cosine(rows: Rows) -> float:
 
 
 def uniformity(rows: Rows) -> float:
-    """log E exp(-2 |x - y|^2) over all pairs of unit rows (Wang and Isola 2020); lower is more even, 0 is one point."""
+    """log E exp(-2 |x - y|^2) over all pairs of unit rows (Wang and Isola 2020); lower is more uniform."""
     unit = unit_rows(rows)
     squares = 2 - 2 * (unit @ unit.T)
     first, second = np.triu_indices(len(unit), k=1)
@@ -40,15 +40,15 @@ def uniformity(rows: Rows) -> float:
 
 
 def alignment(first: Rows, second: Rows) -> float:
-    """E |x - x+|^2 over pairs that mean the same, unit rows (Wang and Isola 2020); lower is closer."""
+    """E |x - x+|^2 over pairs with the same meaning, unit rows (Wang and Isola 2020); lower is closer."""
     return float(((unit_rows(first) - unit_rows(second)) ** 2).sum(axis=1).mean())
 
 
 def partition_isotropy(rows: Rows) -> float:
     """min Z(c) / max Z(c), Z(c) = sum_x exp(c . x), over the eigenvectors c of X^T X in both directions.
 
-    1 is isotropic (Arora et al. 2016; Mu and Viswanath 2018). The rows are taken at length one, as cosine sees them:
-    on vectors of norm 10 the ratio would tell their length and nothing else.
+    1 is isotropic (Arora et al. 2016; Mu and Viswanath 2018). The rows are scaled to length one, because for long
+    vectors the ratio would depend on their length alone.
     """
     unit = unit_rows(rows)
     _, axes = np.linalg.eigh(unit.T @ unit)
@@ -58,13 +58,13 @@ def partition_isotropy(rows: Rows) -> float:
 
 
 def singular_values(rows: Rows) -> Floats:
-    """The singular values of the rows as they are, not centred, largest first."""
+    """Singular values of the rows (not centred), largest first."""
     wide = rows.astype(np.float64)
     return np.asarray(np.sqrt(np.maximum(np.linalg.eigvalsh(wide.T @ wide)[::-1], 0)))
 
 
 def participation_ratio(rows: Rows) -> float:
-    """(sum of eigenvalues)^2 / sum of their squares, of the covariance: how many dimensions are in use."""
+    """(sum of eigenvalues)^2 / sum of their squares, of the covariance: the effective number of dimensions."""
     covariance = np.atleast_2d(np.cov(rows.astype(np.float64), rowvar=False))
     total, square = float(np.trace(covariance)), float((covariance**2).sum())
     return total * total / square if square else 1.0
@@ -78,13 +78,13 @@ def isoscore(rows: Rows) -> float:
 
 
 def bits_per_dimension(log_likelihood: Floats, dimension: int) -> float:
-    """The mean negative log-likelihood (nats a row) in bits a dimension; lower is a better density."""
+    """Mean negative log-likelihood in bits per dimension, from nats per row; lower is better."""
     return float(-log_likelihood.mean() / (dimension * math.log(2)))
 
 
 @dataclass(frozen=True)
 class Gaussianity:
-    """How far single dimensions are from a bell curve: means over the dimensions, and the share that a test rejects."""
+    """How far single dimensions are from a normal distribution: means over dimensions, and the share a test rejects."""
 
     skewness: float
     kurtosis: float
@@ -106,7 +106,7 @@ def gaussianity(rows: Rows) -> Gaussianity:
 
 
 def sample_rows(rows: Rows, count: int = SAMPLE, seed: int = 0) -> Rows:
-    """At most so many rows, a seeded choice in their order."""
+    """A seeded random sample of at most `count` rows, in their order."""
     if len(rows) <= count:
         return rows
     return rows[np.sort(np.random.default_rng(seed).choice(len(rows), count, replace=False))]

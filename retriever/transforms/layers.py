@@ -1,15 +1,16 @@
-"""A transform as plain layers, so that other software can apply it: affine maps with activations that torch has.
+"""A transform as plain layers that other software can apply: affine maps with torch's standard activations.
 
-What comes out has the direction that `apply` gives; whoever runs the layers scales it to length one. Three devices
-carry what these activations do not have:
+The output has the direction of `apply`; the caller normalises it to length one. Three techniques express what these
+activations cannot:
 
-- numbers pass ReLU as two halves, x = relu(x) - relu(-x), and tanh as SMALL x, which it does not bend;
-- a power of the length (`radial`) is a line through many points over 1 / length, made of ramps (Hardtanh). `Unit` gives
-  1 / length: the last number of [z, c] scaled to length one is c / sqrt(|z|^2 + c^2);
-- a product comes of GLU, a * sigmoid(b).
+- Numbers pass through ReLU unchanged as two halves, x = relu(x) - relu(-x), and through tanh scaled down to SMALL x,
+  where tanh is linear.
+- A power of the length (`radial`) is a piecewise linear function of 1 / length, built from ramps (Hardtanh). `Unit`
+  gives 1 / length: the last number of [z, c] scaled to length one is c / sqrt(|z|^2 + c^2).
+- A product is computed by GLU, a * sigmoid(b).
 
-The centre is taken away by a layer of its own: folded into the next it would cost the last digits of vectors that
-lie far from the origin, as BERT's do.
+A separate layer subtracts the mean. Folding it into the next layer would lose the last digits of vectors that lie far
+from the origin, such as BERT's.
 """
 
 from dataclasses import dataclass, field
@@ -19,19 +20,17 @@ import numpy as np
 
 from retriever.transforms.affine import Affine
 from retriever.transforms.base import Array, Transform
-from retriever.transforms.bert_flow import BertFlow
-from retriever.transforms.couplings import Couplings
-from retriever.transforms.flow import Flow
-from retriever.transforms.glow import Numbers
-from retriever.transforms.radial import Radial
-
-__all__ = ["Activation", "Dense", "Layer", "Unit", "layers_of"]
+from retriever.transforms.bert_flow.bert_flow import BertFlow
+from retriever.transforms.bert_flow.glow import GlowWeights
+from retriever.transforms.flow.couplings import Couplings
+from retriever.transforms.flow.flow import Flow
+from retriever.transforms.flow.radial import Radial
 
 Activation = Literal["Identity", "ReLU", "Tanh", "Hardtanh", "GLU"]
 
-# A power of two, so that scaling by it and back loses nothing; tanh(x) is x to the last digit of float32 below 3e-4.
+# A power of two, so that scaling by it and back is exact. Below 3e-4, tanh(x) equals x in float32.
 SMALL = 2.0**-17
-# The line through the radial map is right to some millionths from length zero to this many times the longest seen.
+# The piecewise linear radial map is accurate to a few millionths up to FARTHEST times the longest vector of the fit.
 KNOTS = 1500
 FARTHEST = 1e4
 
@@ -55,7 +54,7 @@ Layer = Dense | Unit
 
 @dataclass(frozen=True)
 class _Wires:
-    """Some numbers, as an affine map of what the last layer gave; a map of them needs no layer until it is bent."""
+    """An affine map of the last layer's output. Affine maps compose without a new layer until an activation follows."""
 
     matrix: Array
     bias: Array
@@ -89,7 +88,7 @@ def _join(*parts: _Wires) -> _Wires:
 
 @dataclass
 class _Net:
-    """The layers so far."""
+    """The layers built so far."""
 
     layers: list[Layer] = field(default_factory=list)
 
@@ -98,7 +97,7 @@ class _Net:
         return _Wires.straight(len(wires) // 2 if activation == "GLU" else len(wires))
 
     def relu(self, kept: _Wires, bent: _Wires) -> tuple[_Wires, _Wires]:
-        """A layer that bends some numbers and keeps others."""
+        """Add a layer that applies ReLU to `bent` and passes `kept` through unchanged."""
         n = len(kept)
         given = self.add(_join(kept, kept.times(-1), bent), "ReLU")
         return given[:n] + given[n : 2 * n].times(-1), given[2 * n :]
@@ -109,14 +108,14 @@ class _Net:
 
 
 def layers_of(transform: Transform) -> list[Layer]:
-    """The layers that give the direction of `transform.apply`; none at all for `none`."""
+    """The layers that give the direction of `transform.apply`. For `none` the list is empty."""
     if isinstance(transform, Affine):
         return _affine(transform)
     if isinstance(transform, Flow):
         return _flow(transform)
     if isinstance(transform, BertFlow):
         return _bert_flow(transform)
-    raise TypeError(f"no layers are known for the transform {transform.family!r}")
+    raise TypeError(f"the transform {transform.family!r} cannot be expressed as layers")
 
 
 def _affine(transform: Affine) -> list[Layer]:
@@ -136,7 +135,7 @@ def _flow(flow: Flow) -> list[Layer]:
     tensors = _wide(flow)
     net = _Net()
     z = net.add(_Wires.straight(flow.dimension_in).plus(-tensors["mean"])).through(tensors["matrix"])
-    if flow.couplings.rounds:  # without them the radial map changes lengths only
+    if flow.couplings.rounds:  # without couplings the radial map only changes lengths
         z = _bent(net, flow.radial, z)
         z = _coupled(net, flow.couplings, tensors, flow.share, z)
     net.add(z.times(flow.temper))
@@ -144,7 +143,7 @@ def _flow(flow: Flow) -> list[Layer]:
 
 
 def _bent(net: _Net, radial: Radial, z: _Wires) -> _Wires:
-    """The radial map: from z / r and c / r, with r^2 = |z|^2 + c^2, to z / r times what belongs to c / r."""
+    """The radial map: from z / r and c / r, with r^2 = |z|^2 + c^2, to z / r times the factor that c / r determines."""
     c = radial.shortest
     d = len(z)
     net.add(_join(z, _Wires(np.zeros((len(z.matrix), 1)), np.array([c]))))
@@ -184,11 +183,11 @@ def _coupled(net: _Net, couplings: Couplings, tensors: dict[str, Array], share: 
 
 
 def _bert_flow(flow: BertFlow) -> list[Layer]:
-    levels = Numbers(flow.glow, flow.state.tensors, np.dtype(np.float64)).levels
+    levels = GlowWeights(flow.glow, flow.state.tensors, np.dtype(np.float64)).levels
     net = _Net()
     centre = levels[0][0].bias
     z = net.add(_Wires.straight(flow.dimension_in).plus(centre)).plus(-centre)
-    done = 0  # numbers that have left for z, at its start
+    done = 0  # how many numbers at the start of z are final
     for level in levels:
         half = (len(z) - done) // 2
         for step in level:

@@ -1,4 +1,4 @@
-"""Mean, covariance and shrinkage of many vectors, in float64 and without a float64 copy of all of them."""
+"""Mean, covariance and shrinkage of many vectors, computed in float64 chunk by chunk."""
 
 from dataclasses import dataclass
 
@@ -6,14 +6,11 @@ import numpy as np
 
 from retriever.transforms.base import CHUNK, Array
 
-__all__ = ["NEGLIGIBLE", "Moments", "distinct", "equal_rows", "moments", "principal_axes"]
-
-# Spread below this part of the vectors' own size is rounding of float32, not data.
+# Differences below this fraction of the vectors' size are float32 rounding, not data.
 ROUNDING = 1e-6
 
-# A dimension or direction whose standard deviation is below this part of the typical one is taken as
-# constant. What varies there is rounding (that of float16 is near 3e-4), and to scale it up would let noise
-# decide the search.
+# A dimension or direction whose standard deviation is below this fraction of the typical one counts as constant.
+# Its variation is rounding (about 3e-4 for float16). Scaling it up would let noise decide the search.
 NEGLIGIBLE = 1e-3
 
 
@@ -50,7 +47,7 @@ def moments(vectors: Array) -> Moments:
 
 
 def principal_axes(covariance: Array) -> tuple[Array, Array]:
-    """Eigenvalues, largest first and none below 0, and eigenvectors as columns, their largest entries positive."""
+    """Eigenvalues in descending order, clipped at 0, and eigenvectors as columns whose largest entry is positive."""
     values, axes = np.linalg.eigh(covariance)
     values, axes = np.maximum(values[::-1], 0.0), axes[:, ::-1]
     signs = np.where(axes[np.abs(axes).argmax(axis=0), np.arange(len(values))] < 0, -1.0, 1.0)
@@ -68,7 +65,7 @@ def equal_rows(vectors: Array) -> bool:
 
 
 def distinct(vectors: Array) -> Array:
-    """Every vector once: a copy on both sides of the split would hide that a flow learns by heart."""
-    # Hashes, not the rows themselves, which would double the memory of the sample.
+    """Drop repeated vectors. A copy on both sides of a split would hide that a flow memorises its training data."""
+    # Hashes of the rows, because the rows themselves would double the memory of the sample.
     first = {hash(row.tobytes()): number for number, row in reversed(list(enumerate(vectors)))}
     return vectors if len(first) == len(vectors) else vectors[sorted(first.values())]

@@ -1,23 +1,22 @@
-"""How unlike a text is to what the transform was fitted on: the alarm that `search`, `add` and `info` raise.
+"""Novelty: how unlike a text is to the text that the transform was fitted on. `search`, `add` and `info` warn by it.
 
-The score of a raw vector is its negative log-likelihood in bits per dimension, so higher is stranger. It means
-something only beside the scores of ordinary text, so these are measured when the transform is fitted, by a density that
-has not seen the texts it scores: one that knows a text by heart would call every new one strange.
+The score of a raw vector is its negative log-likelihood in bits per dimension; higher is more unusual. A score means
+something only beside the scores of ordinary text. These are measured at the fit, on texts that the density has not
+seen: a density scores its own training texts too low.
 
-A query is short and no stranger for it. To a BERT never tuned for similarity length is most of what there is to see:
-the mean of few token vectors lies far out, and by the scores of whole sentences 98 of 100 of WikiQA's questions would
-be called strange. So the density is fitted on short texts as well, and a query is judged by ordinary texts of as many
-words as it has (`Band`).
+Queries are short, and short texts score higher. For a BERT that was never tuned for similarity, length is most of what
+the score measures: the mean of few token vectors lies far out, and by the scores of whole sentences 98 of 100 WikiQA
+questions would count as unusual. So the density is fitted on short texts as well, and a query is compared with ordinary
+texts of about the same number of words (`Band`).
 
-The density is a Gaussian with shrunk covariance, whatever the transform: `none` and `center` have no density, a reduced
-dimension is blind outside its subspace, and a tempered whitening is not the likeliest. A flow has one of its own, but
-one for all families is the simpler, and BERT-flow's was no better where it was compared.
+The density is a Gaussian with shrunk covariance for every transform: `none` and `center` have no density of their own,
+a reduced dimension ignores what is outside its subspace, and a tempered whitening is not the likeliest fit. A flow has
+a density, but one kind for all families is simpler, and BERT-flow's was no better where it was compared.
 """
 
 import hashlib
 import json
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -30,31 +29,31 @@ from numpy.typing import NDArray
 from indexes.folder.generation import Generation
 from retriever.errors import Damaged
 from retriever.transforms import fit
+from retriever.transforms.bm25 import tokenize
 
 JSON_FILE = "novelty.json"
 TENSOR_FILE = "novelty.safetensors"
 
 FEWEST = 50
 FOLDS = 10
-# Scores are measured on folds of a tenth until there are so many of them.
+# Scores are measured fold by fold until there are this many.
 ENOUGH = 400
 LEVELS = (1, 5, 25, 50, 75, 95, 99)
-# The limit is so many times as far from the median as the 95 % quantile, which some hundred texts give firmly; the 99 %
-# quantile, which they do not, was at 1.4 to 2.0. Chosen with Cranfield's and WikiQA's queries in sight.
+# The limit is TAIL times as far from the median as the 95 % quantile. A few hundred texts give the 95 % quantile
+# reliably, but not the 99 % quantile, which was at 1.4 to 2.0. Chosen on the queries of Cranfield and WikiQA.
 TAIL = 1.85
-# Texts are banded by their words: from one of these numbers up to the next.
+# Texts are grouped by their number of words: from one of these numbers up to the next.
 BANDS = (2, 4, 6, 9, 13, 20, 40, 80)
 FEWEST_IN_BAND = 20
-# A word by itself is far from all running text: half of the words of a collection would be called unlike it.
+# A single word is far from running text: half of the words of a collection would count as unusual.
 FEWEST_WORDS = 3
-_WORD = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff]|\w+")
 
 Scores = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The scores of ordinary text: how many, their mean, and their quantiles by per cent."""
+    """The scores of ordinary text: their number, mean and quantiles (in per cent)."""
 
     n: int
     mean: float
@@ -72,7 +71,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Band:
-    """The scores of ordinary texts of about so many words, and what is beyond all but a few of them."""
+    """The scores of ordinary texts of about `words` words. A text that scores above `limit` is unusual."""
 
     words: float
     n: int
@@ -82,7 +81,7 @@ class Band:
 
 @dataclass(frozen=True)
 class ShortTexts:
-    """Texts cut from passages, and their raw vectors."""
+    """Short texts cut from passages, with their raw vectors."""
 
     texts: Sequence[str]
     vectors: NDArray[np.float32]
@@ -90,7 +89,7 @@ class ShortTexts:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """N(mean, (W W^T)^-1): z = (u - mean) W is white, and log |det W| makes its likelihood that of u."""
+    """N(mean, (W W^T)^-1): z = (u - mean) W is white, and log |det W| is the log-determinant."""
 
     mean: NDArray[np.float32]
     matrix: NDArray[np.float32]
@@ -98,7 +97,7 @@ class Gaussian:
 
     @classmethod
     def fit(cls, vectors: NDArray[np.float32]) -> Self | None:
-        """The Gaussian of these vectors, its covariance shrunk; None where they are all the same."""
+        """Fit a Gaussian with shrunk covariance. None if all vectors are the same."""
         whitening = fit("whiten", vectors)
         if "matrix" not in whitening.state.tensors:
             return None
@@ -109,7 +108,7 @@ class Gaussian:
         )
 
     def scores(self, vectors: NDArray[np.float32]) -> Scores:
-        """Bits per dimension of every row."""
+        """Score of every row, in bits per dimension."""
         z = (vectors - self.mean) @ self.matrix
         dimension = len(self.mean)
         nats = 0.5 * np.einsum("ij,ij->i", z, z, dtype=np.float64) + 0.5 * dimension * math.log(2 * math.pi)
@@ -118,37 +117,37 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class Novelty:
-    """A density and the scores of ordinary text under it, as they are kept with a generation."""
+    """A density and the scores of ordinary text under it. Stored with a generation."""
 
     density: Gaussian
     passages: Reference
     bands: tuple[Band, ...]
-    """What ordinary texts score by their length; none where the encoder was not to be had at the fit."""
+    """Scores of ordinary texts by length. Empty if the encoder was not available at the fit."""
     last_vector: int
-    """The newest vector at the time of the fit: what is newer was added since."""
+    """The newest vector at the time of the fit. Newer vectors were added since."""
 
     def scores(self, vectors: NDArray[np.float32]) -> Scores:
-        """Bits per dimension of every raw vector."""
+        """Score of every raw vector, in bits per dimension."""
         return self.density.scores(vectors)
 
     @property
     def passage_limit(self) -> float:
-        """What one ordinary passage in a hundred is beyond."""
+        """One ordinary passage in a hundred scores above this."""
         return self.passages.quantiles["99"]
 
     def query_limit(self, query: str) -> float | None:
-        """What a query must be beyond to be called strange; None where it cannot be judged."""
-        count = words(query)
+        """A query that scores above this is unusual. None if the query is too short to judge."""
+        count = len(tokenize(query))
         if not self.bands or count < max(FEWEST_WORDS, 0.75 * self.bands[0].words):
             return None
-        # The scatter of a mean goes with 1 / n; the longest band's limit holds for all that is longer.
+        # The variance of a mean is proportional to 1 / n. The limit of the longest band holds for all longer texts.
         places = [-1 / band.words for band in self.bands]
         return float(np.interp(-1 / count, places, [band.limit for band in self.bands]))
 
     # ---- on disk -----------------------------------------------------------------------------------------
 
     def save(self, folder: Path) -> list[str]:
-        """Write what `load` reads into a folder; returns the names of the files."""
+        """Write the files that `load` reads into a folder, and return their names."""
         from safetensors.numpy import save as tensor_bytes
 
         tensors = tensor_bytes({"mean": self.density.mean, "matrix": np.ascontiguousarray(self.density.matrix)})
@@ -167,14 +166,14 @@ class Novelty:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """What `save` wrote; `Damaged` when it is not there whole."""
+        """Load what `save` wrote. Raises `Damaged` if a file is missing or changed."""
         from safetensors import SafetensorError
         from safetensors.numpy import load as tensors_from
 
         try:
             facts, data = json.loads((folder / JSON_FILE).read_bytes()), (folder / TENSOR_FILE).read_bytes()
             if facts.pop("fingerprint") != _fingerprint(facts, data):
-                raise ValueError("its fingerprint is not that of what it holds")
+                raise ValueError("its fingerprint does not match its content")
             tensors = tensors_from(data)
             return cls(
                 Gaussian(tensors["mean"], tensors["matrix"], facts["log_det"]),
@@ -187,7 +186,7 @@ class Novelty:
 
     @classmethod
     def of(cls, generation: Generation) -> Self | None:
-        """What is kept with a generation; None where it had too few vectors, or an older version made it."""
+        """Load the novelty of a generation. None if the generation had too few vectors for one."""
         return cls.load(generation.folder) if JSON_FILE in generation.manifest["files"] else None
 
 
@@ -198,7 +197,7 @@ def _fingerprint(facts: dict[str, Any], tensors: bytes) -> str:
 # ---- measuring -----------------------------------------------------------------------------------------------
 
 
-def measured(
+def measure(
     vectors: NDArray[np.float32],
     documents: NDArray[np.int64],
     texts_of: Callable[[NDArray[np.int64]], Sequence[str]],
@@ -207,14 +206,14 @@ def measured(
     last_vector: int,
     seed: int = 0,
 ) -> Novelty | None:
-    """The density of these vectors and what ordinary text scores under it; None where there are too few.
+    """Fit a density to the vectors and measure the scores of ordinary text. None if there are too few vectors.
 
-    `documents` says which rows belong together; `texts_of` gives the texts of some rows.
+    `documents` holds the document of each row; `texts_of` returns the texts of given rows.
     """
     if len(vectors) < FEWEST:
         return None
-    # Of the short texts every other one is fitted on, and the rest are scored. The density that is kept knows no more
-    # of them than those that measure, or what is measured would be too lenient to queries.
+    # The density is fitted on every other short text, and the remaining ones are scored. The stored density must not
+    # see more short texts than the densities that measure the scores, or the limits would be too high for queries.
     beside = vectors[:0] if short is None else short.vectors[::2]
     density = Gaussian.fit(np.concatenate([vectors, beside]))
     if density is None:
@@ -228,7 +227,9 @@ def measured(
         return Novelty(density, Reference.of(passages), (), last_vector)
     scores = np.concatenate([passages, held_out[0][1].scores(short.vectors[1::2])])
     texts = [*(text for rows, _ in held_out for text in texts_of(rows)), *short.texts[1::2]]
-    return Novelty(density, Reference.of(passages), _bands(np.array([words(t) for t in texts]), scores), last_vector)
+    return Novelty(
+        density, Reference.of(passages), _bands(np.array([len(tokenize(t)) for t in texts]), scores), last_vector
+    )
 
 
 def _bands(counts: NDArray[np.int64], scores: Scores) -> tuple[Band, ...]:
@@ -245,10 +246,10 @@ def _bands(counts: NDArray[np.int64], scores: Scores) -> tuple[Band, ...]:
 def _folds(
     vectors: NDArray[np.float32], documents: NDArray[np.int64], beside: NDArray[np.float32], rng: np.random.Generator
 ) -> Iterator[tuple[NDArray[np.int64], Gaussian]]:
-    """Rows from tenths of the documents, ENOUGH of them in all, each with a density fitted on the other nine and on
-    the short texts `beside` them.
+    """Folds of the documents, each with a density fitted on the other folds and on the short texts `beside`.
 
-    Whole documents, because a passage is less new to a density that knows the passages beside it.
+    Yields at most ENOUGH rows in total. Folds hold whole documents, because a passage is less novel to a density that
+    has seen its neighbours.
     """
     groups = np.unique(documents)
     if len(groups) < FOLDS:
@@ -260,8 +261,3 @@ def _folds(
             some = np.sort(fold[: ENOUGH - done])
             done += len(some)
             yield some, density
-
-
-def words(text: str) -> int:
-    """How many words a text has; of scripts that put no spaces between them, how many characters."""
-    return sum(1 for _ in _WORD.finditer(text))

@@ -1,7 +1,6 @@
-"""What a user asks for: a family of transforms and its options, as one line of text.
+"""A transform's spec: its family and options as one line of text, e.g. `whiten:dimension=256,gamma=0.5`.
 
-`whiten:dimension=256,gamma=0.5` is a family, a colon and options. Only the options that were given are kept,
-so that a later change of a default shows in the fitted transform, never in what was asked.
+Only the given options are stored. A later change of a default therefore changes the fitted transform, not the spec.
 """
 
 import math
@@ -10,14 +9,12 @@ from dataclasses import dataclass, field
 
 from retriever.errors import Misuse
 
-__all__ = ["FAMILIES", "OPTIONS", "Option", "Spec", "parse"]
-
 Option = int | float | str
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How one option is read, and what it takes in words."""
+    """How the value of an option is parsed, and a description of valid values for error messages."""
 
     read: Callable[[str], Option]
     takes: str
@@ -90,7 +87,7 @@ FAMILIES = tuple(OPTIONS)
 
 @dataclass(frozen=True)
 class Spec:
-    """A family and the options that were given; `str` gives the canonical line back."""
+    """A family and the given options. `str` returns the canonical text."""
 
     family: str
     options: Mapping[str, Option] = field(default_factory=dict)
@@ -108,16 +105,16 @@ def _text(value: Option) -> str:
 
 
 def parse(text: str | Spec) -> Spec:
-    """Read `family` or `family:option=value,...`; anything else is a `Misuse` that names what is known."""
+    """Parse `family` or `family:option=value,...`. Raises `Misuse` with the valid names for anything else."""
     family, colon, rest = str(text).strip().partition(":")
     if family not in OPTIONS:
-        raise Misuse(f"no transform is called {family!r}; known are: {', '.join(FAMILIES)}")
+        raise Misuse(f"unknown transform {family!r}; the transforms are: {', '.join(FAMILIES)}")
     rules = OPTIONS[family]
     options: dict[str, Option] = {}
     for part in rest.split(",") if colon else []:
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if name not in rules:
-            known = f"known are: {', '.join(rules)}" if rules else "it takes none"
+            known = f"its options are: {', '.join(rules)}" if rules else "it has no options"
             raise Misuse(f"the transform {family!r} has no option {name!r}; {known}")
         if name in options:
             raise Misuse(f"the option {name!r} of the transform {family!r} is given twice")
@@ -125,7 +122,7 @@ def parse(text: str | Spec) -> Spec:
             options[name] = rules[name].read(value if equals else "")
         except ValueError:
             takes = rules[name].takes
-            raise Misuse(f"the option {name!r} of the transform {family!r} takes {takes}; got {value!r}") from None
+            raise Misuse(f"the option {name!r} of the transform {family!r} takes {takes}, not {value!r}") from None
     if options.get("method") == "zca" and "dimension" in options:
-        raise Misuse("whitening by zca keeps every dimension; for fewer dimensions use method=pca")
+        raise Misuse("whitening with method=zca keeps every dimension; for fewer dimensions use method=pca")
     return Spec(family, options)

@@ -53,7 +53,7 @@ INGEST = Place("retriever.ingest.pipeline", "run")
             ],
             BUILDING,
         ),
-        ([Place("retriever.transforms.flow", "fit")], FITTING),
+        ([Place("retriever.transforms.flow.flow", "fit")], FITTING),
         ([Place("faiss", "add"), Place("indexes.faiss.vectors", "build")], BUILDING),
         ([INGEST], OTHER),
         ([Place("threading", "wait"), Place("queue", "get"), INGEST], WAITING),

@@ -23,7 +23,7 @@ from retriever.evaluate.qa import comparisons, judge, lexical_rows, rank_candida
 from retriever.evaluate.results import Row
 from retriever.evaluate.vectors import VectorCache
 from retriever.transforms import fit
-from retriever.transforms.bm25 import Bm25, words
+from retriever.transforms.bm25 import Bm25, tokenize
 
 PNG = b"\x89PNG\r\n"
 
@@ -209,7 +209,7 @@ def test_words_alone() -> None:
     index = Bm25(texts)
     expected = [index.scores([question])[0][texts.index(text)] for question, text in zip(many, sides, strict=True)]
     assert bm25(many, sides) == pytest.approx(expected)
-    assert words("Who?") == ["who"]
+    assert tokenize("Who?") == ["who"]
 
 
 @pytest.mark.shared

@@ -205,7 +205,7 @@ def test_a_transform_that_cannot_be_fitted_is_left_out(run: Run, data: Path, whe
     result = run(*command)
     assert "the encoder's vectors have only 32 dimensions" in result.stderr and "left out" in result.stderr
     assert "none" in result.stdout and "dimension=99" not in result.stdout
-    assert "no transform is called 'flew'" in run(*command, "--transform", "flew", code=2).output
+    assert "unknown transform 'flew'" in run(*command, "--transform", "flew", code=2).output
 
 
 @pytest.mark.parametrize(("folder", "code", "told"), [("", 2, "is no BEIR folder"), ("nowhere", 2, "no folder")])

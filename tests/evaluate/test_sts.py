@@ -227,7 +227,7 @@ def test_a_fit_that_falls_back_or_fails_says_so(run: Run, data: Path, where: lis
     assert "asked for 99 dimensions, but the vectors have 32; left out" in output
     alone = run(*command, "--transform", "whiten:dimension=99", code=1).output
     assert "nothing could be measured" in alone and "99 dimensions" in alone
-    assert "no transform is called 'whitening'" in run(*command, "--transform", "whitening", code=2).output
+    assert "unknown transform 'whitening'" in run(*command, "--transform", "whitening", code=2).output
 
 
 def test_auto_says_what_it_chose(run: Run, where: list[object], tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_too_little_text_keeps_the_models_own(tmp_path: Path, tiny_bert: str) ->
     with Retriever.build(PETS, tmp_path / "c", encoder=tiny_bert, pooling="auto") as made:
         choice = made.info()["pooling_choice"]
         assert made.info()["encoder"]["pooling"] == choice["chosen"] == choice["own"] == "first-last"
-        assert "30 are needed to judge" in choice["reason"] and choice["candidates"] == []
+        assert "and 30 are needed" in choice["reason"] and choice["candidates"] == []
 
 
 def test_the_transform_asked_for_is_the_one_they_are_judged_by(deep_bert: str) -> None:

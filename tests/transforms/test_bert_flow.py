@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from retriever.errors import FitWarning
-from retriever.transforms import bert_flow as flow_module
 from retriever.transforms import fit
-from retriever.transforms.bert_flow import BertFlow
-from retriever.transforms.bert_flow_training import forward, initialise, train
-from retriever.transforms.glow import Glow, Numbers
+from retriever.transforms.bert_flow import bert_flow as flow_module
+from retriever.transforms.bert_flow.bert_flow import BertFlow
+from retriever.transforms.bert_flow.glow import Glow, GlowWeights
+from retriever.transforms.bert_flow.training import forward, initialise, train
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -48,14 +48,14 @@ def test_one_step_by_hand() -> None:
         hidden = np.maximum(hidden, 0)
     shift = (hidden @ w["last.weight"] + w["last.bias"]) * np.exp(3 * w["last.log_scale"])
     expected = np.concatenate([x[:, :2], x[:, 2:] + shift], axis=1)
-    np.testing.assert_allclose(Numbers(glow, p, np.dtype(np.float64)).forward(u), expected, rtol=1e-12)
+    np.testing.assert_allclose(GlowWeights(glow, p, np.dtype(np.float64)).forward(u), expected, rtol=1e-12)
 
 
 def test_half_of_the_channels_leaves_after_each_level() -> None:
     """With every parameter zero only the reversals and the order of leaving are left to see."""
     glow = Glow(8, levels=3, depth=1, width=2)
     zero = {name: np.zeros(shape, dtype=np.float32) for name, shape in glow.shapes().items()}
-    z = Numbers(glow, zero, np.dtype(np.float32)).forward(np.arange(8, dtype=np.float32)[None])
+    z = GlowWeights(glow, zero, np.dtype(np.float32)).forward(np.arange(8, dtype=np.float32)[None])
     # 76543210 -> 3210 leaves; 7654 -> 4567: 67 leaves; 45 -> 54.
     assert z[0].tolist() == [3, 2, 1, 0, 6, 7, 5, 4]
 
@@ -65,7 +65,7 @@ def test_numpy_torch_and_autograd_agree(glow: Glow) -> None:
     parameters = random_parameters(glow)
     x = torch.from_numpy(np.random.default_rng(1).normal(size=(5, glow.dimension)))
     z, log_det = forward(glow, tensors(parameters), x)
-    numbers = Numbers(glow, parameters, np.dtype(np.float64))
+    numbers = GlowWeights(glow, parameters, np.dtype(np.float64))
     np.testing.assert_allclose(numbers.forward(x.numpy()), z.numpy(), rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(numbers.backward(z.numpy()), x.numpy(), rtol=1e-6, atol=1e-6)
     jacobian = torch.autograd.functional.jacobian(lambda row: forward(glow, tensors(parameters), row[None])[0][0], x[0])
@@ -89,7 +89,7 @@ def test_first_batch_leaves_with_mean_zero_and_variance_one() -> None:
     batch = curved(64)
     glow = Glow(16)
     parameters = initialise(glow, batch, np.random.default_rng(0))
-    z = Numbers(glow, parameters, np.dtype(np.float64)).forward(batch.astype(np.float64))
+    z = GlowWeights(glow, parameters, np.dtype(np.float64)).forward(batch.astype(np.float64))
     np.testing.assert_allclose(z.mean(axis=0), 0, atol=1e-4)
     np.testing.assert_allclose(z.std(axis=0), 1, atol=1e-3)
     assert not any(value.any() for name, value in parameters.items() if ".last." in name)
@@ -168,7 +168,7 @@ def test_duplicates_do_not_cross_the_split() -> None:
 
 def test_fewer_levels_where_the_dimension_does_not_halve() -> None:
     transform = fit("bert-flow:steps=40", curved(600, d=12))
-    assert transform.describe()["levels"] == 2 and "12 dimensions halve 2 times" in transform.notes[0]
+    assert transform.describe()["levels"] == 2 and "12 dimensions can be halved 2 times" in transform.notes[0]
 
 
 def fit_with_warning(spec: str, x: np.ndarray) -> str:
@@ -206,6 +206,6 @@ def test_exploding_output_is_whitened(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_handful_of_vectors_is_left_alone() -> None:
-    with pytest.warns(FitWarning, match="left as they are"):
+    with pytest.warns(FitWarning, match="stay raw"):
         transform = fit("bert-flow", curved(20))
     assert transform.family == "none" and "at least 200 distinct vectors, and there are 20" in transform.notes[0]

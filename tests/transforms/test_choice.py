@@ -13,9 +13,9 @@ from samples import Run, make_bert
 from indexes.folder.generation import INDEX_FILE
 from retriever import Document, Retriever
 from retriever.errors import EncoderUnavailable
-from retriever.transforms import flow_training
 from retriever.transforms.bm25 import Bm25
-from retriever.transforms.choice import CANDIDATES, STRENGTHS, Choice, Evidence, choose, cut_questions
+from retriever.transforms.choice import CANDIDATES, STRENGTHS, Choice, Evidence, choose, sample_questions
+from retriever.transforms.flow import training as flow_training
 
 TOPICS, WORDS, DIMENSION = 40, 12, 32
 
@@ -76,7 +76,7 @@ def test_good_vectors_are_left_alone() -> None:
 
 def test_too_little_to_judge_by() -> None:
     choice = World(noise=3.0, passages=20).choose()
-    assert choice.chosen == "none" and "could serve as queries" in choice.reason and not choice.candidates
+    assert choice.chosen == "none" and "can be used as queries" in choice.reason and not choice.candidates
 
 
 def test_the_same_seed_chooses_the_same() -> None:
@@ -118,7 +118,7 @@ def test_among_strengths_none_is_only_what_they_are_compared_with() -> None:
 
 def test_too_little_to_judge_a_strength_by() -> None:
     choice = World(noise=3.0, passages=20).choose(STRENGTHS, "flow")
-    assert choice.chosen == "flow" and "could serve as queries" in choice.reason and not choice.candidates
+    assert choice.chosen == "flow" and "can be used as queries" in choice.reason and not choice.candidates
 
 
 def sentences_of_words(count: int = 300) -> list[Document]:
@@ -188,7 +188,7 @@ def test_without_sentences_to_judge_by_a_flow_has_its_default_strength(
         assert told["transform"]["family"] == told["transform"]["spec"] == "flow"
         assert told["transform"]["strength"] == 0.5 and told["fitted_on"]["passages"] == 80
         if told["fitted_on"]["short_texts"]:
-            assert told["choice"]["chosen"] == "flow" and "could serve as queries" in told["choice"]["reason"]
+            assert told["choice"]["chosen"] == "flow" and "can be used as queries" in told["choice"]["reason"]
         else:
             assert told["choice"] is None
         assert retriever.search(text(7))
@@ -240,4 +240,4 @@ def test_text_without_spaces_or_full_stops_can_be_judged_by_too() -> None:
     chinese = ["".join(rng.choice(list(words), 60)) for _ in range(120)]
     plain = [" ".join(rng.choice(["wing", "flow", "heat", "shock", "layer", "jet", "cone"], 60)) for _ in range(120)]
     for texts in (chinese, plain):
-        assert not cut_questions(texts, np.arange(120), 0).too_few
+        assert not sample_questions(texts, np.arange(120), 0).too_few

@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +9,10 @@ import torch
 from scipy.optimize import brute
 
 from retriever.errors import FitFailed, FitWarning
-from retriever.transforms import Flow, fit, load
-from retriever.transforms.bert_flow import BertFlow
-from retriever.transforms.couplings import Couplings
-from retriever.transforms.flow_training import forward
-from retriever.transforms.radial import OUTSIDE, SHORTEST, Radial, fit_radial
-from retriever.transforms.store import FormerBertFlow
+from retriever.transforms import Flow, fit
+from retriever.transforms.flow.couplings import Couplings
+from retriever.transforms.flow.radial import OUTSIDE, SHORTEST, Radial, fit_radial
+from retriever.transforms.flow.training import forward
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -176,7 +172,7 @@ def test_fewer_vectors_than_dimensions() -> None:
 def test_with_sixty_vectors_nothing_is_learned_and_that_is_told(d: int) -> None:
     x = cone(60, d)
     flow = fit_flow("flow", x)
-    assert flow.notes == ("only 60 distinct vectors: the flow is whitening and a radial map, nothing was learned",)
+    assert flow.notes == ("there are only 60 distinct vectors: the flow is whitening and a radial map, nothing was learned",)
     assert "held_out_bits_at_best" not in flow.describe() and flow.describe()["best_step"] == 0
     sound(flow, x)
     sound(flow, cone(60, d, seed=1))
@@ -185,7 +181,7 @@ def test_with_sixty_vectors_nothing_is_learned_and_that_is_told(d: int) -> None:
 @pytest.mark.parametrize("n", [2, 49])
 def test_below_fifty_vectors_they_are_left_as_they_are(n: int) -> None:
     x = cone(n)
-    with pytest.warns(FitWarning, match=f"at least 50 distinct vectors, and there are {n}.*left as they are instead"):
+    with pytest.warns(FitWarning, match=f"at least 50 distinct vectors, and there are {n}.*the vectors stay raw"):
         transform = fit("flow", x)
     assert transform.family == "none" and transform.spec == "flow" and transform.fitted_on == n
     assert transform.notes[0].startswith("a flow needs at least 50 distinct vectors")
@@ -202,7 +198,7 @@ def test_one_row_repeated_many_times() -> None:
 def test_copies_do_not_count_as_vectors() -> None:
     x = cone(60)
     flow = fit_flow("flow", np.tile(x, (500, 1)))
-    assert flow.fitted_on == 30_000 and flow.notes[0].startswith("only 60 distinct vectors")
+    assert flow.fitted_on == 30_000 and flow.notes[0].startswith("there are only 60 distinct vectors")
     sound(flow, x)
     with pytest.warns(FitWarning, match="there are 40"):
         assert fit("flow", np.tile(x[:40], (100, 1))).family == "none"
@@ -219,7 +215,7 @@ def test_odd_and_tiny_dimensions(d: int) -> None:
 
 def test_a_single_dimension_is_told_of() -> None:
     note = fit_flow("flow", cone(1000, 1)).notes[0]
-    assert note == "vectors of one number: the flow is whitening and a radial map, nothing was learned"
+    assert note == "the vectors have one dimension: the flow is whitening and a radial map, nothing was learned"
 
 
 def test_equal_vectors_are_left_as_they_are() -> None:
@@ -456,17 +452,3 @@ def test_radial_fit_brings_lengths_to_those_of_a_gaussian() -> None:
     lengths = np.linalg.norm(fit_radial(z, math.inf).forward(z), axis=1)
     assert (lengths**2).mean() == pytest.approx(64, rel=1e-3)
     assert lengths.std() < 2 and np.linalg.norm(z, axis=1).std() > 5
-
-
-# ---- what came before ------------------------------------------------------------------------------------
-
-
-def test_a_bert_flow_that_was_saved_as_flow_still_loads(tmp_path: Path) -> None:
-    x = curved(600)
-    fitted = fit("bert-flow:steps=40", x)
-    former = FormerBertFlow(replace(fitted.state, spec="flow:steps=40"))
-    former.save(tmp_path)
-    loaded = load(tmp_path)
-    assert isinstance(loaded, BertFlow) and loaded.family == "flow" and loaded.spec == "flow:steps=40"
-    assert loaded.fingerprint == former.fingerprint
-    assert np.array_equal(loaded.apply(x), fitted.apply(x))

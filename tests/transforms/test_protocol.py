@@ -13,8 +13,8 @@ import torch
 from retriever.errors import Damaged, Mismatch
 from retriever.transforms import Flow, Transform, fit, load, parse
 from retriever.transforms.affine import Affine
-from retriever.transforms.bert_flow import BertFlow
-from retriever.transforms.bert_flow_training import forward
+from retriever.transforms.bert_flow.bert_flow import BertFlow
+from retriever.transforms.bert_flow.training import forward
 
 SPECS = (
     "none",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.transforms.bm25 import Bm25, words
+from retriever.transforms.bm25 import Bm25, tokenize
 
 Floats = NDArray[np.float64]
 
@@ -48,4 +48,4 @@ BASELINES: dict[str, Callable[[Sequence[str], Sequence[str]], Floats]] = {
 
 
 def _set(text: str) -> set[str]:
-    return set(words(text))
+    return set(tokenize(text))

@@ -1,4 +1,4 @@
-"""Training the couplings of `flow` by maximum likelihood, in torch, stopped by vectors it has not seen."""
+"""Train the couplings of `flow` by maximum likelihood in torch. Held-out vectors decide when to stop."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from retriever.transforms.base import Array
-from retriever.transforms.couplings import Couplings
+from retriever.transforms.flow.couplings import Couplings
 
 if TYPE_CHECKING:
     import torch
-
-__all__ = ["Training", "forward", "train"]
 
 BATCH = 256
 LEARNING_RATE = 3e-3
@@ -24,17 +22,17 @@ PATIENCE = 8
 
 @dataclass
 class Training:
-    """What came of it: the parameters at the best step, which is 0 where training bettered nothing."""
+    """The result: the parameters at the best step. `best_step` is 0 if training improved nothing."""
 
     parameters: dict[str, Array] = field(default_factory=dict)
     steps: int = 0
     best_step: int = 0
     curve: list[tuple[int, float]] = field(default_factory=list)
-    """Held-out |z|^2 / 2 in bits per dimension, by step: the only part of the likelihood that the couplings change."""
+    """Held-out |z|^2 / 2 in bits per dimension, by step. The couplings change no other part of the likelihood."""
 
 
 def forward(couplings: Couplings, parameters: Mapping[str, "torch.Tensor"], z: "torch.Tensor") -> "torch.Tensor":
-    """The rows moved, differentiable; the twin of `Couplings.forward`."""
+    """`Couplings.forward` in torch, differentiable."""
     import torch
 
     def move(name: str, given: torch.Tensor) -> torch.Tensor:
@@ -49,7 +47,7 @@ def forward(couplings: Couplings, parameters: Mapping[str, "torch.Tensor"], z: "
 
 
 def initial(couplings: Couplings, rng: np.random.Generator) -> dict[str, Array]:
-    """Hidden layers at random, what they add at zero."""
+    """Hidden layers start at random values, output layers at zero."""
     out: dict[str, Array] = {}
     for name, shape in couplings.shapes().items():
         if name.endswith("first.weight"):
@@ -72,10 +70,10 @@ def train(
     device: str = "cpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> Training:
-    """Fit the couplings to whitened rows in at most `steps` batches. All chance comes from `rng`."""
+    """Fit the couplings to whitened rows in at most `steps` batches. `rng` is the only source of randomness."""
     import torch
 
-    # One thread gives the same bytes whatever the setting, and a second gains little with matrices so small.
+    # One thread makes the result independent of the thread setting. More threads gain little on matrices this small.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

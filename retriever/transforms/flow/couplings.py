@@ -1,13 +1,13 @@
 """The learned part of `flow`: additive couplings between the strongest directions and all others, in numpy.
 
-The whitened vector is split into its `top` first directions and the rest. A round moves the rest by what the top
-foretells of it, then the top by what the rest foretells:
+The whitened vector is split into its first `top` directions and the rest. A round shifts the rest by a function of the
+top, then the top by a function of the rest:
 
     rest <- rest + tanh(top A + a) B + b
     top  <- top  + tanh(rest C + c) D + e
 
-B, D and their biases start at zero, so the map starts as the identity. tanh bounds each move whatever comes in: a query
-unlike anything seen is moved no further than the texts that were. Couplings keep volume: log |det| = 0.
+B, D and their biases start at zero, so the map starts as the identity. tanh bounds each shift: a query unlike the
+training texts is shifted no further than they were. Couplings preserve volume: log |det| = 0.
 """
 
 from collections.abc import Mapping
@@ -17,12 +17,10 @@ import numpy as np
 
 from retriever.transforms.base import Array
 
-__all__ = ["Couplings"]
-
 
 @dataclass(frozen=True)
 class Couplings:
-    """The sizes: `dimension` numbers, of which `top` are on one side, `width` hidden units, `rounds` rounds."""
+    """The sizes: `dimension` directions, of which the first `top` form one side; hidden `width`; number of `rounds`."""
 
     dimension: int
     top: int
@@ -30,7 +28,7 @@ class Couplings:
     rounds: int = 1
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The name and shape of every parameter, in the order in which they are used."""
+        """Name and shape of every parameter, in order of use."""
         out: dict[str, tuple[int, ...]] = {}
         rest = self.dimension - self.top
         for number in range(self.rounds):
@@ -45,7 +43,7 @@ class Couplings:
         return out
 
     def forward(self, parameters: Mapping[str, Array], z: Array, share: float = 1.0) -> Array:
-        """The rows moved, each move multiplied by `share`."""
+        """Shift the rows; each shift is multiplied by `share`."""
         top, rest = z[:, : self.top], z[:, self.top :]
         for number in range(self.rounds):
             rest = rest + share * _move(parameters, f"round{number}.down", top)
@@ -53,7 +51,7 @@ class Couplings:
         return np.concatenate([top, rest], axis=1)
 
     def backward(self, parameters: Mapping[str, Array], z: Array, share: float = 1.0) -> Array:
-        """Undo `forward`."""
+        """Invert `forward`."""
         top, rest = z[:, : self.top], z[:, self.top :]
         for number in reversed(range(self.rounds)):
             top = top - share * _move(parameters, f"round{number}.up", rest)

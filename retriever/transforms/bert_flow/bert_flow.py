@@ -1,7 +1,7 @@
 """`bert-flow`: BERT-flow (Li et al. 2020), an invertible map from sentence vectors to a standard Gaussian.
 
-`glow` has the architecture, `bert_flow_training` the training; here is the fitted transform, and the decision
-whether a fit may be used. One that may not be says so in its notes, and the vectors are whitened instead.
+`glow` holds the architecture and `training` the training. This module holds the fitted transform and the checks whether
+a fit is usable. If it is not, the vectors are whitened instead and the notes say why.
 """
 
 import warnings
@@ -11,24 +11,21 @@ from functools import cached_property
 import numpy as np
 
 from retriever.errors import FitWarning
+from retriever.transforms.affine import fit_none, fit_whiten
 from retriever.transforms.base import Array, Json, State, Transform
-from retriever.transforms.glow import LOG_SCALE_FACTOR, Glow, Numbers
+from retriever.transforms.bert_flow.glow import LOG_SCALE_FACTOR, Glow, GlowWeights
 from retriever.transforms.moments import distinct
-from retriever.transforms.none import fit_none
 from retriever.transforms.spec import Option, Spec
-from retriever.transforms.whiten import fit_whiten
 
-__all__ = ["BertFlow", "fit_bert_flow"]
-
-# One pass over the vectors, as published (269 steps on STS-B), but no more than about 4 seconds at 384 dimensions on
-# one core. Longer training goes on raising held-out likelihood while retrieval falls: Cranfield with MiniLM has
-# nDCG@10 33.0 after one pass over 1,787 passages and 25.5 after 300 steps.
+# One pass over the vectors, as published (269 steps on STS-B), but at most about 4 seconds at 384 dimensions on one
+# core. Longer training keeps raising held-out likelihood while retrieval gets worse: Cranfield with MiniLM has nDCG@10
+# 33.0 after one pass over 1,787 passages and 25.5 after 300 steps.
 MOST_STEPS = 600
-# On 100 and 200 MiniLM vectors held-out likelihood fell from the first step; on 400 and more it rose.
+# With 100 and 200 MiniLM vectors held-out likelihood fell from the first step; with 400 and more it rose.
 FEWEST_VECTORS = 200
-# Fewer tell nothing of the space that queries fall into: whitened by them, every query is far from everything.
+# Fewer vectors say nothing about the space of queries: whitened by them, every query is far from everything.
 FEWEST_TO_WHITEN = 50
-# A Gaussian row has |z| near sqrt(d); far beyond this factor of it, cosine means nothing any more.
+# A Gaussian row has |z| near sqrt(d). If some row is this many times longer, cosine is meaningless.
 EXPLODED = 100.0
 
 
@@ -48,12 +45,12 @@ class BertFlow(Transform):
             raise ValueError(f"the tensors are not those of a flow with {self.glow}")
 
     @cached_property
-    def _single(self) -> Numbers:
-        return Numbers(self.glow, self.state.tensors, np.dtype(np.float32))
+    def _single(self) -> GlowWeights:
+        return GlowWeights(self.glow, self.state.tensors, np.dtype(np.float32))
 
     @cached_property
-    def _double(self) -> Numbers:
-        return Numbers(self.glow, self.state.tensors, np.dtype(np.float64))
+    def _double(self) -> GlowWeights:
+        return GlowWeights(self.glow, self.state.tensors, np.dtype(np.float64))
 
     def _forward(self, vectors: Array) -> Array:
         return (self._single if vectors.dtype == np.float32 else self._double).forward(vectors)
@@ -70,27 +67,26 @@ class BertFlow(Transform):
         return self._log_det
 
     def describe(self) -> dict[str, Json]:
-        """As every transform, with the number of parameters."""
         return super().describe() | {"parameters": sum(t.size for t in self.state.tensors.values())}
 
 
 def fit_bert_flow(
     vectors: Array,
-    asked: Spec,
-    spec: str,
+    spec: Spec,
+    requested: str,
     seed: int,
     device: str,
     progress: Callable[[int, int], None] | None,
 ) -> Transform:
-    """Train a flow, or whiten where a flow cannot be had."""
+    """Train a flow, or whiten if no usable flow can be trained."""
     n, d = vectors.shape
-    glow, notes = _sizes(d, asked.options)
+    glow, notes = _sizes(d, spec.options)
     if not glow.levels:
-        return _whitened(vectors, spec, seed, f"a flow needs an even dimension, and the vectors have {d}")
-    from retriever.transforms.bert_flow_training import BATCH, HELD_OUT_MOST, train
+        return _whitened(vectors, requested, seed, f"a flow needs an even dimension, and the vectors have {d}")
+    from retriever.transforms.bert_flow.training import BATCH, HELD_OUT_MOST, train
 
-    steps = int(asked.options.get("steps", min(MOST_STEPS, -(-n // BATCH))))
-    # One pass over this many rows fills all steps; more would never be seen.
+    steps = int(spec.options.get("steps", min(MOST_STEPS, -(-n // BATCH))))
+    # One pass over this many rows fills all steps; further rows would never be used.
     chosen = vectors
     if n > steps * BATCH + HELD_OUT_MOST:
         rows = np.random.default_rng(seed).choice(n, steps * BATCH + HELD_OUT_MOST, replace=False)
@@ -98,10 +94,10 @@ def fit_bert_flow(
     chosen = distinct(chosen)
     if len(chosen) < FEWEST_VECTORS:
         reason = f"a flow needs at least {FEWEST_VECTORS} distinct vectors, and there are {len(chosen)}"
-        return _whitened(vectors, spec, seed, reason)
+        return _whitened(vectors, requested, seed, reason)
     training = train(glow, chosen, steps=steps, seed=seed, device=device, progress=progress)
     if training.failure:
-        return _whitened(vectors, spec, seed, training.failure)
+        return _whitened(vectors, requested, seed, training.failure)
     if training.constant_dimensions:
         constant = f"{training.constant_dimensions} of {d} dimensions are constant"
         notes += (f"{constant}; the flow was trained with noise in their place",)
@@ -121,7 +117,7 @@ def fit_bert_flow(
     }
     flow = BertFlow(
         State(
-            spec=spec,
+            spec=requested,
             dimension_in=d,
             dimension_out=d,
             fitted_on=n,
@@ -133,25 +129,27 @@ def fit_bert_flow(
     )
     longest = float(np.linalg.norm(flow.apply(chosen[: 4 * HELD_OUT_MOST]), axis=1).max())
     if not longest < EXPLODED * np.sqrt(d):
-        return _whitened(vectors, spec, seed, f"the flow maps some of its own vectors to a length of {longest:g}")
+        return _whitened(vectors, requested, seed, f"the flow maps some of its own vectors to a length of {longest:g}")
     return flow
 
 
 def _sizes(dimension: int, options: Mapping[str, Option]) -> tuple[Glow, tuple[str, ...]]:
-    """The flow's sizes: fewer levels where the dimension does not halve so often, none where it is odd."""
+    """The sizes of the flow, with as many levels as the dimension can be halved. An odd dimension gives 0 levels."""
     given = {name: int(options[name]) for name in ("levels", "depth", "width") if name in options}
     wanted = Glow(dimension, **given)
     halvings = (dimension & -dimension).bit_length() - 1
     if wanted.levels <= halvings:
         return wanted, ()
-    note = f"{dimension} dimensions halve {halvings} times; the flow has as many levels, not {wanted.levels}"
+    note = (
+        f"{dimension} dimensions can be halved {halvings} times, so the flow has {halvings} levels, not {wanted.levels}"
+    )
     return Glow(dimension, **given | {"levels": halvings}), (note,)
 
 
-def _whitened(vectors: Array, spec: str, seed: int, reason: str) -> Transform:
+def _whitened(vectors: Array, requested: str, seed: int, reason: str) -> Transform:
     enough = len(vectors) >= FEWEST_TO_WHITEN
-    note = f"{reason}; {'whitening is used' if enough else 'the vectors are left as they are'} instead"
+    note = f"{reason}; {'whitening is used instead' if enough else 'the vectors stay raw'}"
     warnings.warn(note, FitWarning, stacklevel=4)
     if not enough:
-        return fit_none(vectors, spec, seed, notes=(note,))
-    return fit_whiten(vectors, Spec("whiten"), spec, seed, notes=(note,))
+        return fit_none(vectors, requested, seed, notes=(note,))
+    return fit_whiten(vectors, Spec("whiten"), requested, seed, notes=(note,))

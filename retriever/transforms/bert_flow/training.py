@@ -1,8 +1,8 @@
-"""Training BERT-flow by maximum likelihood, in torch, with early stopping on vectors it has not seen.
+"""Train BERT-flow by maximum likelihood in torch, with early stopping on held-out vectors.
 
-The optimiser is that of the published code: Adam without bias correction, weight decay 0.01 on every
-parameter (decoupled), constant rate 1e-3, gradients clipped to norm 1, 64 sentences a batch, shuffled each
-epoch. What is added: a held-out part decides when to stop and which parameters are kept.
+The optimiser is that of the published code: Adam without bias correction, decoupled weight decay 0.01 on every
+parameter, constant learning rate 1e-3, gradients clipped to norm 1, batches of 64 sentences, shuffled each epoch. Added
+here: held-out vectors decide when to stop and which parameters are kept.
 """
 
 import math
@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from retriever.transforms.base import Array
-from retriever.transforms.glow import LOG_SCALE_FACTOR, Glow
+from retriever.transforms.bert_flow.glow import LOG_SCALE_FACTOR, Glow
 from retriever.transforms.moments import NEGLIGIBLE
 
 if TYPE_CHECKING:
     import torch
-
-__all__ = ["Training", "forward", "train"]
 
 BATCH = 64
 LEARNING_RATE = 1e-3
@@ -39,7 +37,7 @@ PATIENCE = 8
 
 @dataclass
 class Training:
-    """What came of a training run. `failure` says why the parameters must not be used."""
+    """The result of a training run. If `failure` is set, the parameters must not be used."""
 
     trained_on: int
     held_out: int
@@ -54,7 +52,7 @@ class Training:
 def forward(
     glow: Glow, parameters: Mapping[str, "torch.Tensor"], x: "torch.Tensor"
 ) -> tuple["torch.Tensor", "torch.Tensor"]:
-    """z and log |det dz/du| (one number for all rows), differentiable; the twin of `glow.Numbers.forward`."""
+    """z and log |det dz/du| (one number for all rows): `GlowWeights.forward` in torch, differentiable."""
     import torch
 
     left: list[torch.Tensor] = []
@@ -85,7 +83,7 @@ class _Named:
         return self.parameters[f"{self.step}.{name}"]
 
     def scaled(self, layer: str, x: "torch.Tensor") -> "torch.Tensor":
-        """(x W + b) exp(3 s): a linear map with its actnorm, or the last one with its own bias and scale."""
+        """(x W + b) exp(3 s): a linear map with its actnorm, or the last linear map with its own bias and scale."""
         import torch
 
         linear = torch.addmm(self[f"{layer}.bias"], x, self[f"{layer}.weight"])
@@ -93,11 +91,10 @@ class _Named:
 
 
 def initialise(glow: Glow, batch: Array, rng: np.random.Generator) -> dict[str, Array]:
-    """The first parameters: hidden weights from N(0, 0.05), the last linear zero, actnorms from the first
-    batch.
+    """Initial parameters: hidden weights from N(0, 0.05), the last linear map zero, actnorms from the first batch.
 
-    An actnorm starts so that the batch leaves it with mean 0 and variance 1 in every channel. A channel that
-    is constant in this one batch, though not in all vectors, starts with the typical scale of its layer.
+    An actnorm starts with the bias and scale that give the batch mean 0 and variance 1 in every channel. A channel that
+    happens to be constant in this batch starts with the typical scale of its layer.
     """
     out = {name: np.zeros(shape) for name, shape in glow.shapes().items()}
 
@@ -125,14 +122,13 @@ def initialise(glow: Glow, batch: Array, rng: np.random.Generator) -> dict[str, 
 
 
 def fill_constant_dimensions(vectors: Array, rng: np.random.Generator) -> tuple[Array, int]:
-    """Noise of the typical size in every dimension that is constant, and how many these are; mostly none.
+    """Replace constant dimensions by noise of the typical size. Returns the vectors and the number of such dimensions.
 
-    This is what makes the published flow give NaN on all-MiniLM-L6-v2: three of its 384 dimensions are dead,
-    with standard deviations of 2e-33, 3e-33 and 5e-9 beside 0.05. Each actnorm scales such a channel by up to
-    1 / 1e-6, one after the other, 1e32 in all; the gradient overflows in the first step, and clipping turns
-    inf into NaN. A gentler start would not help: a constant has no density, so its scale grows for as long as
-    training lasts. With noise in its place the flow learns to treat the dimension as one that says nothing,
-    at the scale of the others.
+    Constant dimensions make the published flow give NaN on all-MiniLM-L6-v2: three of its 384 dimensions have standard
+    deviations of 2e-33, 3e-33 and 5e-9, beside 0.05 for the others. Each actnorm scales such a channel by up to 1e6, in
+    total by 1e32; the gradient overflows in the first step, and clipping turns inf into NaN. A smaller initial scale
+    would not help: a constant has no density, so its scale keeps growing during training. With noise the flow learns
+    that the dimension carries no information.
     """
     deviation = vectors.std(axis=0, dtype=np.float64)
     typical = float(np.sqrt((deviation**2).mean()))
@@ -153,11 +149,11 @@ def train(
     device: str = "cpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> Training:
-    """Fit the flow to distinct vectors in at most `steps` batches. All chance comes from `seed`."""
+    """Fit the flow to distinct vectors in at most `steps` batches. `seed` is the only source of randomness."""
     import torch
 
-    # The matrices are so small that a second thread costs more than it brings (two threads on two busy cores
-    # took three times as long as one), and one thread gives the same bytes whatever the setting.
+    # The matrices are so small that two threads on two busy cores took three times as long as one. One thread also
+    # makes the result independent of the thread setting.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -237,18 +233,18 @@ def _train(
 
 
 def _unit(rows: Array) -> float:
-    """The power of two that brings the vectors to the size of BERT's, for which the learning rate was chosen.
+    """The power of two that scales the vectors to the size of BERT's, for which the learning rate was chosen.
 
-    The first actnorm's bias is in the vectors' own unit and moves by 1e-3 a step: a two-hundredth of BERT's
-    standard deviation, but twice that of vectors of norm 0.01, where training would only shake. BERT's own
-    vectors get 1, and the flow as published; for others the first actnorm takes the factor up afterwards.
+    The first actnorm's bias is in the unit of the vectors and changes by 1e-3 per step. That is 1/200 of the standard
+    deviation of BERT's vectors, but twice the standard deviation of vectors of norm 0.01, on which training would not
+    converge. BERT's own vectors get the factor 1. For others the factor is folded into the first actnorm afterwards.
     """
     typical = float(np.sqrt(rows.var(axis=0, dtype=np.float64).mean()))
     return 2.0 ** round(math.log2(BERT_DEVIATION / typical))
 
 
 def _batches(n: int, rng: np.random.Generator) -> Iterator[Array]:
-    """Batches of rows without end, shuffled anew each epoch; the actnorms started from the first one."""
+    """Endless batches of row numbers, shuffled each epoch except the first, which initialised the actnorms."""
     order = np.arange(n)
     while True:
         for start in range(0, max(1, n - BATCH + 1), BATCH):

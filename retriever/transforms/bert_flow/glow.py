@@ -1,18 +1,15 @@
-"""The architecture of BERT-flow in numpy: a small Glow on a vector, as the published code has it (not the
-paper).
+"""The architecture of BERT-flow in numpy: a small Glow on a vector, as in the published code (the paper differs).
 
 Three levels of three steps. A step on C channels is
 
-- actnorm: x <- (x + b) exp(3 s). The log-scales are stored divided by 3, so that they learn three times as
-  fast.
+- actnorm: x <- (x + b) exp(3 s). The log-scales are stored divided by 3, so that they learn three times as fast.
 - a fixed reversal of the channels,
 - additive coupling: the halves x1, x2 become x1, x2 + g(x1), where g is linear C/2 -> 32, actnorm, ReLU,
-  linear 32 -> 32, actnorm, ReLU, and a linear 32 -> C/2 that starts at zero, with its own bias and exp(3 s)
-  scale.
+  linear 32 -> 32, actnorm, ReLU, and a linear 32 -> C/2 that starts at zero, with its own bias and exp(3 s) scale.
 
-After each level but the last the second half of the channels leaves as it is: z = [left at level 1 | left at
-level 2 | rest]. Couplings keep volume, so the log-determinant is the sum of the actnorms' log-scales, the
-same for all vectors.
+After each level but the last, the second half of the channels goes unchanged into z = [half of level 1 | half of level
+2 | rest]. Couplings preserve volume, so the log-determinant is the sum of the actnorms' log-scales, the same for all
+vectors.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,13 +20,10 @@ import numpy as np
 
 from retriever.transforms.base import Array
 
-__all__ = ["LOG_SCALE_FACTOR", "Glow", "Numbers"]
-
 LOG_SCALE_FACTOR = 3.0
 
-# OpenBLAS shares a product of more multiplications than this among threads. Products as thin as these gain
-# nothing from it, and on a busy machine the threads wait for each other: 8,192 rows took 0.3 to 3 s instead
-# of 0.06.
+# OpenBLAS uses several threads for products of more multiplications than this. Such narrow products gain nothing from
+# them, and on a busy machine the threads wait for each other: 8,192 rows took 0.3 to 3 s instead of 0.06 s.
 ONE_THREAD = 2**18
 
 
@@ -43,11 +37,11 @@ class Glow:
     width: int = 32
 
     def channels(self) -> list[int]:
-        """The number of channels at each level."""
+        """Number of channels at each level."""
         return [self.dimension >> level for level in range(self.levels)]
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The name and shape of every parameter, in the order in which they are used."""
+        """Name and shape of every parameter, in order of use."""
         out: dict[str, tuple[int, ...]] = {}
         for level, channels in enumerate(self.channels()):
             for step in range(self.depth):
@@ -69,7 +63,7 @@ class Glow:
 
 
 class Step(NamedTuple):
-    """One step with the actnorms inside g folded into its linear maps."""
+    """One step, with the actnorms inside g folded into the linear maps."""
 
     bias: Array
     scale: Array
@@ -93,8 +87,8 @@ class Step(NamedTuple):
         return np.asarray(hidden)
 
 
-class Numbers:
-    """A flow's parameters made ready to compute with, in one precision."""
+class GlowWeights:
+    """The parameters of a flow prepared for computing, in one precision."""
 
     def __init__(self, glow: Glow, tensors: Mapping[str, Array], precision: np.dtype[np.floating]) -> None:
         self.glow = glow
@@ -105,11 +99,11 @@ class Numbers:
         self.block = max(16, ONE_THREAD // (glow.dimension // 2 * glow.width))
 
     def forward(self, rows: Array) -> Array:
-        """Raw vectors to Gaussian ones."""
+        """Map raw vectors to Gaussian vectors."""
         return self._by_blocks(self._forward, rows)
 
     def backward(self, rows: Array) -> Array:
-        """Gaussian vectors to raw ones."""
+        """Map Gaussian vectors to raw vectors."""
         return self._by_blocks(self._backward, rows)
 
     def _by_blocks(self, step: Callable[[Array], Array], rows: Array) -> Array:
@@ -125,13 +119,13 @@ class Numbers:
         for level in self.levels:
             half = x.shape[1] // 2
             for step in level:
-                # Reversed while it is copied: a view that runs backwards would keep BLAS out of the products.
+                # Reverse and copy at once. A reversed view would prevent BLAS from being used in the products.
                 x = x[:, ::-1] + step.bias[::-1]
                 x *= step.scale[::-1]
                 x[:, half:] += step.shift(x[:, :half])
             left.append(x[:, half:])
             x = x[:, :half]
-        # The last level does not split: its two halves go to the end of z together, in order.
+        # The last level does not split. Both its halves go to the end of z, in order.
         return np.concatenate([*left[:-1], x, left[-1]], axis=1)
 
     def _backward(self, z: Array) -> Array:

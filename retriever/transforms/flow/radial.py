@@ -1,10 +1,9 @@
-"""Radial Gaussianisation: z <- z c |z|^(s - 1), which brings the lengths of vectors to those of a Gaussian.
+"""Radial Gaussianisation z <- z c |z|^(s - 1): gives vectors the lengths that a Gaussian has.
 
-Sentence vectors are means over tokens, so short texts lie far out and long ones close to the centre; in the whitened
-space their lengths spread far more than a Gaussian's sqrt(d). One power and one factor, both in closed form or nearly,
-mend most of that: s is near 0.15 for BERT's sentences. Beyond the longest vector seen the power is at most OUTSIDE,
-whatever the data: a vector ten times too long comes out at most 1.4 times too long. Directions, and so cosines, stay as
-they are.
+Sentence vectors are means over tokens, so short texts lie far out and long texts close to the centre. In the whitened
+space their lengths spread far more than those of a Gaussian, which are near sqrt(d). One power s and one factor c
+correct most of that: s is near 0.15 for BERT's sentences. Beyond the longest vector of the fit the power is at most
+OUTSIDE: a vector ten times too long comes out at most 1.4 times too long. Directions, and so cosines, do not change.
 
 With rho(|z|) the new length, log |det| is d log(rho / |z|) + log s.
 """
@@ -17,17 +16,15 @@ from numpy.typing import NDArray
 
 from retriever.transforms.base import Array
 
-__all__ = ["Radial", "fit_radial"]
-
 SMALLEST_POWER = 0.05
 OUTSIDE = 0.15
-# A length below this part of sqrt(d) is taken as this long, so that the mean itself stays where it is.
+# A shorter length, as a fraction of sqrt(d), is treated as this length, so that the mean is mapped to itself.
 SHORTEST = 1e-3
 
 
 @dataclass(frozen=True)
 class Radial:
-    """The map for vectors of `dimension` numbers, up to `longest` as fitted; by default all stay as they are."""
+    """The map for vectors of `dimension` numbers, fitted up to the length `longest`. The default is the identity."""
 
     dimension: int
     power: float = 1.0
@@ -47,7 +44,7 @@ class Radial:
         return np.asarray(z * np.exp(-self.log_stretch(inside)).astype(z.dtype)[:, None])
 
     def log_det(self, z: Array) -> NDArray[np.float64]:
-        """log |det| at every row, in nats."""
+        """log |det| of every row, in nats."""
         lengths = _lengths(z)
         power = np.where(lengths > self.longest, self._power_outside, self.power)
         power = np.where(lengths < self.shortest, 1.0, power)
@@ -74,10 +71,10 @@ def _lengths(z: Array) -> NDArray[np.float64]:
 
 
 def fit_radial(z: Array, longest: float) -> Radial:
-    """The likeliest map for whitened rows, with a power from SMALLEST_POWER to 1; `longest` is the longest row seen.
+    """The maximum-likelihood map for whitened rows, with a power from SMALLEST_POWER to 1.
 
-    For a given power the likeliest factor is sqrt(d / mean |z|^(2 s)); the power itself is found by bisection of
-    brackets (golden section) on the likelihood, which has one peak.
+    For a given power the best factor is sqrt(d / mean |z|^(2 s)). The power is found by golden-section search on the
+    likelihood, which has one peak.
     """
     from scipy.optimize import minimize_scalar
 

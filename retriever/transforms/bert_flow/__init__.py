@@ -1,0 +1,1 @@
+"""`bert-flow`: BERT-flow as published (Li et al. 2020)."""

@@ -1,0 +1,130 @@
+"""Fit a transform of any family to vectors, and load one that was saved."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.errors import Damaged, FitFailed
+from retriever.transforms.affine import (
+    Center,
+    Identity,
+    Standardize,
+    Whiten,
+    fit_center,
+    fit_none,
+    fit_standardize,
+    fit_whiten,
+)
+from retriever.transforms.base import CHUNK, JSON_FILE, TENSOR_FILE, Array, State, Transform
+from retriever.transforms.bert_flow.bert_flow import BertFlow, fit_bert_flow
+from retriever.transforms.flow.flow import Flow, fit_flow
+from retriever.transforms.moments import equal_rows
+from retriever.transforms.spec import Spec, parse
+
+CLASSES: dict[str, type[Transform]] = {
+    cls.family: cls for cls in (Identity, Center, Standardize, Whiten, Flow, BertFlow)
+}
+
+
+def fit(
+    spec: str | Spec,
+    vectors: Array,
+    *,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Callable[[int, int], None] | None = None,
+) -> Transform:
+    """Fit the transform that `spec` names to raw vectors (n, d).
+
+    Only the flows use `seed` and `device`, and call `progress(done, total)` while they train. If the family cannot be
+    fitted to these vectors, a simpler transform is returned and its `notes` say why.
+    """
+    parsed = parse(spec)
+    requested = str(parsed)
+    rows = _checked(vectors)
+    if parsed.family == "none":
+        return fit_none(rows, requested, seed)
+    if equal_rows(rows):
+        count = "there is only one vector" if len(rows) == 1 else f"all {len(rows):,} vectors are the same"
+        return fit_none(rows, requested, seed, notes=(f"{count}, so nothing can be learned; the vectors stay raw",))
+    if parsed.family == "center":
+        return fit_center(rows, requested, seed)
+    if parsed.family == "standardize":
+        return fit_standardize(rows, requested, seed)
+    if parsed.family == "whiten":
+        return fit_whiten(rows, parsed, requested, seed)
+    if parsed.family == "flow":
+        return fit_flow(rows, parsed, requested, seed, device, progress)
+    return fit_bert_flow(rows, parsed, requested, seed, device, progress)
+
+
+def _checked(vectors: Array) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        rows = np.ascontiguousarray(vectors, dtype=np.float32)
+    if rows.ndim != 2 or rows.shape[1] == 0:
+        raise FitFailed(f"a transform is fitted to rows of numbers (n, d), but the array has the shape {rows.shape}")
+    if not len(rows):
+        raise FitFailed("there are no vectors to fit a transform to; add documents first, or use 'none'")
+    bad = sum(
+        int((~np.isfinite(rows[start : start + CHUNK]).all(axis=1)).sum()) for start in range(0, len(rows), CHUNK)
+    )
+    if bad:
+        raise FitFailed(
+            f"{bad:,} of {len(rows):,} vectors hold NaN or infinity: the encoder's output for these texts "
+            "is broken; encode them again"
+        )
+    return rows
+
+
+def load(folder: Path) -> Transform:
+    """Load the transform that `save` wrote into the folder.
+
+    Raises `Damaged` if a file is missing or if the transform does not have the fingerprint it was saved with.
+    """
+    folder = Path(folder)
+    header = _header(folder / JSON_FILE)
+    tensors = _tensors(folder / TENSOR_FILE)
+    try:
+        state = State(
+            spec=header["spec"],
+            dimension_in=header["dimension_in"],
+            dimension_out=header["dimension_out"],
+            fitted_on=header["fitted_on"],
+            seed=header["seed"],
+            notes=tuple(header["notes"]),
+            config=header["config"],
+            tensors=tensors,
+        )
+        transform = CLASSES[header["family"]](state)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Damaged(f"{folder / JSON_FILE} does not describe the tensors in {TENSOR_FILE}: {error}") from error
+    if transform.fingerprint != header.get("fingerprint"):
+        raise Damaged(
+            f"the transform in {folder} was changed after it was saved: its fingerprint is now "
+            f"{transform.fingerprint[:12]}, but {JSON_FILE} says {str(header.get('fingerprint'))[:12]}"
+        )
+    return transform
+
+
+def _header(path: Path) -> dict[str, Any]:
+    try:
+        header = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise Damaged(f"{path} cannot be read: {error}") from error
+    if not isinstance(header, dict) or header.get("format") != 1:
+        raise Damaged(f"{path} is not a transform in a format that this version can read")
+    return header
+
+
+def _tensors(path: Path) -> dict[str, Any]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load as tensors_from
+
+    try:
+        return dict(tensors_from(path.read_bytes()))
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise Damaged(f"{path} cannot be read: {error}") from error

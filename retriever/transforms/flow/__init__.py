@@ -1,0 +1,1 @@
+"""`flow`: whitening, a radial map and learned couplings, with an adjustable strength."""
