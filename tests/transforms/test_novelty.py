@@ -218,7 +218,7 @@ def test_documents_that_drift_are_said_and_a_rebuild_ends_it(run: Run, copy: Pat
     found = drift()
     strange = int(str(found["strange"]))
     assert found["added"] == 70 and 30 <= strange <= 32 and str(found["verdict"]).startswith("strong")
-    assert "strong: `retriever rebuild` would fit" in " ".join(run("info", "--index", copy).stdout.split())
+    assert "strong: `retriever rebuild` fits" in " ".join(run("info", "--index", copy).stdout.split())
 
     run("delete", "law0", "--index", copy)
     assert drift()["strange"] == strange - 1
