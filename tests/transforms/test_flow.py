@@ -172,7 +172,9 @@ def test_fewer_vectors_than_dimensions() -> None:
 def test_with_sixty_vectors_nothing_is_learned_and_that_is_told(d: int) -> None:
     x = cone(60, d)
     flow = fit_flow("flow", x)
-    assert flow.notes == ("there are only 60 distinct vectors: the flow is whitening and a radial map, nothing was learned",)
+    assert flow.notes == (
+        "there are only 60 distinct vectors: the flow is whitening and a radial map, nothing was learned",
+    )
     assert "held_out_bits_at_best" not in flow.describe() and flow.describe()["best_step"] == 0
     sound(flow, x)
     sound(flow, cone(60, d, seed=1))
