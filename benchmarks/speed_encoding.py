@@ -16,7 +16,6 @@ import numpy as np
 from benchmarks.rivals import OURS
 from benchmarks.rivals.base import Matrix, SentenceTransformersEncoder
 from benchmarks.speed_worker import measured
-from retriever.backends.onnx_runtime import import_onnxruntime
 from retriever.encoder import Encoder
 from retriever.models import ModelFiles
 
@@ -83,9 +82,9 @@ class PlainOnnx:
     """A session with the defaults of ONNX Runtime."""
 
     def __init__(self, model: str, path: Path) -> None:
+        import onnxruntime
         from tokenizers import Tokenizer
 
-        onnxruntime = import_onnxruntime()
         files = ModelFiles(model)
         export_plainly(files.folder, path)
         options = onnxruntime.SessionOptions()

@@ -1,6 +1,9 @@
 """What tests share: a tiny real BERT, some text, the command line, and the benchmark data where it is."""
 
 import os
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # before anything can import ONNX Runtime, here or in a subprocess
+
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +27,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("XDG_CACHE_HOME", str(folder))
         patch.setenv("RAY_TQDM_PATCH_PRINT", "0")  # Python's own print stays, for the tests that come after
         yield folder / "flow-retriever"
+    assert not (folder / "Microsoft").exists(), "something has imported ONNX Runtime with its telemetry on"
 
 
 @pytest.fixture(scope="session")
