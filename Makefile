@@ -10,24 +10,30 @@ HUB ?=
 RESULTS ?= results
 SEEDS ?= 1
 
-# A file of tests at a time in each of three processes: what a file makes once is made once, and while one waits for a
-# process or a browser two others work.
-PYTEST = $(BIN)/pytest -n 3 --dist loadfile
+# A file of tests at a time in each of four processes: what a file makes once is made once, and while two wait for a
+# process or a browser two others work. tests/conftest.py says which files begin first. With more threads in each they
+# would wait for each other.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test lint long torture bench bench-speed clean
+.PHONY: demo check test lint long torture bench bench-speed clean
 
 demo: $(INSTALLED)
 	$(BIN)/retriever demo
 
-test: $(INSTALLED) lint
-	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow and not torture"  # with more threads they would wait for each other
+# Between two edits: what can be tested in this process, in about a minute.
+check: lint
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not heavy and not slow and not torture"
+
+# Before a change is handed in: all that must hold, in some minutes.
+test: lint
+	$(PYTEST) -m "not slow and not torture"
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# What takes too long for every day but must hold.
+# What takes too long for every change but must hold; .ci/run runs it after `make test`.
 long: $(INSTALLED)
 	$(PYTEST) -m "slow and not torture"
 

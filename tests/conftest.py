@@ -12,6 +12,33 @@ import pytest
 from click.testing import CliRunner, Result
 from samples import PETS, Run, make_bert, write_jsonl
 
+HEAVY = ("browser", "damage", "engines", "hostile", "milvus", "serving", "torture")
+"""Folders whose tests are heavy, all of them: `make check` leaves them out."""
+LONGEST = (
+    "torture/test_crashes.py",
+    "engines/test_ray.py",
+    "hostile/test_sources.py",
+    "indexes/test_filtered_search.py",
+    "browser/test_looks.py",
+    "damage/test_database.py",
+    "milvus/test_bad_input.py",
+    "browser/test_trouble.py",
+    "browser/test_space.py",
+    "retriever/test_ingest.py",
+    "milvus/test_deaths.py",
+    "milvus/test_both_places.py",
+)
+"""Files that take longest, which begin first, so that no process works on one of them while the others have ended."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tests = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(tests).parts[0] in HEAVY:
+            item.add_marker(pytest.mark.heavy)
+    places = {tests / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
+
 
 def pytest_configure() -> None:
     """A shell's background job ignores Ctrl-C, as the commands would that the tests start and interrupt."""

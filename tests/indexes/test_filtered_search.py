@@ -106,6 +106,7 @@ def test_recall_against_brute_force(index: VectorIndex, factory: str, name: str,
             assert recall(index, name, rows, found) >= unfiltered - 0.08
 
 
+@pytest.mark.heavy
 def test_a_selector_finds_what_the_scan_finds(
     index: VectorIndex, factory: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,6 +259,7 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     library.collection.close()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("raw", [False, True])
 @pytest.mark.parametrize("share", SHARES)
 def test_a_collection_against_brute_force(library: Library, share: float, raw: bool) -> None:
@@ -269,6 +271,7 @@ def test_a_collection_against_brute_force(library: Library, share: float, raw: b
     assert [len(own) for own in found] == [K] * len(queries)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("raw", [False, True])
 def test_only_one_of_two_documents_that_share_a_text_passes(library: Library, raw: bool) -> None:
     queries = np.stack([library.vectors[f"text {number}"] for number in (13, 14, 19_999, 19_996)])
@@ -278,6 +281,7 @@ def test_only_one_of_two_documents_that_share_a_text_passes(library: Library, ra
         assert_same(found, library.expected(queries, 3, passes))
 
 
+@pytest.mark.heavy
 def test_fewer_than_asked_and_none_at_all(library: Library) -> None:
     queries = FEW_QUERIES
     few = sorted(metadata["chance"] for metadata, _ in library.documents.values())[3]
@@ -291,6 +295,7 @@ def test_fewer_than_asked_and_none_at_all(library: Library) -> None:
             library.search(queries, K, "party = odd", raw=raw)
 
 
+@pytest.mark.heavy
 def test_all_that_pass_come_in_the_order_of_the_whole(library: Library) -> None:
     """A filter that everything passes changes nothing, and one on top of a full ranking only leaves out."""
     queries = FEW_QUERIES[:2]

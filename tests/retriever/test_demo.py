@@ -14,6 +14,8 @@ from retriever.demo import QUESTIONS, stdlib_documents
 
 ROOT = Path(__file__).parents[2]
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(scope="module")
 def documents() -> list[Document]:

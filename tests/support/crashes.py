@@ -10,12 +10,12 @@ import json
 import os
 import random
 import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -280,7 +280,7 @@ class Disturber:
         def act(arguments: dict[str, Any]) -> dict[str, Any]:
             pid = self.zygote.begin("act", **arguments)
             self.zygote.let_go()
-            time.sleep(seconds)
+            _wait(pid, seconds)
             for one in sent:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, one)
@@ -315,6 +315,16 @@ class Disturber:
                 outcome.embedded = returned["embedded"]
                 outcome.again, outcome.in_hand = returned["again"], returned["in_hand"]
         return outcome
+
+
+def _wait(pid: int, seconds: float) -> None:
+    """Wait so long, or until the process has ended."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    select.select([process], [], [], seconds)
+    os.close(process)
 
 
 def _found(answer: dict[str, Any], when: str) -> list[str]:
