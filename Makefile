@@ -15,17 +15,21 @@ SEEDS ?= 1
 # would wait for each other.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo check test lint long torture bench bench-speed clean
+.PHONY: demo check unit test lint long torture bench bench-speed clean
 
 demo: $(INSTALLED)
 	$(BIN)/retriever demo
 
-# Between two edits: what can be tested in this process, in about a minute.
-check: lint
+# Between two edits, in about a minute: lint and the unit tests beside each other.
+check: $(INSTALLED)
+	$(MAKE) --no-print-directory -j 2 --output-sync=target lint unit
+
+# What needs no other process, server or browser, and no more than about a second.
+unit: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not heavy and not slow and not torture"
 
 # Before a change is handed in: all that must hold, in some minutes.
-test: lint
+test: $(INSTALLED) lint
 	$(PYTEST) -m "not slow and not torture"
 
 lint: $(INSTALLED)

@@ -31,6 +31,12 @@ LONGEST = (
 """Files that take longest, which begin first, so that no process works on one of them while the others have ended."""
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import the folders of heavy tests when no heavy test is to run."""
+    left_out = "not heavy" in config.option.markexpr and collection_path.parent == Path(__file__).parent
+    return True if left_out and collection_path.name in HEAVY else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests = Path(__file__).parent
     for item in items:

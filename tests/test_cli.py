@@ -223,6 +223,7 @@ def test_what_repair_leaves_is_a_failure(run: Run, collection: Path, monkeypatch
     assert "Still there after the repair:" in output and "1 problem could not be repaired" in output
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize("args", [["--help"], ["index", "--help"], ["search", "cats"], ["search", "cats", "--json"]])
 def test_output_that_cannot_be_written(collection: Path, args: list[str]) -> None:

@@ -126,6 +126,7 @@ def test_a_killed_run_goes_on_with_its_stores(
     assert asked.count("queries") == before + 2 * 3  # by text alone: those by vectors were finished
 
 
+@pytest.mark.heavy
 def test_a_system_that_fails_is_left_out_and_said(
     bench: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

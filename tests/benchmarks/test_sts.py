@@ -94,6 +94,7 @@ def test_seven_sets_as_scipy_has_them(
 METRICS = ("spearman_all", "spearman_wmean")
 
 
+@pytest.mark.heavy
 def test_a_second_run_computes_only_what_is_new(
     run: Run, data: Path, where: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

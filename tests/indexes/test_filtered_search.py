@@ -87,6 +87,7 @@ def recall(index: VectorIndex, name: str, rows: NDArray[np.int64], found: list[N
     return float(np.mean(shares))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("share", SHARES)
 def test_recall_against_brute_force(index: VectorIndex, factory: str, name: str, share: float) -> None:
     """1.0 of an exact index, and of any where the allowed are few; else what it is without a filter.
@@ -125,6 +126,7 @@ def test_a_selector_finds_what_the_scan_finds(
                     assert set(index.numbers[best].tolist()) <= set(numbers.tolist())
 
 
+@pytest.mark.heavy
 def test_many_or_few_left_out_is_the_same(index: VectorIndex, factory: str, name: str) -> None:
     for count in (1, 300, 5000):
         excluded = np.sort(np.random.default_rng(3).choice(index.numbers, count, replace=False))

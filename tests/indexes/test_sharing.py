@@ -91,6 +91,7 @@ def _search_in_child(retriever: Retriever, expected: list[tuple[str, float]], wr
         assert retriever.search("What the child has to say.", 1)[0].id == "child"
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize(("writing", "index_type"), [(False, "flat"), (True, "flat"), (False, "sq8"), (True, "HNSW8")])

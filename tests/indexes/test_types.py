@@ -103,6 +103,7 @@ def test_the_interval_holds_the_mean_and_has_a_width(mean: float, count: int) ->
     assert 0 <= low <= mean + 1e-9 and mean - 1e-9 <= high <= 1 and high > low
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "factory", ["IVF16,SQ8", "PQ8x4fs", "RaBitQfs", "HNSW16", "IVF16,RaBitQfs", "SQ8", "PCA16,IVF16,Flat"]
 )

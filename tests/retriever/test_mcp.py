@@ -342,6 +342,7 @@ def test_standard_output_is_the_protocol_and_the_end_is_silent(folders: list[Pat
     assert not re.search(rb"Traceback|Error|Interrupted", said)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_without_a_word(folders: list[Path], number: signal.Signals) -> None:
     process = started(folders[0])

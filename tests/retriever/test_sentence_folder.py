@@ -125,6 +125,7 @@ def test_minilm_without_a_transform_is_minilm(tmp_path: Path) -> None:
     np.testing.assert_allclose(again.encode(TEXTS), encoder.encode(TEXTS), rtol=0, atol=1e-6)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", ["distilbert", "roberta"])
 def test_other_models(tmp_path: Path, kind: str) -> None:
     """Other names for the sizes, no token types, another padding token, positions that count from it."""

@@ -289,6 +289,7 @@ def test_progress_is_told_to_the_end() -> None:
 # ---- outside of what was seen ----------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("make", [cone, curved, gaussian])
 @pytest.mark.parametrize("times", [10, 100, 1e4])
 def test_far_outside_lengths_stay_bounded(make: Callable[..., np.ndarray], times: float) -> None:

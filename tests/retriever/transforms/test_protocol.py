@@ -273,6 +273,7 @@ def test_half_precision_input_is_welcome(transform: Transform) -> None:
     )
 
 
+@pytest.mark.heavy
 def test_loading_and_applying_needs_no_torch(transform: Transform, tmp_path: Path) -> None:
     transform.save(tmp_path)
     np.save(tmp_path / "x.npy", cone(4))
