@@ -10,10 +10,9 @@ HUB ?=
 RESULTS ?= results
 SEEDS ?= 1
 
-# A file of tests at a time in each of four processes: what a file makes once is made once, and while two wait for a
-# process or a browser two others work. tests/conftest.py says which files begin first. With more threads in each they
-# would wait for each other.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
+# A file of tests at a time in each of some processes: what a file makes once is made once, and while one waits for a
+# process or a browser the others work.
+PYTEST = $(BIN)/pytest --dist loadfile
 
 .PHONY: demo check unit test lint long torture bench bench-speed clean
 
@@ -26,11 +25,12 @@ check: $(INSTALLED)
 
 # What needs no other process, server or browser, and no more than about a second.
 unit: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not heavy and not slow and not torture"
+	OMP_NUM_THREADS=1 $(PYTEST) -n 2 -m "not heavy and not slow and not torture"
 
-# Before a change is handed in: all that must hold, in some minutes.
+# Before a change is handed in: all that must hold, in some minutes. With more threads the processes would wait for each
+# other; tests/conftest.py says which files begin first.
 test: $(INSTALLED) lint
-	$(PYTEST) -m "not slow and not torture"
+	OMP_NUM_THREADS=1 $(PYTEST) -n 4 --no-loadscope-reorder -m "not slow and not torture"
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -39,12 +39,12 @@ lint: $(INSTALLED)
 
 # What takes too long for every change but must hold; .ci/run runs it after `make test`.
 long: $(INSTALLED)
-	$(PYTEST) -m "slow and not torture"
+	$(PYTEST) -n 3 -m "slow and not torture"
 
 # Everything that tries to break a collection, about an hour and a half on 2 cores; strace must be installed.
 torture: $(INSTALLED)
 	$(BIN)/python tests/torture/run.py --out $(RESULTS)/torture
-	$(PYTEST) -m torture
+	$(PYTEST) -n 3 -m torture
 
 # The README's tables again; what did not change is not computed again.
 BENCH = $(BIN)/retriever bench
