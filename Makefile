@@ -1,45 +1,62 @@
-# `make demo` runs the main job, `make test` the tests; each installs what it needs into .venv first.
+# `make demo` runs the main job, `make test` the tests. Each installs what it needs into .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
-# Where `make bench` finds the sets, makes the un-tuned encoder and puts its results.
+DEV := .venv/installed-dev
+# Where `make bench` finds the data sets, writes the un-tuned encoder and writes its results.
 DATA ?= $(firstword $(wildcard ../shared/data) data)
-# HUB=bert-base-uncased UNTUNED=models/bert-base takes a model of the Hugging Face hub in its place.
+# HUB=bert-base-uncased UNTUNED=models/bert-base uses a model of the Hugging Face hub instead.
 UNTUNED ?= models/distilbert-tagger
 HUB ?=
 RESULTS ?= results
 SEEDS ?= 1
 
-# A file of tests at a time in each of three processes: what a file makes once is made once, and while one waits for a
-# process or a browser two others work.
-PYTEST = $(BIN)/pytest -n 3 --dist loadfile
+# Each process runs whole files, so that fixtures of a file are made once.
+PYTEST = $(BIN)/pytest --dist loadfile
+# --no-compile: Python compiles what is imported, and the rest would take 300 MB.
+PIP = $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 
-.PHONY: demo test lint long torture bench bench-speed clean
+.PHONY: demo check unit test lint docs long torture bench bench-speed clean
 
 demo: $(INSTALLED)
 	$(BIN)/retriever demo
 
-test: $(INSTALLED) lint
-	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow and not torture"  # with more threads they would wait for each other
+# While you work: lint, types, import contracts and unit tests.
+check: $(DEV)
+	$(MAKE) --no-print-directory -j 2 --output-sync=target lint unit
 
-lint: $(INSTALLED)
+# Tests that start no process, server or browser and take at most about a second each.
+unit: $(DEV)
+	OMP_NUM_THREADS=1 $(PYTEST) -n 2 -m "not heavy and not slow and not torture"
+
+# Before you send a change: everything that must hold. One thread per process, or the processes wait for each other.
+test: $(DEV) lint docs
+	OMP_NUM_THREADS=1 $(PYTEST) -n 4 --no-loadscope-reorder -m "not slow and not torture"
+
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
 
-# What takes too long for every day but must hold.
-long: $(INSTALLED)
-	$(PYTEST) -m "slow and not torture"
+# The documentation, in build/site. A broken link or anchor, or a stale docs/cli.md, is an error.
+docs: $(DEV)
+	$(BIN)/python docs/generate_cli.py --check
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-# Everything that tries to break a collection, about an hour and a half on 2 cores; strace must be installed.
-torture: $(INSTALLED)
+# Tests that take too long for `make test`; .ci/run runs them too.
+long: $(DEV)
+	$(PYTEST) -n 3 -m "slow and not torture"
+
+# Everything that tries to break a collection: about an hour and a half on 2 cores. Needs strace.
+torture: $(DEV)
 	$(BIN)/python tests/torture/run.py --out $(RESULTS)/torture
-	$(PYTEST) -m torture
+	$(PYTEST) -n 3 -m torture
 
-# The README's tables again; what did not change is not computed again.
+# Measure the tables of docs/results.md again. Results that are still valid are reused.
 BENCH = $(BIN)/retriever bench
 TAGGER = --encoder $(UNTUNED)
-bench: $(INSTALLED) .venv/bench
+bench: $(DEV)
 	$(BENCH) download $(DATA)
 	$(BENCH) model $(UNTUNED) $(HUB:%=--hub %)
 	$(BENCH) retrieval --data $(DATA) --encoder all-MiniLM-L6-v2 $(TAGGER) --pooling auto --out $(RESULTS)/retrieval
@@ -57,20 +74,20 @@ bench: $(INSTALLED) .venv/bench
 	$(BENCH) isotropy --data $(DATA) $(TAGGER) --pooling first-last --transform none --transform whiten \
 		--transform bert-flow --transform flow:strength=1 --out $(RESULTS)/isotropy
 
-# Speed beside other systems, and what codes keep by their bytes; hours the first time, mostly of embedding.
-bench-speed: $(INSTALLED) .venv/bench
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cpu,dev,bench,speed]'
+# Speed beside other systems, and index size against recall. Takes hours the first time, mostly for embedding.
+bench-speed: $(DEV)
+	$(PIP) -e '.[cpu,dev,speed]'
 	$(BENCH) model $(UNTUNED) $(HUB:%=--hub %)
 	$(BIN)/python -m benchmarks speed --data $(DATA) --precision int8 --embed-at-most 10000 --out $(RESULTS)/speed
 	$(BIN)/python -m benchmarks quantization --data $(DATA) $(TAGGER) --pooling first-last --precision int8 --out $(RESULTS)/quantization
 
-.venv/bench: $(INSTALLED)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cpu,dev,bench]'
-	touch $@
-
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cpu,dev]'
+	$(PIP) -e '.[cpu]'
+	touch $@
+
+$(DEV): $(INSTALLED)
+	$(PIP) -e '.[cpu,dev]'
 	touch $@
 
 clean:

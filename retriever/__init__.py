@@ -6,6 +6,7 @@ with Retriever.build([{"id": "1", "text": "Cats purr."}], "indexes/pets") as pet
     print(pets.search("feline noises"))
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from retriever.search.searcher import Answer, Hit, Hits
 
 __all__ = ["Answer", "Corpus", "Document", "Hit", "Hits", "Keys", "Retriever", "Skipped"]
+
+# Importing ONNX Runtime would start its telemetry: a device id and events sent to Microsoft, by a thread of its own.
+# Any module may import it, so the switch is set here, before all of them.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 _HOMES = {
     "Answer": "retriever.search.searcher",

@@ -34,6 +34,7 @@ def _vectors(folder: Path) -> int:
     return 0
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("sent", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT, signal.SIGINT]])
 def test_index_is_stopped_and_goes_on(run: Run, tmp_path: Path, tiny_bert: str, sent: list[signal.Signals]) -> None:
     records = [{"id": str(i), "text": f"Fact number {i}, one of many facts."} for i in range(DOCUMENTS)]

@@ -18,7 +18,6 @@ from benchmarks.speed.rivals.base import Matrix, SentenceTransformersEncoder
 from benchmarks.speed.worker import measured
 from retriever.encoder.encoder import Encoder
 from retriever.encoder.model_files import ModelFiles
-from retriever.encoder.runtimes.onnx_runtime import import_onnxruntime
 
 CHUNK = 256
 BATCH = 32
@@ -83,9 +82,9 @@ class PlainOnnx:
     """A session with the defaults of ONNX Runtime."""
 
     def __init__(self, model: str, path: Path) -> None:
+        import onnxruntime
         from tokenizers import Tokenizer
 
-        onnxruntime = import_onnxruntime()
         files = ModelFiles(model)
         export_plainly(files.folder, path)
         options = onnxruntime.SessionOptions()

@@ -47,6 +47,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.heavy
 def test_predicted_beside_measured(run: Run, calls: list[str], source: Path, tmp_path: Path, tiny_bert: str) -> None:
     out = tmp_path / "out"
     words = ["plan", source, "--encoder", tiny_bert, "--sample", 50, "--index-type", "sq8", "--out", out]

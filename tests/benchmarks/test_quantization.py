@@ -106,6 +106,7 @@ def test_depths_of_a_graph_are_walks_of_their_own(space: Space) -> None:
     assert (found[10] == index.search(space.queries, 10)[1]).all()
 
 
+@pytest.mark.heavy
 def test_rows_bytes_and_pictures(run: Run, command: list[object], tmp_path: Path) -> None:
     out = tmp_path / "out"
     types = [part for name in ("SQ4", "SQ8") for part in ("--index-type", name)]
@@ -133,6 +134,7 @@ def test_rows_bytes_and_pictures(run: Run, command: list[object], tmp_path: Path
     assert provenance["fitted_on"] > 300  # short texts among them
 
 
+@pytest.mark.heavy
 def test_what_is_finished_is_not_computed_again(
     run: Run, command: list[object], lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +189,7 @@ def test_queries_are_no_documents(tmp_path: Path) -> None:
         _ = Sentences([path], documents=100, queries=20).asked
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("spec", ["whiten", "flow"])
 def test_a_fit_is_that_of_a_collection(tmp_path: Path, tiny_bert: str, spec: str) -> None:
     texts = sentences(200, 4)
@@ -242,6 +245,7 @@ def test_the_fewest_bytes_are_of_what_was_measured() -> None:
     assert re.search("with no type that was measured, raw space with none", lost)
 
 
+@pytest.mark.heavy
 def test_an_exact_index_gives_the_figure_of_the_retrieval_benchmark(run: Run, tmp_path: Path, tiny_bert: str) -> None:
     data = write_beir(tmp_path / "data" / "stories")
     shared = ["--data", data.parent, "--encoder", tiny_bert, "--cache", tmp_path / "cache", "--device", "cpu"]

@@ -67,6 +67,7 @@ def bench(run: Run, source: Path, tmp_path: Path, tiny_bert: str) -> Callable[..
 TWO = ("--system", OURS, "--system", REFERENCE)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_task_is_measured_once(
     bench: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -102,6 +103,7 @@ def test_every_task_is_measured_once(
     assert {json.dumps(row) for row in told} == {json.dumps(row) for row in rows}
 
 
+@pytest.mark.heavy
 def test_a_killed_run_goes_on_with_its_stores(
     bench: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +127,7 @@ def test_a_killed_run_goes_on_with_its_stores(
     assert asked.count("queries") == before + 2 * 3  # by text alone: those by vectors were finished
 
 
+@pytest.mark.heavy
 def test_a_system_that_fails_is_left_out_and_said(
     bench: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

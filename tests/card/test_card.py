@@ -21,6 +21,8 @@ from retriever.cli.demo import stdlib_documents
 HOSTILE = "<script>alert(1)</script> | [x](javascript:alert(1)) ![i](http://evil.example/i.png)\n# owned\n<b onclick=x>"
 TURNED = "\u202egnp.exe\u202c שלום"
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(scope="module")
 def documents() -> list[dict[str, object]]:

@@ -223,6 +223,7 @@ def test_what_repair_leaves_is_a_failure(run: Run, collection: Path, monkeypatch
     assert "Still there after the repair:" in output and "1 problem could not be repaired" in output
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize("args", [["--help"], ["index", "--help"], ["search", "cats"], ["search", "cats", "--json"]])
 def test_output_that_cannot_be_written(collection: Path, args: list[str]) -> None:
@@ -388,6 +389,7 @@ def test_verify_of_a_broken_database_names_what_helps(run: Run, collection: Path
         assert "put it right with" not in output
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="a small disk can only be mounted by root")
 def test_a_full_disk_loses_nothing(run: Run, tmp_path: Path, tiny_bert: str) -> None:
     disk = tmp_path / "disk"
@@ -459,6 +461,7 @@ def test_interactive(run: Run, collection: Path, monkeypatch: pytest.MonkeyPatch
     assert "Ctrl-D" in output
 
 
+@pytest.mark.heavy
 def test_a_query_that_is_no_utf8_does_not_end_the_session(collection: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "retriever", "search", "-k", "1", "--index", str(collection)],

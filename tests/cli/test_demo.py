@@ -14,6 +14,8 @@ from retriever.corpus import Document
 
 ROOT = Path(__file__).parents[2]
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(scope="module")
 def documents() -> list[Document]:

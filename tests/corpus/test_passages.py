@@ -79,6 +79,7 @@ def test_passages_fit_the_real_tokenizer(minilm: Callable[[list[str]], list[int]
     check(text, "A title", budget, minilm)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "text",
     [
@@ -188,6 +189,7 @@ def test_sentences_lose_nothing(text: str) -> None:
     assert all(a < b <= c for (a, b), (c, _) in itertools.pairwise(spans))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("unit", [".", "a.", ". ", "\n", " ", "\n ", '."', "1. ", "- \n", "(", "e.g. ", "x", "。"])
 def test_sentences_take_linear_time(unit: str) -> None:
     text = unit * (1_000_000 // len(unit)) + "x"

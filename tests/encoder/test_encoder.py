@@ -24,6 +24,7 @@ SENTENCES = [
 ]
 
 
+@pytest.mark.heavy
 def test_minilm_agrees_with_sentence_transformers() -> None:
     from sentence_transformers import SentenceTransformer
 
@@ -33,6 +34,7 @@ def test_minilm_agrees_with_sentence_transformers() -> None:
     np.testing.assert_allclose(encoder.encode(SENTENCES), expected, atol=1e-5)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("pooling", ["mean", "cls", "first-last", "last2", "max", "first", "word"])
 def test_poolings_as_defined_one_text_at_a_time(tiny_bert: str, pooling: str) -> None:
     import torch
@@ -57,7 +59,7 @@ def test_poolings_as_defined_one_text_at_a_time(tiny_bert: str, pooling: str) ->
     np.testing.assert_allclose(encoder.encode(SENTENCES), np.stack(rows), atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["tiny", "all-MiniLM-L6-v2"])
+@pytest.mark.parametrize("name", ["tiny", pytest.param("all-MiniLM-L6-v2", marks=pytest.mark.slow)])
 def test_several_poolings_in_one_pass_are_what_each_gives_alone(tiny_bert: str, name: str) -> None:
     name = tiny_bert if name == "tiny" else name
     told: list[tuple[int, int]] = []
@@ -288,6 +290,7 @@ def test_cuda_gives_the_same_vectors(tiny_bert: str) -> None:
     np.testing.assert_allclose(on_gpu, Encoder(tiny_bert, device="cpu").encode(SENTENCES), atol=1e-3)
 
 
+@pytest.mark.heavy
 def test_a_vector_that_is_not_finite_names_the_text(tmp_path: Path) -> None:
     import torch
     from safetensors.torch import load_file, save_file

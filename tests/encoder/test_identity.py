@@ -186,6 +186,7 @@ def other_collection(model: Path, place: Path) -> Path:
     return place
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "names",
     [
@@ -232,6 +233,7 @@ def test_a_database_of_another_collection(folder: Path, model: Path, tmp_path: P
         retriever.search("Number 7")
 
 
+@pytest.mark.heavy
 def test_an_exported_encoder_swapped_for_another_is_made_again(folder: Path, model: Path, other_bert: str) -> None:
     with Retriever.open(folder) as retriever:
         before = [(hit.id, hit.score) for hit in retriever.search("Number 7", 60)]

@@ -43,6 +43,7 @@ def test_every_pooling_is_that_of_torch(tiny_bert: str, pooling: str) -> None:
     np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", ["DistilBert", "Roberta", "MPNet", "Electra", "Albert"])
 def test_other_architectures(tmp_path: Path, kind: str) -> None:
     import torch
@@ -63,6 +64,7 @@ def test_other_architectures(tmp_path: Path, kind: str) -> None:
     assert encoder.note == "", "it was exported"
 
 
+@pytest.mark.heavy
 def test_integers_do_not_depend_on_the_company(tiny_bert: str) -> None:
     encoder = Encoder(tiny_bert, pooling="mean", precision="int8", device="cpu")
     together = encoder.encode(TEXTS * 20)[: len(TEXTS)]
@@ -105,6 +107,7 @@ def test_integer_products_are_those_of_the_formula() -> None:
     assert np.abs(found - rows @ weights).max() < 0.05 * np.abs(rows @ weights).max()
 
 
+@pytest.mark.heavy
 def test_what_was_exported_is_checked_and_made_again(tmp_path: Path) -> None:
     folder = make_bert(tmp_path / "m", seed=7)
     encoder = Encoder(str(folder), device="cpu")
@@ -120,6 +123,7 @@ def test_what_was_exported_is_checked_and_made_again(tmp_path: Path) -> None:
     assert exported(graph)
 
 
+@pytest.mark.heavy
 def test_a_model_that_cannot_be_exported_runs_on_torch_and_says_why(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,6 +169,7 @@ SEARCH = (
 )
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("transform", ["none", "whiten", "flow:strength=0.5", "bert-flow:steps=20"])
 @pytest.mark.parametrize("options", [(), ("--mode", "hybrid"), ("--json",)])
 def test_a_search_imports_no_torch(
@@ -196,15 +201,18 @@ def test_an_interrupted_encoding_keeps_nothing_alive() -> None:
     assert b"KeyboardInterrupt" in done.stderr
 
 
+@pytest.mark.heavy
 def test_nothing_is_told_to_anybody(tmp_path: Path, tiny_bert: str) -> None:
-    """ONNX Runtime's import would make the folder of its telemetry."""
+    """ONNX Runtime's import would make the folder of its telemetry, save where CI is set."""
     code = "import sys; from retriever.encoder.encoder import Encoder; Encoder(sys.argv[1], device='cpu').encode(['a'])"
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
     environment.pop("ORT_DISABLE_TELEMETRY", None)
+    environment.pop("CI", None)
     subprocess.run([sys.executable, "-c", code, tiny_bert], env=environment, check=True, capture_output=True)
     assert {path.name for path in (tmp_path / "cache").iterdir()} == {"flow-retriever"}
 
 
+@pytest.mark.heavy
 def test_a_cache_that_cannot_be_written(tmp_path: Path, tiny_bert: str) -> None:
     code = (
         "import sys; from retriever.encoder.encoder import Encoder\n"

@@ -80,6 +80,7 @@ def test_labels_that_say_nothing_of_relevance_are_refused(tmp_path: Path, labels
         Reranker(str(folder), device="cpu").scores(QUERY, TEXTS)
 
 
+@pytest.mark.heavy
 @settings(max_examples=15, deadline=None)
 @given(order=st.permutations(range(len(TEXTS))), batch_size=st.integers(1, 7))
 def test_order_and_batches_do_not_matter(cross_encoder: Path, order: list[int], batch_size: int) -> None:

@@ -166,6 +166,7 @@ def test_every_set_can_be_asked_for() -> None:
     assert list(commands_data.SETS) == [*SETS, *BY_HAND]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("environment", "told"),
     [

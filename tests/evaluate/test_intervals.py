@@ -31,6 +31,7 @@ def two_scorings(seed: int, count: int = 400) -> tuple[np.ndarray, np.ndarray, n
     return labels, shared + 0.5 * rng.normal(size=count), shared + 1.5 * rng.normal(size=count)
 
 
+@pytest.mark.heavy
 def test_delong_is_what_resampling_gives() -> None:
     labels, own, raw = two_scorings(0)
     figures = area_figures(own, labels, raw)

@@ -36,6 +36,7 @@ def command(data: Path, tmp_path: Path, encoder: str) -> list[Any]:
     return ["bench", "isotropy", "--data", data, "--encoder", encoder, *out, "--transform", "none"]
 
 
+@pytest.mark.heavy
 def test_before_and_after(run: Run, data: Path, tmp_path: Path, tiny_bert: str) -> None:
     specs = ("--transform", "whiten", "--transform", "whiten:dimension=8")
     output = run(*command(data, tmp_path, tiny_bert), *specs).output
@@ -97,6 +98,7 @@ def test_words_by_frequency_word_by_word(data: Path, tiny_bert: str) -> None:
     assert figures["mean_3nn_distance"] == pytest.approx(np.mean(distances), rel=1e-4)
 
 
+@pytest.mark.heavy
 def test_words_of_another_vocabulary_are_left_out(run: Run, data: Path, tmp_path: Path, tiny_bert: str) -> None:
     from tokenizers import Tokenizer, models
 

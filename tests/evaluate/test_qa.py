@@ -50,6 +50,7 @@ def reciprocal_rank(labels: Sequence[bool]) -> float:
     return 1 / (1 + list(labels).index(True))
 
 
+@pytest.mark.heavy
 def test_both_sets_as_scikit_learn_has_them(
     run: Run, data: Path, where: list[object], tmp_path: Path, tiny_bert: str
 ) -> None:
@@ -92,6 +93,7 @@ def test_both_sets_as_scikit_learn_has_them(
     assert (out / "qa.png").read_bytes().startswith(PNG)
 
 
+@pytest.mark.heavy
 def test_a_second_run_computes_only_what_is_new(
     run: Run, data: Path, where: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +126,7 @@ def test_fitted_on_what_was_asked(run: Run, data: Path, where: list[object], tmp
     assert "'target-train' is not one of" in run(*command, "--fit", "target-train", code=2).output
 
 
+@pytest.mark.heavy
 def test_auto_is_tried_unless_told_otherwise(run: Run, where: list[object], tmp_path: Path) -> None:
     write_qnli(tmp_path / "data", 150)
     output = run("bench", "qa", "--data", tmp_path / "data", *where, "--seeds", 2, "--out", tmp_path / "out").output
@@ -142,6 +145,7 @@ def test_auto_is_tried_unless_told_otherwise(run: Run, where: list[object], tmp_
     assert own["lexical", "bm25"].base is None
 
 
+@pytest.mark.heavy
 def test_wikiqa_over_all_its_sentences_is_a_search(run: Run, data: Path, where: list[object], tmp_path: Path) -> None:
     command = ["bench", "qa", "--data", data, *where, "--transform", "center"]
     assert "wikiqa_beir is not there" in run(*command).output

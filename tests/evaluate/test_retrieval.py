@@ -101,6 +101,7 @@ def test_figures_runs_and_files(run: Run, data: Path, where: list[object], tmp_p
     )
 
 
+@pytest.mark.heavy
 def test_an_unchanged_run_is_read_back(
     run: Run, data: Path, where: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +177,7 @@ def test_ids_with_white_space_have_figures_but_no_run_file(run: Run, where: list
     assert not (out / "runs").exists()
 
 
+@pytest.mark.heavy
 def test_several_sets_encoders_and_poolings(
     run: Run, data: Path, where: list[object], tmp_path: Path, other_bert: str
 ) -> None:
@@ -215,6 +217,7 @@ def test_bad_data_is_told(run: Run, tmp_path: Path, folder: str, code: int, told
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.heavy
 def test_mteb_files_as_mteb_reads_them(run: Run, where: list[object], tmp_path: Path) -> None:
     command = ["bench", "retrieval", *where, "--out", tmp_path / "out", "--transform", "center"]
     run(*command, "--data", write_beir(tmp_path / "scifact"), "--data", write_beir(tmp_path / "my stories"))

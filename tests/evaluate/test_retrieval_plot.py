@@ -34,6 +34,7 @@ def test_bars_are_as_long_as_their_figures(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.part"))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("sets", [1, 5])
 def test_every_encoder_has_its_colour(tmp_path: Path, sets: int) -> None:
     bench = make_bench({f"set-{n}": 5 for n in range(sets)}, encoders=("a", "b"))

@@ -54,6 +54,7 @@ def expected(path: Path, encoder: str, spec: str) -> tuple[float, float]:
     return 100 * whole, 100 * weighted
 
 
+@pytest.mark.heavy
 def test_seven_sets_as_scipy_has_them(
     run: Run, data: Path, where: list[object], tmp_path: Path, tiny_bert: str
 ) -> None:
@@ -93,6 +94,7 @@ def test_seven_sets_as_scipy_has_them(
 METRICS = ("spearman_all", "spearman_wmean")
 
 
+@pytest.mark.heavy
 def test_a_second_run_computes_only_what_is_new(
     run: Run, data: Path, where: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +189,7 @@ def test_json_is_rows_and_nothing_else(run: Run, data: Path, where: list[object]
     assert "--out DIR keeps the rows" in result.stderr
 
 
+@pytest.mark.heavy
 def test_mteb_files_as_mteb_reads_them(run: Run, data: Path, where: list[object], tmp_path: Path) -> None:
     run("bench", "sts", "--data", data, *where, "--out", tmp_path / "out", "--transform", "center")
     rows = rows_in(tmp_path / "out")
@@ -207,6 +210,7 @@ def test_mteb_files_as_mteb_reads_them(run: Run, data: Path, where: list[object]
         assert results.TaskResult.from_disk(files[f"{task}.json"]).task_name == task
 
 
+@pytest.mark.heavy
 def test_a_missing_set_changes_the_average_and_is_said(
     run: Run, data: Path, where: list[object], tmp_path: Path
 ) -> None:
@@ -246,6 +250,7 @@ def test_auto_says_what_it_chose(run: Run, where: list[object], tmp_path: Path) 
         )
 
 
+@pytest.mark.heavy
 def test_poolings_and_encoders_are_rows_of_their_own(
     run: Run, data: Path, where: list[object], other_bert: str
 ) -> None:

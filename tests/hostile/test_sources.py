@@ -258,7 +258,10 @@ tell(count=sum(1 for _ in source))
 # What is packed
 
 
-@pytest.mark.parametrize("ending", ["jsonl", "csv", "txt", "parquet"])
+SLOWLY_UNPACKED = [pytest.param(ending, marks=pytest.mark.slow) for ending in ("csv", "parquet")]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "txt", *SLOWLY_UNPACKED])
 def test_a_gzip_bomb(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"bomb.{ending}.gz"
     first = {"jsonl": b'{"text": "a"}\n', "csv": b"text\na\n", "txt": b"a\n", "parquet": b"PAR1"}[ending]
@@ -275,6 +278,7 @@ def test_a_gzip_bomb(tmp_path: Path, ending: str) -> None:
     assert told["peak"] < 512
 
 
+@pytest.mark.slow
 def test_a_parquet_bomb(tmp_path: Path) -> None:
     path = tmp_path / "bomb.parquet"
     rows = pyarrow.array(["x" * 10_000_000]).take(pyarrow.array([0] * 100))

@@ -23,6 +23,7 @@ RUN = (
 )
 
 
+@pytest.mark.heavy
 def test_killed_again_and_again_it_goes_on(tmp_path: Path, tiny_bert: str) -> None:
     records = [{"id": str(i), "text": f"Fact number {i} about {'x' * (i % 40)}. " * (1 + i % 3)} for i in range(6000)]
     source = write_jsonl(tmp_path / "facts.jsonl", records)
@@ -200,8 +201,9 @@ def test_everything_deleted_and_filled_again(tmp_path: Path, tiny_bert: str) -> 
         assert len(retriever.search("text")) == 3
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
-@pytest.mark.parametrize("large", ["title", "metadata"])
+@pytest.mark.parametrize("large", ["title", pytest.param("metadata", marks=pytest.mark.slow)])
 def test_memory_is_bounded_by_all_that_a_document_holds(tmp_path: Path, tiny_bert: str, large: str) -> None:
     code = """
 from retriever import Document, Retriever

@@ -44,6 +44,7 @@ def deep_bert(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_bert(tmp_path_factory.mktemp("models") / "deep", width=64, layers=12))
 
 
+@pytest.mark.heavy
 def test_a_better_pooling_is_taken_and_kept(tmp_path: Path, deep_bert: str) -> None:
     with Retriever.build(texts(), tmp_path / "c", encoder=deep_bert, pooling="auto", transform="center") as made:
         assert made.info()["encoder"]["pooling"] == "word"
@@ -66,6 +67,7 @@ def test_a_better_pooling_is_taken_and_kept(tmp_path: Path, deep_bert: str) -> N
         assert [hit.id for hit in plain.search("The ant and the bee met.")] == [hit.id for hit in nearest]
 
 
+@pytest.mark.heavy
 def test_an_existing_collection_keeps_its_pooling(tmp_path: Path, deep_bert: str) -> None:
     options: dict[str, Any] = {"encoder": deep_bert, "transform": "none"}
     Retriever.build(texts(40), tmp_path / "c", pooling="cls", **options).close()
@@ -80,6 +82,7 @@ class Stopped(BaseException):
     """As a kill would: nothing catches it."""
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("stage", ["choosing a pooling", "embedding"])
 def test_interrupted_it_goes_on_with_the_same_pooling(tmp_path: Path, deep_bert: str, stage: str) -> None:
     documents = texts()
@@ -122,6 +125,7 @@ def test_too_little_text_keeps_the_models_own(tmp_path: Path, tiny_bert: str) ->
         assert "and 30 are needed" in choice["reason"] and choice["candidates"] == []
 
 
+@pytest.mark.heavy
 def test_the_transform_asked_for_is_the_one_they_are_judged_by(deep_bert: str) -> None:
     encoder = Encoder(deep_bert, device="cpu")
     for asked, used in (("flow:steps=9", {"whiten"}), ("whiten:dimension=8", {"whiten:dimension=8"})):
@@ -136,12 +140,14 @@ def test_a_pooling_of_its_own_is_compared_too(deep_bert: str) -> None:
     assert choice.own == choice.candidates[0].pooling == "max" and len(choice.candidates) == len(TRIED) + 1
 
 
+@pytest.mark.heavy
 def test_one_long_document_does_not_fill_the_sample(deep_bert: str) -> None:
     long = Document("long", " ".join(document.text for document in texts(2000)))
     choice = choose_pooling([*texts(199), long], Encoder(deep_bert, max_length=16, device="cpu"), "none")
     assert 199 < choice.passages <= PASSAGES and choice.queries > 100
 
 
+@pytest.mark.heavy
 def test_the_command_shows_the_choice_and_its_evidence(run: Run, tmp_path: Path, deep_bert: str) -> None:
     source = write_jsonl(tmp_path / "s.jsonl", [{"id": d.id, "text": d.text} for d in texts()])
     command = ("index", source, "--index", tmp_path / "c", "--encoder", deep_bert, "--transform", "center")

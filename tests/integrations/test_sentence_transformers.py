@@ -76,6 +76,7 @@ def written(folder: Path, encoder: Encoder, transform: Transform) -> Path:
     return folder
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("pooling", "spec"), CASES)
 def test_equals_our_vectors(tmp_path: Path, encoded: Fitted, pooling: str, spec: str) -> None:
     encoder, vectors = encoded(pooling)
@@ -112,6 +113,7 @@ def test_saved_again_it_is_the_same(tmp_path: Path, encoded: Fitted, pooling: st
     )
 
 
+@pytest.mark.slow
 def test_minilm_without_a_transform_is_minilm(tmp_path: Path) -> None:
     encoder = Encoder(device="cpu")
     folder = written(tmp_path / "model", encoder, fit("none", encoder.encode(TEXTS), seed=0))
@@ -123,6 +125,7 @@ def test_minilm_without_a_transform_is_minilm(tmp_path: Path) -> None:
     np.testing.assert_allclose(again.encode(TEXTS), encoder.encode(TEXTS), rtol=0, atol=1e-6)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", ["distilbert", "roberta"])
 def test_other_models(tmp_path: Path, kind: str) -> None:
     """Other names for the sizes, no token types, another padding token, positions that count from it."""
@@ -174,6 +177,7 @@ def test_the_tokenizer_is_the_encoders_whatever_its_config_says(tmp_path: Path) 
     )
 
 
+@pytest.mark.heavy
 def test_scores_are_those_of_a_search(tmp_path: Path, tiny_bert: str, run: Run) -> None:
     texts = list(dict.fromkeys(some_texts(250)))
     source = write_jsonl(tmp_path / "texts.jsonl", [{"id": str(i), "text": text} for i, text in enumerate(texts)])
@@ -225,6 +229,7 @@ def test_as_an_encoder_of_ours_it_is_refused(tmp_path: Path, encoded: Fitted) ->
         Encoder(str(folder))
 
 
+@pytest.mark.heavy
 def test_mteb_evaluates_it(tmp_path: Path, encoded: Fitted) -> None:
     import mteb
     from datasets import Dataset, DatasetDict

@@ -198,6 +198,7 @@ def independent_share(vectors: NDArray[np.float64], places: NDArray[np.float64],
     return float(np.mean([len(set(a) & set(b)) / 10 for a, b in zip(true.tolist(), near.tolist(), strict=True)]))
 
 
+@pytest.mark.slow
 def test_neighbours_stay_neighbours_far_better_than_by_principal_components(build: Build, tmp_path: Path) -> None:
     some = itertools.islice(stdlib_documents(), 0, 2400, 4)
     documents = [{"id": str(n), "title": one.title, "text": one.text[:200]} for n, one in enumerate(some)]

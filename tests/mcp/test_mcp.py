@@ -222,6 +222,7 @@ def test_a_tool_that_is_not_there(server: Server) -> None:
         server.call("delete", id="cat")
 
 
+@pytest.mark.heavy
 def test_damage_is_told_and_the_others_go_on(folders: list[Path], tmp_path: Path) -> None:
     damaged = Path(shutil.copytree(folders[1], tmp_path / "damaged"))
     with contextlib.closing(sqlite3.connect(damaged / "documents.sqlite")) as connection, connection:
@@ -273,6 +274,7 @@ def test_many_at_once(server: Server) -> None:
         assert list(pool.map(lambda query: server.ids(query=query), queries)) == expected
 
 
+@pytest.mark.heavy
 def test_what_is_published_meanwhile_is_found(tmp_path: Path, tiny_bert: str) -> None:
     newts = "Newts live in ponds."
     with (
@@ -290,6 +292,7 @@ def test_what_is_published_meanwhile_is_found(tmp_path: Path, tiny_bert: str) ->
         assert "Collection 'pets': 6 documents" in str(reader.tools()["search"].description)
 
 
+@pytest.mark.heavy
 def test_a_collection_that_was_made_anew_is_opened_anew(tmp_path: Path, tiny_bert: str) -> None:
     folder = tmp_path / "pets"
     Retriever.build(PETS, folder, encoder=tiny_bert, transform="none").close()
@@ -325,6 +328,7 @@ def started(*folders: Path) -> "subprocess.Popen[bytes]":
     return process
 
 
+@pytest.mark.heavy
 def test_standard_output_is_the_protocol_and_the_end_is_silent(folders: list[Path]) -> None:
     process = started(folders[0])
     assert process.stdin and process.stdout
@@ -338,6 +342,7 @@ def test_standard_output_is_the_protocol_and_the_end_is_silent(folders: list[Pat
     assert not re.search(rb"Traceback|Error|Interrupted", said)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_without_a_word(folders: list[Path], number: signal.Signals) -> None:
     process = started(folders[0])
@@ -347,6 +352,7 @@ def test_a_signal_ends_it_without_a_word(folders: list[Path], number: signal.Sig
     assert (process.returncode, rest, said) == (128 + number, b"", b"")
 
 
+@pytest.mark.heavy
 def test_a_client_that_leaves_in_the_middle(folders: list[Path]) -> None:
     process = started(folders[0])
     assert process.stdin and process.stdout and process.stderr

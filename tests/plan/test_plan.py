@@ -84,6 +84,7 @@ def test_any_text_is_a_number_or_refused(text: str) -> None:
         assert "--documents" in str(error)
 
 
+@pytest.mark.heavy
 def test_json(planned: dict[str, Any]) -> None:
     assert planned["documents"] == 1000
     assert planned["passages"] >= planned["vectors"] == 1000
@@ -102,6 +103,7 @@ def test_json(planned: dict[str, Any]) -> None:
     assert Rates.from_json(planned["rates"]).sample.documents == COUNT
 
 
+@pytest.mark.heavy
 def test_bytes_are_those_of_the_real_collection(planned: dict[str, Any], source: Path, tiny_bert: str) -> None:
     """The documents that were rehearsed and as many made up again, indexed for real."""
     records = [json.loads(line) for line in source.read_text().splitlines()]
@@ -118,6 +120,7 @@ def test_bytes_are_those_of_the_real_collection(planned: dict[str, Any], source:
     assert flat["disk_bytes"] == pytest.approx(whole, rel=0.2)
 
 
+@pytest.mark.heavy
 def test_a_single_document_is_a_poor_sample(run: Run, tmp_path: Path, options: list[str]) -> None:
     """Of a script without spaces; every figure is one all the same."""
     source = write_jsonl(tmp_path / "one.jsonl", [{"text": "猫は満足するとゴロゴロと喉を鳴らす。"}])
@@ -127,6 +130,7 @@ def test_a_single_document_is_a_poor_sample(run: Run, tmp_path: Path, options: l
     assert "fewer than 100 documents" in notes[0] and "recall was not measured" in notes[-1]
 
 
+@pytest.mark.heavy
 def test_tables(planned: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     rates = Rates.from_json(planned["rates"])
     show(plan(rates, 10**9, recall=0.95, memory=8 * GB))
@@ -135,6 +139,7 @@ def test_tables(planned: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> 
         assert word in shown
 
 
+@pytest.mark.heavy
 def test_a_plan_by_a_collection(run: Run, source: Path, tmp_path: Path, options: list[str]) -> None:
     folder = tmp_path / "c"
     run("index", source, "--index", folder, *options)

@@ -28,6 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, tiny_bert: str) -> Path:
     return folder
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("share", SHARES.values(), ids=SHARES)
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
 def test_a_filtered_search_is_the_whole_ranking_without_the_others(folder: Path, mode: str, share: float) -> None:

@@ -40,6 +40,7 @@ def assert_equals_brute_force(retriever: Retriever, queries: list[str], k: int, 
         assert len({hit.id for hit in hits}) == len(hits)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("transform", ["none", "center", "standardize", "whiten", "bert-flow:steps=40"])
 def test_equals_brute_force_through_every_transform(tmp_path: Path, tiny_bert: str, transform: str) -> None:
     documents = some_documents(600)
@@ -70,7 +71,8 @@ def test_equals_brute_force_after_adds_changes_and_deletes(tmp_path: Path, tiny_
         assert_equals_brute_force(reader, ["cat dog", "new owl text"], 15, tmp_path / "out3")
 
 
-@pytest.mark.parametrize("index_type", ["sq8", "hnsw", "IVF4,Flat", "PQ8"])
+@pytest.mark.heavy
+@pytest.mark.parametrize("index_type", ["sq8", "hnsw", "IVF4,Flat", "PQ8x4"])
 def test_lossy_indexes_score_exactly_what_they_find(tmp_path: Path, tiny_bert: str, index_type: str) -> None:
     documents = some_documents(500)
     with Retriever.build(documents, tmp_path / "c", encoder=tiny_bert, index_type=index_type) as retriever:
@@ -147,6 +149,7 @@ def test_a_reader_follows_a_writer(tmp_path: Path, tiny_bert: str) -> None:
         assert "p" not in {hit.id for hit in reader.search("penguin", 100)}
 
 
+@pytest.mark.heavy
 def test_an_interrupted_first_run_cannot_be_searched_yet(tmp_path: Path, tiny_bert: str) -> None:
     def source():
         yield from some_documents(9500)  # more than two windows: the first is stored
@@ -179,6 +182,7 @@ def test_similar_to_a_document_of_many_passages(tmp_path: Path, tiny_bert: str) 
         assert len(retriever.similar("long", 5)) == 5
 
 
+@pytest.mark.heavy
 def test_an_export_is_one_snapshot(tmp_path: Path, tiny_bert: str) -> None:
     Retriever.build(some_documents(5000), tmp_path / "c", encoder=tiny_bert, transform="none").close()
     with Retriever.open(tmp_path / "c") as writer:

@@ -10,12 +10,12 @@ import json
 import os
 import random
 import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -79,13 +79,18 @@ class Outcome:
 class Zygote:
     """The process that forks the jobs, on one core, with a folder of its own."""
 
-    def __init__(self, scratch: Path, encoder: str, core: int | None = None) -> None:
+    def __init__(
+        self, scratch: Path, encoder: str, core: int | None = None, jobs: str = "collection_jobs", seconds: float = 120
+    ) -> None:
+        """`jobs` is the module that has them, `seconds` the time limit of each."""
         scratch.mkdir(parents=True, exist_ok=True)
         self.scratch = scratch
         self.tally = Path(tempfile.mkstemp(dir=scratch, prefix="tally")[1])
         self.encoder = encoder
+        self.seconds = seconds
+        self._ids = itertools.count(1)
         environment = os.environ | {TALLY: str(self.tally)}
-        command = [sys.executable, str(Path(__file__).with_name("zygote.py")), encoder]
+        command = [sys.executable, str(Path(__file__).with_name("zygote.py")), jobs, encoder]
         cores = sorted(os.sched_getaffinity(0))
         if core is not None and shutil.which("taskset"):
             command = ["taskset", "-c", str(cores[core % len(cores)]), *command]
@@ -96,36 +101,50 @@ class Zygote:
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True, env=environment
             )
         self.forget_embedded()
-        assert self._answer() == {"ready": True}
+        assert self._line() == {"ready": True}
 
-    def _answer(self) -> dict[str, Any]:
+    def _line(self) -> dict[str, Any]:
         assert self.process.stdout
         line = self.process.stdout.readline()
         assert line, "the process that forks the jobs has ended"
         found: dict[str, Any] = json.loads(line)
         return found
 
-    def _send(self, text: str) -> None:
+    def _answer(self) -> dict[str, Any]:
+        """The answer to the last request; one to an earlier request, whose test failed before it read it, is dropped.
+
+        A job that was killed because its time was over fails the test that runs it.
+        """
+        while (found := self._line())["id"] != self._id:
+            pass
+        assert "timed_out" not in found, f"the job did not end within {found['timed_out']} s"
+        return found
+
+    def _send(self, request: dict[str, Any]) -> None:
         assert self.process.stdin
-        print(text, file=self.process.stdin, flush=True)
+        print(json.dumps(request), file=self.process.stdin, flush=True)
+
+    def _request(self, job: str, arguments: dict[str, Any], held: bool) -> None:
+        self._id = next(self._ids)
+        self._send({"id": self._id, "job": job, "arguments": arguments, "held": held, "seconds": self.seconds})
 
     def forget_embedded(self) -> None:
         self.tally.write_bytes(bytes(TALLY_BYTES))
 
     def begin(self, job: str, **arguments: Any) -> int:
         """Fork a child for a job that waits for `let_go`; its process number."""
-        self._send(json.dumps({"job": job, "arguments": arguments, "held": True}))
+        self._request(job, arguments, held=True)
         return int(self._answer()["pid"])
 
     def let_go(self) -> None:
-        self._send("")
+        self._send({"id": self._id})
 
     def ended(self) -> dict[str, Any]:
         """Status and result of the job, once it has ended."""
         return self._answer()
 
     def run(self, job: str, **arguments: Any) -> dict[str, Any]:
-        self._send(json.dumps({"job": job, "arguments": arguments}))
+        self._request(job, arguments, held=False)
         return self._answer()
 
     def run_traced(self, call: str, inject: str, job: str, **arguments: Any) -> dict[str, Any]:
@@ -261,7 +280,7 @@ class Disturber:
         def act(arguments: dict[str, Any]) -> dict[str, Any]:
             pid = self.zygote.begin("act", **arguments)
             self.zygote.let_go()
-            time.sleep(seconds)
+            _wait(pid, seconds)
             for one in sent:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, one)
@@ -296,6 +315,16 @@ class Disturber:
                 outcome.embedded = returned["embedded"]
                 outcome.again, outcome.in_hand = returned["again"], returned["in_hand"]
         return outcome
+
+
+def _wait(pid: int, seconds: float) -> None:
+    """Wait so long, or until the process has ended."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    select.select([process], [], [], seconds)
+    os.close(process)
 
 
 def _found(answer: dict[str, Any], when: str) -> list[str]:

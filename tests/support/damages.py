@@ -35,6 +35,9 @@ LOG = f"{DATABASE}-wal"
 INDEX = f"{DATABASE}-shm"
 TRUNCATIONS = 5
 """For each other case of a kind; a collection has some hundred pages."""
+ROUNDING = 1e-6
+"""Between scores of an index and of the same index made again: on some processors (AMD's, Intel's without AVX-512) the
+last bit of a transformed vector depends on how many others are transformed with it."""
 TREES = ("passages", "passages_by_vector", "sqlite_autoindex_documents_1", "unused", "documents", "vectors")
 """What leads from a vector to a hit."""
 
@@ -118,6 +121,16 @@ Ranking = list[list[tuple[str, float]]]
 def ranking(retriever: Retriever) -> Ranking:
     dense = [_shown(hits) for hits in retriever.search_many(QUERIES, 300)]
     return [*dense, *(_shown(retriever.search(query, 300, mode="lexical")) for query in QUERIES)]
+
+
+def _same(found: Ranking, expected: Ranking) -> bool:
+    """Whether the hits are the same, with the same scores but for rounding, best first."""
+    return all(
+        dict(hits).keys() == dict(sound).keys()
+        and all(abs(score - dict(sound)[shown]) <= ROUNDING for shown, score in hits)
+        and hits == sorted(hits, key=lambda hit: -hit[1])
+        for hits, sound in zip(found, expected, strict=True)
+    )
 
 
 def _shown(hits: Sequence[Hit]) -> list[tuple[str, float]]:
@@ -252,7 +265,7 @@ def _files_judge(expected: Ranking) -> Judge:
             assert retriever.verify(repair=True).left == [], "left after the repair"
             assert retriever.verify().clean, "not clean after the repair"
         with Retriever.open(folder / "c") as retriever:
-            assert ranking(retriever) == expected, "the repaired index ranks or scores otherwise"
+            assert _same(ranking(retriever), expected), "the repaired index ranks or scores otherwise"
         kept = [path.name for path in (folder / "c" / "quarantine").rglob("*")]
         assert case.kind == "remove" or Path(case.file).name in kept, "what was damaged was not kept"
         own.repaired += 1
@@ -358,7 +371,7 @@ def _database_judge(
         if report.transform.startswith("the one it had"):
             scores = {_id(shown): score for shown, score in expected[0]}
             same = [(_id(shown), score) for shown, score in again[0] if _id(shown) in scores]
-            changed = [(i, score) for i, score in same if stored[i] == saved[i] and scores[i] != score]
+            changed = [(i, score) for i, score in same if stored[i] == saved[i] and abs(scores[i] - score) > ROUNDING]
             assert not changed, f"scores changed: {changed[:3]}"
         own.salvaged += 1
 
@@ -524,6 +537,7 @@ def _in_a_process(work: Callable[[], Ranking], scratch: Path) -> Ranking:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # its thread would not survive the fork
     import faiss  # noqa: F401 - once here instead of once in every child
     import onnxruntime  # noqa: F401
     import scipy.linalg  # noqa: F401

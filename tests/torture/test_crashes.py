@@ -19,7 +19,7 @@ from crashes import Disturber, Outcome, Zygote, strace_works
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 
 traced = pytest.mark.skipif(not strace_works(), reason="strace is not installed, or may not trace here")
-KILLS = [pytest.param(8, id="quick"), pytest.param(25, id="often", marks=pytest.mark.slow)]
+KILLS = [pytest.param(6, id="quick"), pytest.param(25, id="often", marks=pytest.mark.slow)]
 FAULTS = [pytest.param(4, id="quick"), pytest.param(12, id="often", marks=pytest.mark.slow)]
 EMBEDDING = ("first run", "next run", "add")
 """The jobs that embed texts, each many more than are in hand at once."""
@@ -71,11 +71,12 @@ def test_writes_that_are_cut_short(disturber: Disturber, kind: str) -> None:
     assert any(outcome.told for outcome in outcomes)
 
 
+@pytest.mark.parametrize("seeds", [pytest.param(2, id="quick"), pytest.param(5, id="often", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["first run", "next run", "add", "rebuild"])
 @pytest.mark.parametrize("sent", [[signal.SIGKILL], [signal.SIGINT], [signal.SIGTERM], [signal.SIGINT] * 2])
-def test_signals_at_any_moment(disturber: Disturber, kind: str, sent: list[signal.Signals]) -> None:
+def test_signals_at_any_moment(disturber: Disturber, kind: str, sent: list[signal.Signals], seeds: int) -> None:
     rng = random.Random(f"{kind} {sent}")
-    outcomes = [disturber.at_a_moment(kind, seed, rng.uniform(0, 0.12), *sent) for seed in range(5)]
+    outcomes = [disturber.at_a_moment(kind, seed, rng.uniform(0, 0.12), *sent) for seed in range(seeds)]
     check(outcomes)
     assert not [outcome for outcome in outcomes if outcome.too_much_again]
     if sent in ([signal.SIGINT], [signal.SIGTERM]):
@@ -107,7 +108,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", disk], check=True)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "older version"])
+FILLING = [
+    pytest.param(kind, marks=() if kind in ("first run", "add", "repair") else pytest.mark.slow)
+    for kind in KINDS
+    if kind != "older version"
+]
+
+
+@pytest.mark.parametrize("kind", FILLING)
 def test_on_a_disk_that_is_too_small(disturber: Disturber, small_disk: Path, kind: str) -> None:
     """With a little room, with a little more, and so on until the job comes to its end."""
     zygote, folder, filler = disturber.zygote, small_disk / "c", small_disk / "filler"

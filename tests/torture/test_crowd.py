@@ -6,7 +6,7 @@ import pytest
 from crowd import HABITS, gather
 
 
-@pytest.mark.parametrize("seconds", [pytest.param(8, id="quick"), pytest.param(16, id="long", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [pytest.param(5, id="quick"), pytest.param(16, id="long", marks=pytest.mark.slow)])
 def test_a_crowd(tmp_path: Path, tiny_bert: str, seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     support = Path(__file__).parents[1] / "support"
     monkeypatch.setenv("PYTHONPATH", f"{support.parents[1]}:{support}")

@@ -133,6 +133,7 @@ def without_seconds(choice: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in choice.items() if name != "seconds"}
 
 
+@pytest.mark.heavy
 def test_a_flow_asked_for_plainly_gets_its_strength_by_the_text(tmp_path: Path, tiny_bert: str) -> None:
     with Retriever.build(sentences_of_words(), tmp_path / "c", encoder=tiny_bert, transform="flow") as retriever:
         told = retriever.info()
@@ -154,6 +155,7 @@ def test_a_flow_asked_for_plainly_gets_its_strength_by_the_text(tmp_path: Path, 
         assert retriever.info()["choice"] is None and retriever.info()["transform"]["strength"] == 0.6
 
 
+@pytest.mark.heavy
 def test_passages_and_short_texts_of_the_fit_are_told_apart(tmp_path: Path, tiny_bert: str) -> None:
     with Retriever.build(sentences_of_words(), tmp_path / "c", encoder=tiny_bert, transform="flow") as retriever:
         counts = retriever.info()["fitted_on"]
@@ -194,6 +196,7 @@ def test_without_sentences_to_judge_by_a_flow_has_its_default_strength(
         assert retriever.search(text(7))
 
 
+@pytest.mark.heavy
 def test_without_its_encoder_a_collection_can_have_a_flow_but_not_choose(tmp_path: Path, run: Run) -> None:
     encoder = make_bert(tmp_path / "encoder")
     folder = tmp_path / "c"
@@ -217,6 +220,7 @@ def test_without_its_encoder_a_collection_can_have_a_flow_but_not_choose(tmp_pat
         assert retriever.search("the cat and the dog")
 
 
+@pytest.mark.heavy
 def test_kept_with_the_collection_and_not_made_again(tmp_path: Path, tiny_bert: str) -> None:
     documents = sentences_of_words()
     with Retriever.build(documents, tmp_path / "c", encoder=tiny_bert) as retriever:

@@ -71,6 +71,7 @@ def cosines(x: np.ndarray) -> np.ndarray:
 # ---- likelihood ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("make", "n", "d", "gain"),
     [
@@ -128,6 +129,7 @@ def test_couplings_that_gain_nothing_are_left_out() -> None:
 # ---- every encoder and scale -----------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("d", [128, 384, 768, 1024])
 def test_every_dimension_of_an_encoder(d: int) -> None:
     x = cone(700, d)
@@ -158,6 +160,7 @@ def test_constant_dimensions(n: int, strength: float) -> None:
     assert np.abs(flow.apply(query) - flow.apply(x[:1])).max() < 5.0
 
 
+@pytest.mark.heavy
 def test_fewer_vectors_than_dimensions() -> None:
     x, unseen = cone(200, 384), cone(200, 384, seed=1)
     flow = fit_flow("flow", x)
@@ -284,6 +287,7 @@ def test_progress_is_told_to_the_end() -> None:
 # ---- outside of what was seen ----------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("make", [cone, curved, gaussian])
 @pytest.mark.parametrize("times", [10, 100, 1e4])
 def test_far_outside_lengths_stay_bounded(make: Callable[..., np.ndarray], times: float) -> None:
@@ -299,6 +303,7 @@ def test_far_outside_lengths_stay_bounded(make: Callable[..., np.ndarray], times
     assert flow.log_likelihood(outside).max() < np.median(flow.log_likelihood(x))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("make", [cone, curved])
 def test_far_outside_couplings_move_no_further_than_inside(make: Callable[..., np.ndarray]) -> None:
     x = make(3000)
@@ -323,6 +328,7 @@ def test_far_outside_couplings_move_no_further_than_inside(make: Callable[..., n
 # ---- the dial --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 def test_strength_zero_leaves_the_cosines_of_the_centred_vectors() -> None:
     x, unseen = curved(2000), curved(200, seed=1)
     flow = fit_flow("flow:strength=0", x)
@@ -349,6 +355,7 @@ def test_more_strength_flattens_the_spectrum(make: Callable[..., np.ndarray]) ->
     assert spread == sorted(spread, reverse=True) and spread[-1] < spread[0] / 2
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("strength", [0, 0.3, 0.75, 1])
 def test_turning_the_dial_equals_fitting_with_it(strength: float) -> None:
     x = curved(600)
@@ -359,6 +366,7 @@ def test_turning_the_dial_equals_fitting_with_it(strength: float) -> None:
     assert np.array_equal(turned.apply(x), fitted.apply(x))
 
 
+@pytest.mark.heavy
 def test_likelihood_is_that_of_the_full_flow_at_any_strength() -> None:
     x = curved(600)
     full = fit_flow("flow:strength=1", x)
@@ -432,6 +440,7 @@ def test_radial_map_leaves_the_mean_where_it_is() -> None:
         assert not radial.forward(z).any() and not radial.backward(z).any() and np.isfinite(radial.log_det(z)).all()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("d", [1, 5, 64])
 @pytest.mark.parametrize("tail", [0.0, 0.3, 1.0])
 def test_radial_fit_is_the_likeliest_by_brute_force(d: int, tail: float) -> None:

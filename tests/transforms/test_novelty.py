@@ -173,6 +173,7 @@ def test_saved_and_loaded_and_refused_when_damaged(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(whole)
 
 
+@pytest.mark.heavy
 def test_ordinary_short_queries_are_not_strange_and_foreign_ones_are(collection: Path) -> None:
     with Retriever.open(collection) as retriever:
         calm, alarmed = retriever.answer_many(OWN, 3), retriever.answer_many(FOREIGN, 3)
@@ -184,6 +185,7 @@ def test_ordinary_short_queries_are_not_strange_and_foreign_ones_are(collection:
     assert calm[-1].novelty is not None and calm[-1].limit is None, "a single word is not judged"
 
 
+@pytest.mark.heavy
 def test_the_command_line_notes_a_strange_query(run: Run, collection: Path, tmp_path: Path) -> None:
     ordinary = run("search", OWN[0], "--index", collection, "--json", "-k", 1)
     assert "unlike" not in ordinary.stderr
@@ -198,6 +200,7 @@ def test_the_command_line_notes_a_strange_query(run: Run, collection: Path, tmp_
     assert prompt.stderr.count("Note: this query is unlike") == 1
 
 
+@pytest.mark.heavy
 def test_documents_that_drift_are_said_and_a_rebuild_ends_it(run: Run, copy: Path, tmp_path: Path) -> None:
     def drift() -> dict[str, object]:
         found = json.loads(run("info", "--index", copy, "--json").stdout)["drift"]
@@ -258,6 +261,7 @@ def test_fewer_than_fifty_vectors_and_collections_without_it(
     assert "nothing was added since the fit" in run("info", "--index", tmp_path / "old").stdout
 
 
+@pytest.mark.heavy
 def test_verify_covers_it_and_a_repair_brings_it_back(run: Run, copy: Path) -> None:
     with Retriever.open(copy) as retriever:
         generation = retriever.collection.generation()

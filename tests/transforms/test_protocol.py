@@ -207,6 +207,7 @@ def test_description_is_json(transform: Transform) -> None:
     assert told["family"] == transform.family and told["spec"] == transform.spec and told["fitted_on"] == 1500
 
 
+@pytest.mark.heavy
 def test_fit_again_gives_the_same_bytes(transform: Transform) -> None:
     assert fit(transform.spec, cone(1500), seed=3).fingerprint == transform.fingerprint
 
@@ -251,6 +252,7 @@ def test_wrong_width_names_both_numbers(transform: Transform) -> None:
         transform.apply(np.zeros(16, dtype=np.float32))
 
 
+@pytest.mark.heavy
 def test_scale_of_the_vectors_does_not_matter(transform: Transform) -> None:
     """Vectors of norm 0.02 or 400 give the same directions as those of norm 3."""
     x = cone(1500)
@@ -271,6 +273,7 @@ def test_half_precision_input_is_welcome(transform: Transform) -> None:
     )
 
 
+@pytest.mark.heavy
 def test_loading_and_applying_needs_no_torch(transform: Transform, tmp_path: Path) -> None:
     transform.save(tmp_path)
     np.save(tmp_path / "x.npy", cone(4))

@@ -21,8 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoder.runtimes.onnx_runtime import import_onnxruntime
-
 WEIGHT_LEVELS = 63
 ACTIVATION_LEVELS = 127
 SMALLEST_SCALE = 1e-8
@@ -82,9 +80,9 @@ def _largest_seen(
     model: Any, names: Sequence[str], batches: Sequence[Mapping[str, NDArray[np.int64]]]
 ) -> dict[str, Columns]:
     """The largest absolute value that each column of these tensors takes while the model runs."""
+    import onnxruntime
     from onnx import ModelProto, helper
 
-    onnxruntime = import_onnxruntime()
     watched = ModelProto()
     watched.CopyFrom(model)
     names = list(dict.fromkeys(names))

@@ -31,7 +31,6 @@ from retriever.encoder.runtimes.onnx_runtime import (
     TOKENIZER,
     WEIGHTS,
     export_folder,
-    import_onnxruntime,
     open_session,
     run,
 )
@@ -146,8 +145,8 @@ def _traced(model: TorchModel, path: Path) -> Any:
 def _optimised(graph: Any, scratch: Path, folder: Path) -> None:
     """Have ONNX Runtime fuse what it can, once, and keep the result with the weights in a file of their own."""
     import onnx
+    import onnxruntime
 
-    onnxruntime = import_onnxruntime()
     plain, fused = scratch / "plain.onnx", scratch / "fused.onnx"
     onnx.save(graph, plain)
     options = onnxruntime.SessionOptions()

@@ -53,20 +53,13 @@ def exported(folder: Path) -> bool:
     return False
 
 
-def import_onnxruntime() -> Any:
-    """ONNX Runtime without its telemetry, which its import would begin: a device's id and events, sent to its maker."""
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    import onnxruntime
-
-    return onnxruntime
-
-
 def open_session(folder: Path) -> Any:
     """A session on the graph in a folder, with one core for each call.
 
     Calls in parallel then share nothing: two of them on two cores did 15 % more than one call on both.
     """
-    onnxruntime = import_onnxruntime()
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = 1

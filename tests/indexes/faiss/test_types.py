@@ -104,6 +104,7 @@ def test_the_interval_holds_the_mean_and_has_a_width(mean: float, count: int) ->
     assert 0 <= low <= mean + 1e-9 and mean - 1e-9 <= high <= 1 and high > low
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "factory", ["IVF16,SQ8", "PQ8x4fs", "RaBitQfs", "HNSW16", "IVF16,RaBitQfs", "SQ8", "PCA16,IVF16,Flat"]
 )
@@ -147,6 +148,7 @@ def test_few_vectors_are_searched_exactly() -> None:
     assert built.factory == "Flat" and built.facts["recall"] == 1.0 and built.facts["exact"]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("tried_on", [COUNT, 2000])
 def test_auto_reaches_the_recall_within_the_memory(monkeypatch: pytest.MonkeyPatch, tried_on: int) -> None:
     memory = 60 * COUNT
@@ -157,6 +159,7 @@ def test_auto_reaches_the_recall_within_the_memory(monkeypatch: pytest.MonkeyPat
     assert built.factory in considered and "Flat" not in considered and len(considered) > 2
 
 
+@pytest.mark.heavy
 def test_what_auto_chose_is_taken_again_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = IndexRequest("auto", 0.9)
     first = choose(monkeypatch, asked)
@@ -297,7 +300,7 @@ def faiss_nprobe(index: VectorIndex) -> int:
 
 def test_faiss_says_nothing_on_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
     few = Vectors.of(NUMBERS[:300], ROWS[:300])
-    for factory in ("IVF16,SQ8", "PQ8x4fs", "IVF16,PQ8x4fs", "PQ8", "IVF16,RaBitQfs"):
+    for factory in ("IVF16,SQ8", "PQ8x4fs", "IVF16,PQ8x4fs", "PQ8x4", "IVF16,RaBitQfs"):
         build(factory, few)
     assert capfd.readouterr().err == ""
 

@@ -270,6 +270,7 @@ READER = (
 )
 
 
+@pytest.mark.heavy
 def test_readers_during_publications(folder: Path) -> None:
     readers = [
         subprocess.Popen([sys.executable, "-c", READER, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -87,6 +87,7 @@ def recall(index: VectorIndex, name: str, rows: NDArray[np.int64], found: list[N
     return float(np.mean(shares))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("share", SHARES)
 def test_recall_against_brute_force(index: VectorIndex, factory: str, name: str, share: float) -> None:
     """1.0 of an exact index, and of any where the allowed are few; else what it is without a filter.
@@ -106,6 +107,7 @@ def test_recall_against_brute_force(index: VectorIndex, factory: str, name: str,
             assert recall(index, name, rows, found) >= unfiltered - 0.08
 
 
+@pytest.mark.heavy
 def test_a_selector_finds_what_the_scan_finds(
     index: VectorIndex, factory: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +126,7 @@ def test_a_selector_finds_what_the_scan_finds(
                     assert set(index.numbers[best].tolist()) <= set(numbers.tolist())
 
 
+@pytest.mark.heavy
 def test_many_or_few_left_out_is_the_same(index: VectorIndex, factory: str, name: str) -> None:
     for count in (1, 300, 5000):
         excluded = np.sort(np.random.default_rng(3).choice(index.numbers, count, replace=False))
@@ -260,6 +263,7 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     library.collection.close()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("raw", [False, True])
 @pytest.mark.parametrize("share", SHARES)
 def test_a_collection_against_brute_force(library: Library, share: float, raw: bool) -> None:
@@ -271,6 +275,7 @@ def test_a_collection_against_brute_force(library: Library, share: float, raw: b
     assert [len(own) for own in found] == [K] * len(queries)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("raw", [False, True])
 def test_only_one_of_two_documents_that_share_a_text_passes(library: Library, raw: bool) -> None:
     queries = np.stack([library.vectors[f"text {number}"] for number in (13, 14, 19_999, 19_996)])
@@ -280,6 +285,7 @@ def test_only_one_of_two_documents_that_share_a_text_passes(library: Library, ra
         assert_same(found, library.expected(queries, 3, passes))
 
 
+@pytest.mark.heavy
 def test_fewer_than_asked_and_none_at_all(library: Library) -> None:
     queries = FEW_QUERIES
     few = sorted(metadata["chance"] for metadata, _ in library.documents.values())[3]
@@ -293,6 +299,7 @@ def test_fewer_than_asked_and_none_at_all(library: Library) -> None:
             library.search(queries, K, "party = odd", raw=raw)
 
 
+@pytest.mark.heavy
 def test_all_that_pass_come_in_the_order_of_the_whole(library: Library) -> None:
     """A filter that everything passes changes nothing, and one on top of a full ranking only leaves out."""
     queries = FEW_QUERIES[:2]

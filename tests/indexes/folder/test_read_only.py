@@ -116,6 +116,7 @@ def test_a_reader_who_may_not_write_sees_what_others_write(folder: Path, built: 
     assert "may not be written to by this user" in reader.leaves()
 
 
+@pytest.mark.heavy
 @as_another_user
 def test_what_a_killed_process_left_can_be_read_or_is_told(folder: Path, built: Path) -> None:
     killed = folder.with_name("killed")
@@ -130,6 +131,7 @@ def test_what_a_killed_process_left_can_be_read_or_is_told(folder: Path, built: 
     assert Reader(killed, built).says().startswith(f"NotReadable {killed} cannot be read where it cannot be written")
 
 
+@pytest.mark.heavy
 def test_it_is_read_anew_when_it_was_written(folder: Path, built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For those who run the tests as a user who cannot become another."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

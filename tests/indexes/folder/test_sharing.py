@@ -46,6 +46,7 @@ def ranking(retriever: Retriever) -> list[tuple[str, float]]:
     return [(hit.id, hit.score) for hit in retriever.search(QUERY, 20)]
 
 
+@pytest.mark.heavy
 def test_threads_share_a_retriever_while_one_of_them_writes(folder: Path) -> None:
     with Retriever.open(folder) as retriever:
         expected = ranking(retriever)
@@ -90,6 +91,7 @@ def _search_in_child(retriever: Retriever, expected: list[tuple[str, float]], wr
         assert retriever.search("What the child has to say.", 1)[0].id == "child"
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize(("writing", "index_type"), [(False, "flat"), (True, "flat"), (False, "sq8"), (True, "HNSW8")])
@@ -152,9 +154,13 @@ def _forked(work: Callable[[], object], seconds: float = 60) -> int | None:
     return None
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_children_forked_while_threads_search(folder: Path) -> None:
+@pytest.mark.parametrize(
+    "children", [pytest.param(12, id="quick"), pytest.param(40, id="often", marks=pytest.mark.slow)]
+)
+def test_children_forked_while_threads_search(folder: Path, children: int) -> None:
     """Threads come and go, each with a connection of its own: what they lock for a moment is not locked in a child."""
     with Retriever.open(folder) as retriever:
         expected = ranking(retriever)
@@ -175,11 +181,11 @@ def test_children_forked_while_threads_search(folder: Path) -> None:
         with ThreadPoolExecutor(3) as pool:
             searching = [pool.submit(keep_searching) for _ in range(3)]
             try:
-                ended = [_forked(search) for _ in range(40)]
+                ended = [_forked(search) for _ in range(children)]
             finally:
                 stop.set()
             assert all(one.result() > 0 for one in searching)
-        assert ended == [0] * 40
+        assert ended == [0] * children
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
@@ -227,6 +233,7 @@ def test_what_another_thread_had_locked_is_free_in_a_child(folder: Path) -> None
         holding.result()
 
 
+@pytest.mark.heavy
 def test_no_thread_loses_its_connection_to_one_that_comes_or_goes(folder: Path) -> None:
     """A new thread may get the number of one that has ended, whose connection is being closed."""
     with Retriever.open(folder) as retriever:

@@ -132,6 +132,7 @@ def test_what_is_not_says_where_and_what_was_expected(text: str, column: int, ex
     assert raised.value.exit_code == 2
 
 
+@pytest.mark.heavy
 @given(st.text() | st.text("ab .=!<>()'\",\\in01-"))
 def test_any_text_is_a_condition_or_a_bad_filter(text: str) -> None:
     try:
@@ -353,6 +354,7 @@ def ordered(compare: Any, value: Any, wanted: Any) -> bool:
     return number is not None and bool(compare(number, number_of(wanted)))
 
 
+@pytest.mark.heavy
 @given(st.lists(METADATA, min_size=1, max_size=4), st.lists(conditions(), min_size=1, max_size=3))
 @settings(max_examples=500, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_sql_says_what_plain_python_says(documents: list[dict[str, Any]], asked: list[Condition]) -> None:
@@ -370,6 +372,7 @@ def test_sql_says_what_plain_python_says(documents: list[dict[str, Any]], asked:
     connection.close()
 
 
+@pytest.mark.heavy
 def test_a_long_list_of_values(store: DocumentStore) -> None:
     put(store, *({"n": number, "s": f"v{number}"} for number in range(50)))
     many = ", ".join(f"{number}, v{number}" for number in range(20, 40_000))

@@ -68,6 +68,7 @@ def test_the_same_collection(sources: list[Path], tmp_path: Path, tiny_bert: str
     assert differing(tmp_path / "local", tmp_path / "ray") == []
 
 
+@pytest.mark.slow
 def test_chunks_of_a_few_documents_are_the_same(
     sources: list[Path], tmp_path: Path, tiny_bert: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +195,7 @@ def test_a_worker_that_is_killed_costs_its_batch(
     assert differing(tmp_path / "local", tmp_path / "ray") == []
 
 
+@pytest.mark.slow
 def test_a_batch_that_kills_every_worker(tmp_path: Path, tiny_bert: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Deadly(ray_pool.Worker):
         def encode(self, tokens: list[list[int]], half: bool) -> Any:
@@ -221,6 +223,7 @@ def test_no_worker_comes(tmp_path: Path, tiny_bert: str, monkeypatch: pytest.Mon
         Retriever.build(["a text"], tmp_path / "c", encoder=tiny_bert, engine="ray", **OPTIONS)
 
 
+@pytest.mark.slow
 def test_a_reader_that_dies_is_followed_by_another(
     sources: list[Path], tmp_path: Path, tiny_bert: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
