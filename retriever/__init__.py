@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from retriever.corpus import Corpus, Document, Keys, Skipped
+    from retriever.hits import Answer, Hit, Hits
     from retriever.retriever import Retriever
-    from retriever.search.searcher import Answer, Hit, Hits
 
 __all__ = ["Answer", "Corpus", "Document", "Hit", "Hits", "Keys", "Retriever", "Skipped"]
 
 _HOMES = {
-    "Answer": "retriever.search.searcher",
+    "Answer": "retriever.hits",
     "Corpus": "retriever.corpus",
     "Document": "retriever.corpus",
-    "Hit": "retriever.search.searcher",
-    "Hits": "retriever.search.searcher",
+    "Hit": "retriever.hits",
+    "Hits": "retriever.hits",
     "Keys": "retriever.corpus",
     "Retriever": "retriever.retriever",
     "Skipped": "retriever.corpus",

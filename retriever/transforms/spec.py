@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 
 from retriever.errors import Misuse
 
-__all__ = ["FAMILIES", "OPTIONS", "Option", "Spec", "parse"]
+__all__ = ["AUTO", "FAMILIES", "OPTIONS", "Option", "Spec", "parse"]
 
 Option = int | float | str
+
+AUTO = "auto"
+"""In place of a spec: choose the transform from the text."""
 
 
 @dataclass(frozen=True)

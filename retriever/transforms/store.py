@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from retriever.errors import Damaged
+from indexes.folder.generation import Generation
+from retriever.errors import Damaged, Mismatch
 from retriever.transforms.base import JSON_FILE, TENSOR_FILE, State, Transform
 from retriever.transforms.bert_flow import BertFlow
 from retriever.transforms.center import Center
@@ -13,17 +14,23 @@ from retriever.transforms.none import Identity
 from retriever.transforms.standardize import Standardize
 from retriever.transforms.whiten import Whiten
 
-__all__ = ["load"]
+__all__ = ["load", "load_transform"]
 
 KINDS: dict[str, type[Transform]] = {
     kind.family: kind for kind in (Identity, Center, Standardize, Whiten, Flow, BertFlow)
 }
 
 
-class FormerBertFlow(BertFlow):
-    """BERT-flow as it was saved when it went by the name `flow`."""
-
-    family = "flow"
+def load_transform(generation: Generation) -> Transform:
+    """Load the transform of a generation; refuse one that the index was not built with."""
+    transform = load(generation.folder)
+    expected = generation.manifest["transform"]["fingerprint"]
+    if transform.fingerprint != expected:
+        raise Mismatch(
+            f"{generation.folder} was built with the transform {expected[:12]}, "
+            f"the one beside it is {transform.fingerprint[:12]}; run: retriever verify --repair"
+        )
+    return transform
 
 
 def load(folder: Path) -> Transform:
@@ -42,8 +49,7 @@ def load(folder: Path) -> Transform:
             config=header["config"],
             tensors=tensors,
         )
-        former = header["family"] == "flow" and "architecture" in state.config
-        transform = (FormerBertFlow if former else KINDS[header["family"]])(state)
+        transform = KINDS[header["family"]](state)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Damaged(f"{folder / JSON_FILE} does not describe the transform beside it: {error}") from error
     if transform.fingerprint != header.get("fingerprint"):

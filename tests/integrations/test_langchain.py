@@ -66,7 +66,7 @@ def test_in_a_chain(pets: Retriever) -> None:
 
 
 def test_it_stays_small() -> None:
-    assert len(Path(retriever.langchain.__file__).read_text(encoding="utf-8").splitlines()) < 40
+    assert len(Path(retriever.integrations.langchain.__file__).read_text(encoding="utf-8").splitlines()) < 40
 
 
 def test_without_langchain_the_extra_is_named() -> None:

@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +9,10 @@ import torch
 from scipy.optimize import brute
 
 from retriever.errors import FitFailed, FitWarning
-from retriever.transforms import Flow, fit, load
-from retriever.transforms.bert_flow import BertFlow
+from retriever.transforms import Flow, fit
 from retriever.transforms.couplings import Couplings
 from retriever.transforms.flow_training import forward
 from retriever.transforms.radial import OUTSIDE, SHORTEST, Radial, fit_radial
-from retriever.transforms.store import FormerBertFlow
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -456,17 +452,3 @@ def test_radial_fit_brings_lengths_to_those_of_a_gaussian() -> None:
     lengths = np.linalg.norm(fit_radial(z, math.inf).forward(z), axis=1)
     assert (lengths**2).mean() == pytest.approx(64, rel=1e-3)
     assert lengths.std() < 2 and np.linalg.norm(z, axis=1).std() > 5
-
-
-# ---- what came before ------------------------------------------------------------------------------------
-
-
-def test_a_bert_flow_that_was_saved_as_flow_still_loads(tmp_path: Path) -> None:
-    x = curved(600)
-    fitted = fit("bert-flow:steps=40", x)
-    former = FormerBertFlow(replace(fitted.state, spec="flow:steps=40"))
-    former.save(tmp_path)
-    loaded = load(tmp_path)
-    assert isinstance(loaded, BertFlow) and loaded.family == "flow" and loaded.spec == "flow:steps=40"
-    assert loaded.fingerprint == former.fingerprint
-    assert np.array_equal(loaded.apply(x), fitted.apply(x))
