@@ -35,7 +35,7 @@ def sections(command: click.Command, context: click.Context, level: int = 1) -> 
 
 def generated() -> str:
     """Return the whole page."""
-    from cli import main  # the one line that names the group of commands
+    from retriever.cli.main import main
 
     return "\n".join([HEAD, *sections(main, _context(main, "retriever"))])
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from retriever.corpus import Corpus, Document, Keys, Skipped
+    from retriever.hits import Answer, Hit, Hits
     from retriever.retriever import Retriever
-    from retriever.search.searcher import Answer, Hit, Hits
 
 __all__ = ["Answer", "Corpus", "Document", "Hit", "Hits", "Keys", "Retriever", "Skipped"]
 
@@ -21,11 +21,11 @@ __all__ = ["Answer", "Corpus", "Document", "Hit", "Hits", "Keys", "Retriever", "
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 _HOMES = {
-    "Answer": "retriever.search.searcher",
+    "Answer": "retriever.hits",
     "Corpus": "retriever.corpus",
     "Document": "retriever.corpus",
-    "Hit": "retriever.search.searcher",
-    "Hits": "retriever.search.searcher",
+    "Hit": "retriever.hits",
+    "Hits": "retriever.hits",
     "Keys": "retriever.corpus",
     "Retriever": "retriever.retriever",
     "Skipped": "retriever.corpus",

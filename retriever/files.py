@@ -1,42 +1,96 @@
-"""Files and folders that are there whole or not at all, also when power fails."""
+"""Files and folders: atomic writes, the user's cache folder, cached checksums, folders by name.
+
+Everything in the cache folder can be deleted at any time; it is made again when needed.
+"""
 
 import contextlib
+import hashlib
+import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from indexes.checksums import file_sha256
 from indexes.folder.generation import sync
+from retriever.errors import Misuse
+
+# Hashing a smaller file costs no more than looking up its hash.
+SMALLEST_CACHED = 1 << 20
 
 
 @contextlib.contextmanager
 def atomic_write(target: Path) -> Iterator[Path]:
-    """A path beside the target to write a file or folder to, which takes the target's name once all went well."""
+    """Yield a temporary path to write a file or folder to; rename it to `target` only if the block succeeds.
+
+    Everything is synced to disk first, so that a power failure leaves the whole target or none. An empty folder at
+    `target` is replaced.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        yield aside
-        _sync_all(aside)
+        yield temporary
+        _sync_all(temporary)
         if target.is_dir():
-            target.rmdir()  # an empty folder may be replaced; one that is not is never lost
-        aside.replace(target)
+            target.rmdir()  # fails if the folder is not empty, so nothing is ever lost
+        temporary.replace(target)
         sync(target.parent)
     except OSError as error:
-        if error.filename is not None and Path(error.filename) == aside:  # which nobody asked for
-            error.filename = str(target)
+        if error.filename is not None and Path(error.filename) == temporary:
+            error.filename = str(target)  # the caller knows nothing of the temporary path
         raise
     finally:
-        if aside.is_dir():
-            shutil.rmtree(aside)
+        if temporary.is_dir():
+            shutil.rmtree(temporary)
         else:
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 def _sync_all(path: Path) -> None:
-    """Force a file to disk, or a folder with everything in it."""
     for parent, _, names in os.walk(path, topdown=False):
         for name in names:
             sync(Path(parent, name))
         sync(Path(parent))
     if path.is_file():
         sync(path)
+
+
+def cache_folder() -> Path:
+    """Return the folder for everything that can be made again; XDG_CACHE_HOME is honoured."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flow-retriever"
+
+
+def cached_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file; a large file is read again only if its size, times or inode have changed.
+
+    Every write to a file changes its ctime, and no program can set it.
+    """
+    status = path.stat()
+    if status.st_size < SMALLEST_CACHED:
+        return file_sha256(path)
+    known = [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    key = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
+    entry = cache_folder() / "hashes" / f"{key}.json"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        found = json.loads(entry.read_bytes())
+        if found["file"] == known and len(found["sha256"]) == 64:
+            return str(found["sha256"])
+    sha256 = file_sha256(path)
+    # A cache folder that cannot be written costs only time.
+    with contextlib.suppress(OSError), atomic_write(entry) as temporary:
+        temporary.write_text(json.dumps({"file": known, "sha256": sha256}), encoding="utf-8")
+    return sha256
+
+
+def folders_by_name(folders: Iterable[Path]) -> dict[str, Path]:
+    """Map the name of each folder to the folder; refuse two folders with the same name."""
+    named: dict[str, Path] = {}
+    for folder in folders:
+        name = folder.resolve().name
+        if name in named:
+            raise Misuse(
+                f"{named[name]} and {folder} would both be called {name!r}, because a collection is named after its "
+                "folder; rename one of them, or serve it from another server."
+            )
+        named[name] = folder
+    return named

@@ -1,9 +1,6 @@
-"""The public API: build or open a collection, add, delete, search, and look after it."""
+"""The public API: build or open a collection, add and delete documents, search, and maintain it."""
 
-import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -12,78 +9,58 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.checksums import is_unicode
-from indexes.faiss.types import IndexRequest
 from indexes.folder.collection import Collection
 from indexes.folder.verify import Report as VerifyReport
 from indexes.fork import Lock, fork_safe
 from indexes.places import collection_class
 from indexes.protocol import AnyCollection
 from retriever.corpus import Document
-from retriever.corpus.source import Documents, Source
-from retriever.encoder.encoder import Encoder, require_same_encoder
-from retriever.encoder.model_files import DEFAULT_ENCODER, EncoderIdentity
-from retriever.encoder.model_loader import resolve_device
+from retriever.corpus.source import Documents, OnError, Source
+from retriever.encoder.encoder import Encoder
 from retriever.errors import Misuse, NoSuchDocument
-from retriever.files import atomic_write
-from retriever.ingest import engines, publishing
-from retriever.ingest.engines import Engine, Local
-from retriever.ingest.pipeline import Ingestion, IngestReport, OnError
-from retriever.ingest.pooling_choice import AUTO, PoolingChoice, choose_pooling
-from retriever.ingest.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
+from retriever.hits import Answer, Hits, Options
+from retriever.ingest import engines
+from retriever.ingest.encoder_choice import choose_encoder_settings
+from retriever.ingest.pipeline import IngestReport
+from retriever.ingest.writer import Writer
 from retriever.progress import Progress, silent
 from retriever.recovery.damage import detect_damage
 from retriever.recovery.repair import repaired, verified
-from retriever.search.fusion import trust
-from retriever.search.searcher import Answer, Hits, Options, Searcher
-from retriever.transfer.copy import refuse_unfinished_copy
-from retriever.transfer.export import Format, export, refuse_taken
-from retriever.transforms.drift import Drift, drift, unknown
-from retriever.transforms.novelty import Novelty
+from retriever.search.searcher import Searcher
+from retriever.settings import CollectionSettings, EncoderOptions, IndexSettings
+from retriever.transforms.families import load_transform
+from retriever.transforms.spec import AUTO
 
 if TYPE_CHECKING:
     from retriever.card.contents import Card
-    from retriever.ingest.precision_choice import PrecisionChoice
     from retriever.maps.mapping import Map
-
-# What `flow` could be given when it was the name of what is now `bert-flow`; a collection of then may still say so.
-FORMER_FLOW_OPTIONS = ("levels", "depth", "width")
-
-
-@dataclass(frozen=True)
-class EncoderOptions:
-    """How to find and run the encoder; None takes what the collection or the model says."""
-
-    name: str | None = None
-    pooling: str | None = None
-    max_length: int | None = None
-    batch_tokens: int | None = None
-    device: str = "auto"
-    precision: str | None = None
+    from retriever.transfer.export import Format
 
 
 class Retriever:
-    """A collection of documents that can be searched by meaning; threads may share it, and forked children too.
+    """A collection of documents that can be searched by meaning, by words, or by both.
 
-    A fork waits for the searches of other threads. It does not wait for one that writes (`build`, `add`, `delete`,
-    `rebuild`, `verify`, `export`): in a child forked meanwhile, nothing of this may be used. Fork before or after, or
-    start the child with `multiprocessing.get_context("spawn")` and open the collection there.
-
-    >>> with Retriever.build([{"id": "1", "text": "Cats purr."}], "indexes/pets") as pets:
+    >>> with Retriever.build([{"id": "1", "text": "Cats purr."}], "collections/pets") as pets:
     ...     pets.search("feline noises")[0].id
     '1'
+
+    `Retriever.build` makes or updates a collection, `Retriever.open` opens an existing one.
+
+    Threads and forked children may share a Retriever. A fork waits for running searches. It does not wait for a
+    running `build`, `add`, `delete`, `rebuild`, `verify` or `export`: a child forked during one of these must not use
+    the Retriever. Fork before or after it, or start the child with `multiprocessing.get_context("spawn")` and open the
+    collection there.
     """
 
     def __init__(self, collection: AnyCollection, options: EncoderOptions, progress: Progress = silent) -> None:
+        """Wrap an open collection; `Retriever.open` and `Retriever.build` are the usual ways."""
         self.collection = collection
         self.progress = progress
-        self.report = IngestReport()
-        """What the last `build` or `add` did."""
         self._options = options
         self._encoder: Encoder | None = None
-        self._finding_encoder = Lock()
-        self._engine: Engine = Local()
+        self._encoder_lock = Lock()
         self._engine_notes: list[str] = []
-        self._encoded_for_fit: dict[tuple[str, ...], NDArray[np.float32]] = {}
+        self._writer = Writer(collection, self.encoder, options.device, progress)
         self._searcher = Searcher(collection, self.encoder)
         collection.apply_of = self._searcher.apply_of
 
@@ -99,11 +76,13 @@ class Retriever:
         device: str = "auto",
         progress: Progress = silent,
     ) -> Self:
-        """Open an existing collection: a folder, or milvus:URI.
+        """Open an existing collection.
 
-        `encoder` says where its encoder lies now, if it has moved.
-
-        `device="cuda"` has a GPU run the encoder and search the index, `auto` where there is one that can.
+        Args:
+            index: A folder, or `milvus:URI`.
+            encoder: The name or folder of its encoder, if that has moved since.
+            device: "cpu", "cuda" or "auto", which uses a GPU if there is one, for the encoder and the index.
+            progress: Called during long operations.
         """
         collection = collection_class(index).open(index, device=device)
         return cls(collection, EncoderOptions(encoder, device=device), progress)
@@ -130,107 +109,101 @@ class Retriever:
         address: str | None = None,
         progress: Progress = silent,
     ) -> Self:
-        """Bring the collection in `index`, a folder or milvus:URI, up to date with the documents, making it if need be.
+        """Make a collection from documents, or bring an existing one up to date with them.
 
-        Only new and changed documents are embedded; an interrupted build goes on where it was. Options left
-        None keep what the collection has; a new one takes the embedded encoder with its own pooling and
-        length, the precision that keeps the ranking of this text and the transform that suits it best (`auto`),
-        and an exact index. `index_type="auto"` takes the quickest index with a `recall` of .95 or what is given
-        that needs no more than `memory` bytes. `pooling="auto"` has the text choose the pooling of a new
-        collection, too. `prune` deletes what `documents` no longer has. `engine="ray"` has the workers of a Ray
-        cluster read, embed and transform: of the one at `address`, or of one on this machine for as long as it takes.
+        Only new and changed documents are embedded. A build that was interrupted continues where it stopped. An
+        option that is None keeps the value of an existing collection, or takes the default for a new one.
+
+        Args:
+            documents: Texts, dicts, `Document` objects, or a `Corpus` of files.
+            index: The collection: a folder, or `milvus:URI`.
+            encoder: The name or folder of a BERT. Default: the embedded all-MiniLM-L6-v2.
+            pooling: How token vectors become one vector, or "auto" to choose from the text. Default: the model's own.
+            max_length: The longest input in tokens. Default: the model's own.
+            transform: The spec of a transform. Default: "auto", which chooses one from the text.
+            index_type: The FAISS index. Default: "flat", which is exact. "auto" takes the fastest index that reaches
+                `recall` within `memory`.
+            recall: The recall that "auto" must reach. Default: 0.95.
+            memory: The bytes that the index of "auto" may take. Default: unlimited.
+            precision: "fp32" or "int8". Default: "auto", which takes int8 if it keeps the ranking of this text.
+            batch_tokens: How many tokens the encoder processes at once.
+            device: "cpu", "cuda" or "auto", which uses a GPU if there is one.
+            on_error: "skip" leaves out unreadable documents and reports them, "stop" raises `BadSource`.
+            prune: Delete the documents that `documents` no longer contains.
+            engine: "local", or "ray" to let the workers of a Ray cluster read, embed and transform.
+            address: The address of the Ray cluster. Default: start one on this machine for this build.
+            progress: Called during long operations.
         """
         engines.check(engine, address)
-        fixed_pooling, fixed_precision = (None if asked == AUTO else asked for asked in (pooling, precision))
-        options = EncoderOptions(encoder, fixed_pooling, max_length, batch_tokens, device, fixed_precision)
+        fixed = [None if value == AUTO else value for value in (pooling, precision)]
+        options = EncoderOptions(encoder, fixed[0], max_length, batch_tokens, device, fixed[1])
         kind = collection_class(index)
         source = Source(documents)
-        begun = kind.is_begun(index)
-        settings: dict[str, Any] = {}
-        if not begun:
-            identity = _encoder_from(options, None, progress).identity
-            wanted = DEFAULT_INDEX_TYPE if index_type is None else index_type
-            plan = Plan(transform or DEFAULT_TRANSFORM, IndexRequest(wanted, recall, memory))
-            plan.check(identity.dimension, device, kind)
-            settings = {
-                "encoder": identity.to_json(),
-                "pooling_choice": None,
-                "precision_choice": None,
-                "transform": plan.transform,
-                "index_type": plan.index.type,
-                "recall": plan.index.recall,
-                "memory": plan.index.memory,
-                "made_by": publishing.made_by(),
-                "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            }
+        settings = None
+        if not kind.is_begun(index):
+            identity = options.encoder(progress=progress).identity
+            wanted = IndexSettings().changed(transform, index_type, recall, memory)
+            wanted.check(identity.dimension, device, kind)
+            settings = CollectionSettings(identity, wanted)
         source.refuse_if_empty(on_error)
         with engines.opened(engine, address) as running:
-            if not begun and pooling == AUTO:
+            if settings is None:
+                collection = kind.open(index)
+            else:
                 kind.refuse_if_taken(index)
-                choice = _chosen_pooling(source, options, settings["transform"], progress)
-                settings["encoder"] = replace(identity, pooling=choice.chosen).to_json()
-                settings["pooling_choice"] = choice.to_json()
-            if not begun and fixed_precision is None:
-                kind.refuse_if_taken(index)
-                identity = EncoderIdentity.from_json(settings["encoder"])
-                on_gpus = running.gpus > 0 and device != "cpu"
-                chosen = _chosen_precision(source, options, identity, settings["transform"], on_gpus, progress)
-                settings["encoder"] = replace(identity, precision=chosen.chosen).to_json()
-                settings["precision_choice"] = chosen.to_json()
-            collection = kind.open(index) if begun else kind.create(index, settings)
+                settings = choose_encoder_settings(
+                    settings, source, options, running.gpus, progress, pooling=pooling == AUTO
+                )
+                collection = kind.create(index, settings.to_json())
             collection.device = device
             retriever = cls(collection, options, progress)
-            retriever._engine = running
+            retriever._writer.engine = running
             try:
-                with retriever._writing():
-                    plan = retriever.plan(transform, index_type, recall, memory)
-                    plan.check(retriever.collection.dimension, device, kind)
-                    retriever._update(source, plan, on_error, prune, whole=True)
+                changes = (transform, index_type, recall, memory)
+                retriever._ingest(source, on_error, changes, prune=prune, whole=True)
             except BaseException:
                 retriever.close()
                 raise
-            retriever._engine, retriever._engine_notes = Local(), running.notes()
+            retriever._writer.engine, retriever._engine_notes = engines.Local(), running.notes()
             return retriever
 
+    # ---- changing ----------------------------------------------------------------------------------------
+
     @property
-    def local(self) -> Collection:
-        """The collection in its folder, for what needs its files; refused where it lies in Milvus."""
-        if not isinstance(self.collection, Collection):
-            raise Misuse(
-                f"this needs a collection in a folder, and {self.collection.name} lies in Milvus; copy it first: "
-                f"retriever copy {self.collection.name} DIR"
-            )
-        return self.collection
+    def report(self) -> IngestReport:
+        """What the last `build` or `add` did."""
+        return self._writer.report
 
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Hold the write lock of a collection whose settings name the encoder that its vectors are of."""
-        with self.collection.writing():
-            self.collection.refuse_another_encoder()
-            refuse_unfinished_copy(self.collection)
-            yield
-
-    @detect_damage
     def add(self, documents: Documents, *, on_error: OnError = "skip") -> IngestReport:
-        """Add documents, or replace those with the same id; a search finds them at once."""
+        """Add documents, or replace those with the same id. A search finds them immediately."""
         source = Source(documents)
         source.refuse_if_empty(on_error)
-        with self._writing():
-            self._update(source, self.plan(), on_error, prune=False, whole=False)
+        self._ingest(source, on_error)
         return self.report
 
     @detect_damage
+    def _ingest(
+        self,
+        source: Source,
+        on_error: OnError,
+        changes: Sequence[Any] = (),
+        *,
+        prune: bool = False,
+        whole: bool = False,
+    ) -> None:
+        with self._writer.lock():
+            wanted = IndexSettings.of(self.collection).changed(*changes)
+            if changes:
+                wanted.check(self.collection.dimension, self._options.device, type(self.collection))
+            self._writer.ingest(source, wanted, on_error, prune=prune, whole=whole)
+
+    @detect_damage
     def delete(self, ids: Sequence[str]) -> list[str]:
-        """Delete documents by id; returns the ids that were there."""
+        """Delete documents by id and return the ids that existed."""
         if isinstance(ids, str):
             raise Misuse(f"delete takes a list of ids; for one: delete([{ids!r}]).")
-        ids = [id_ for id_ in ids if is_unicode(id_)]
-        with self._writing():
-            plan = self.plan()
-            deleted = self.collection.store.delete_documents(ids)
-            if self.collection.store.count("passages") and publishing.due(self.collection, plan):
-                self._publish(plan, compact=True)
-        return deleted
+        with self._writer.lock():
+            return self._writer.delete([id_ for id_ in ids if is_unicode(id_)])
 
     @detect_damage
     def rebuild(
@@ -243,91 +216,34 @@ class Retriever:
     ) -> None:
         """Fit the transform and build the index again from the stored raw vectors; no document is embedded.
 
-        What is None stays as it is; see `build`.
+        An option that is None keeps its value; `build` explains them.
         """
-        with self._writing():
+        with self._writer.lock():
             if not self.collection.store.count("passages"):
                 raise Misuse(f"{self.collection.name} has no documents to rebuild an index from.")
-            plan = self.plan(transform, index_type, recall, memory)
-            plan.check(self.collection.dimension, self._options.device, type(self.collection))
-            self.rebuild_as(plan)
-
-    def rebuild_as(self, plan: Plan, *, compact: bool = True) -> None:
-        """Fit and build as planned, whatever the collection was asked for before."""
-        self._publish(plan, refit=True, compact=compact)
-
-    def _publish(self, plan: Plan, *, refit: bool = False, compact: bool = False) -> None:
-        publishing.publish(
-            self.collection,
-            plan,
-            refit=refit,
-            compact=compact,
-            encode=self._encode_for_fit,
-            device=resolve_device(self._options.device),
-            engine=self._engine,
-            progress=self.progress,
-        )
-
-    def _encode_for_fit(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of texts that fits are made with; the next fit, of another transform, mostly asks for the same."""
-        key = tuple(texts)
-        if key not in self._encoded_for_fit:
-            vectors = self._engine.encode(texts, self.encoder())
-            self._encoded_for_fit = dict([*self._encoded_for_fit.items(), (key, vectors)][-2:])
-        return self._encoded_for_fit[key]
-
-    def plan(
-        self,
-        transform: str | None = None,
-        index_type: str | None = None,
-        recall: float | None = None,
-        memory: int | None = None,
-    ) -> Plan:
-        """What is asked for, and for the rest what the collection was asked for before."""
-        store = self.collection.store
-        stored = str(store.setting("transform"))
-        if any(f"{option}=" in stored for option in FORMER_FLOW_OPTIONS):
-            stored = stored.replace("flow:", "bert-flow:") if stored.startswith("flow:") else stored
-        index_type = store.setting("index_type") if index_type is None else index_type
-        if index_type == store.setting("index_type"):
-            recall = store.setting("recall") if recall is None else recall
-            memory = store.setting("memory") if memory is None else memory
-        return Plan(transform or stored, IndexRequest(index_type, recall, memory))
-
-    @detect_damage
-    def _update(self, documents: Source, plan: Plan, on_error: OnError, prune: bool, whole: bool) -> None:
-        """Ingest, then publish if that is due; a whole run over a source always leaves nothing unpublished."""
-        encoder = self.encoder()
-        engine, store = self._engine, self.collection.store
-        ingestion = Ingestion(store, encoder, on_error=on_error, progress=self.progress, engine=engine)
-        self.report = ingestion.report
-        last_before = self.collection.store.last_vector()
-        ingestion.run(engine.documents(documents, encoder), prune=prune)
-        newer, unused = self.collection.backlog()
-        if publishing.due(self.collection, plan) or (whole and newer):
-            compact = unused > publishing.BACKLOG_SHARE * self.collection.store.count("vectors")
-            self._publish(plan, compact=compact)
-        self.report.drift = self._drift(last_before)
-
-    def _drift(self, after: int = 0) -> Drift | None:
-        """How unlike what was added since the fit, and after this vector, is; None where that is not known."""
-        novelty = self.collection.with_generation(lambda generation: generation and Novelty.of(generation))
-        return drift(self.collection, novelty, after) if novelty else None
+            wanted = IndexSettings.of(self.collection).changed(transform, index_type, recall, memory)
+            wanted.check(self.collection.dimension, self._options.device, type(self.collection))
+            self._writer.publish(wanted, refit=True, compact=True)
 
     # ---- searching ---------------------------------------------------------------------------------------
 
     def search(self, query: str, k: int = 10, **options: Unpack[Options]) -> Hits:
-        """The k documents that answer the query best, best first.
+        """Return the k documents that answer the query best, best first.
 
-        `mode="lexical"` goes by words (BM25) instead of meaning, `mode="hybrid"` by both. `where` are filters over
-        metadata such as "year >= 2020", all of which a document must meet. `highlight` marks in each
-        hit the sentence nearest to the query. `rerank` is a `Reranker`, which judges the best hits again.
-        `space="raw"` compares in the encoder's own space instead of the index's.
+        Args:
+            query: What to look for, in natural language.
+            k: How many documents to return.
+            mode: "dense" searches by meaning (default), "lexical" by words (BM25), "hybrid" by both.
+            where: Filters over metadata, e.g. `["year >= 2020"]`. A document must meet all of them.
+            min_score: Leave out hits with a lower score.
+            space: "raw" compares vectors of the encoder without the transform. Default: "index".
+            highlight: Mark the sentence of each hit that fits the query best.
+            rerank: A `Reranker` (cross-encoder) that orders the best hits again.
         """
         return self.search_many([query], k, **options)[0]
 
     def search_many(self, queries: Sequence[str], k: int = 10, **options: Unpack[Options]) -> list[Hits]:
-        """The same for many queries, encoded together."""
+        """Search for many queries, which are encoded together; the options are those of `search`."""
         return [answer.hits for answer in self.answer_many(queries, k, **options)]
 
     @fork_safe
@@ -340,28 +256,29 @@ class Retriever:
         vectors: NDArray[np.float32] | None = None,
         **options: Unpack[Options],
     ) -> list[Answer]:
-        """The hits of many queries, each with how unlike the query is to the collection's text.
+        """Search for many queries, and measure how unlike each query is to the text of the collection.
 
-        `vectors` are what `encoder().encode(queries)` gives, where the caller has them already.
+        `vectors` are the results of `encoder().encode(queries)`, if they are known already. The other options are
+        those of `search`.
         """
         return self._searcher.search(queries, k, vectors=vectors, **options)
 
     @fork_safe
     @detect_damage
     def similar(self, id_: str, k: int = 10, *, where: Sequence[str] = ()) -> Hits:
-        """The k documents nearest to a stored one, itself left out."""
+        """Return the k documents that are most similar to a stored document, without that document."""
         return self._searcher.similar(id_, k, where=where)
 
     @fork_safe
     @detect_damage
     def check_filters(self, where: Sequence[str]) -> None:
-        """Refuse filters that a search would refuse."""
+        """Raise `BadFilter` if `search` would refuse one of these filters."""
         self._searcher.conditions(where)
 
     @fork_safe
     @detect_damage
     def document(self, id_: str) -> Document:
-        """A stored document, whole."""
+        """Return a stored document."""
         store = self.collection.store
         number = store.document_number(id_)
         if number is None:
@@ -372,118 +289,88 @@ class Retriever:
     @fork_safe
     @detect_damage
     def __len__(self) -> int:
+        """Return the number of documents."""
         return self.collection.store.count("documents")
 
-    def _repr_html_(self) -> str:
-        from retriever.integrations.notebook import collection_html
+    # ---- describing and maintaining ----------------------------------------------------------------------
 
-        return collection_html(self)
-
-    # ---- looking after it --------------------------------------------------------------------------------
+    @property
+    def local(self) -> Collection:
+        """The collection as a folder with files; a collection in Milvus is refused."""
+        if not isinstance(self.collection, Collection):
+            raise Misuse(
+                f"this needs a collection in a folder, and {self.collection.name} is in Milvus; copy it first: "
+                f"retriever copy {self.collection.name} DIR"
+            )
+        return self.collection
 
     @fork_safe
     @detect_damage
     def info(self) -> dict[str, Any]:
-        """What the collection holds and what made it."""
-        collection, store = self.collection, self.collection.store
-        generation = collection.generation()
-        transform = generation.manifest["transform"] if generation else {"spec": store.setting("transform")}
-        newer, unused = collection.backlog()
-        return {
-            "folder": collection.name,
-            "documents": store.count("documents"),
-            "passages": store.count("passages"),
-            "vectors": store.count("vectors"),
-            "dimension": collection.dimension,
-            "encoder": collection.encoder,
-            "transform": transform,
-            "fitted_on": publishing.fitted_on(generation) if generation else {},
-            "choice": store.setting("choice"),
-            "pooling_choice": store.setting("pooling_choice"),
-            "precision_choice": store.setting("precision_choice"),
-            "hybrid_trust": trust(store.setting("choice"), transform.get("family", "none")),
-            "drift": found.to_json() if (found := self._drift()) else unknown(generation),
-            "index": {
-                "type": store.setting("index_type"),
-                "factory": generation.manifest["factory"] if generation else None,
-                "recall": store.setting("recall"),
-                "memory": store.setting("memory"),
-                "note": generation.manifest["index_note"] if generation else "",
-                "measured": generation.measured if generation else None,
-                "generation": generation.number if generation else None,
-                "vectors": generation.count if generation else 0,
-                "not_yet_in_it": newer,
-                "no_longer_used": unused,
-                "created": generation.manifest["created"] if generation else None,
-                "made_by": generation.manifest["made_by"] if generation else None,
-            },
-            "quarantined": store.count("quarantine"),
-            "kept_logs": collection.kept_logs(),
-            "bytes": collection.sizes(),
-            "created": store.setting("created"),
-            "made_by": store.setting("made_by"),
-        }
+        """Describe what the collection holds and what made it."""
+        from retriever.info import describe
+
+        return describe(self.collection, self._writer.drift())
 
     @detect_damage
     def card(self) -> "Card":
-        """What the collection is, on one page: `retriever.card.rendering` makes HTML or Markdown of it."""
+        """Describe the collection on one page; `retriever.card.rendering` makes HTML or Markdown of it."""
         from retriever.card.contents import gather
 
         collection = self.local
-        transform = collection.with_generation(
-            lambda generation: publishing.load_transform(generation) if generation else None
-        )
+        transform = collection.with_generation(lambda generation: generation and load_transform(generation))
         return gather(collection, self.info(), transform)
 
     @detect_damage
     def map(self, progress: Progress | None = None) -> "Map":
-        """Every document as a point on a plane, like beside like; made once for a generation and then cached."""
+        """Place every document on a plane, similar documents together. The map of an index is cached."""
         from retriever.maps.mapping import map_of
 
         return map_of(self.local, progress or self.progress)
 
     @detect_damage
-    def export(self, target: str | Path, format: Format = "parquet") -> list[Path]:
-        """Write every passage with its document, raw vector and transformed vector to files.
+    def export(self, target: str | Path, format: "Format" = "parquet") -> list[Path]:
+        """Write every passage with its document, raw vector and transformed vector; return the files.
 
-        `format="sentence-transformers"` writes what makes the vectors instead: encoder and transform as a folder that
-        `SentenceTransformer(target)` loads. Its vectors have length one, so that their cosine is the score of a search.
+        "parquet" writes one file, "npy" a folder of arrays and JSON Lines. "sentence-transformers" writes encoder and
+        transform instead: a folder that `SentenceTransformer(target)` loads. Its vectors have length one, so that
+        their cosine is the score of a search.
         """
+        from retriever.transfer.export import export, export_model
+
         transform = self._searcher.transform()
         if format == "sentence-transformers":
-            from retriever.integrations.sentence_transformers import write_sentence_folder
-
-            encoder = self.encoder()
-            refuse_taken(Path(target), folder=True)
-            with atomic_write(Path(target).resolve()) as aside:
-                aside.mkdir()
-                names = write_sentence_folder(aside, encoder, transform, publishing.made_by())
-            return [Path(target) / name for name in names]
-        return export(self.local, Path(target), format, transform.apply, transform.dimension_out, self.progress)
+            return export_model(Path(target), self.encoder(), transform)
+        return export(self.local, Path(target), format, transform, self.progress)
 
     @detect_damage
     def verify(self, *, repair: bool = False) -> VerifyReport:
-        """Check every hash and every row; `repair` makes what is derived again and puts damage aside."""
-        return repaired(self) if repair else verified(self)
+        """Check every file and row against its checksum.
+
+        `repair` makes the index again if it is damaged, and moves damaged documents to the quarantine.
+        """
+        if repair:
+            return repaired(self.collection, self._writer.restore, self.progress)
+        return verified(self.collection, self.progress)
 
     def notes(self) -> list[str]:
-        """What runs otherwise than it would best, and why; known once something has run."""
+        """Warnings about degraded operation, e.g. torch is used because the ONNX export failed.
+
+        They are known once a search or build has run.
+        """
         own = (self._encoder.note if self._encoder else "", self.collection.device_note)
         return [note for note in (*own, *self._engine_notes) if note]
 
     def encoder(self) -> Encoder:
-        """The collection's encoder, refused if it is not the one that made the vectors."""
-        with self._finding_encoder:
+        """Return the encoder of the collection; raise `Mismatch` if it is not the one that made the vectors."""
+        with self._encoder_lock:
             if self._encoder is None:
-                stored = EncoderIdentity.from_json(self.collection.encoder)
-                encoder = _encoder_from(self._options, stored, self.progress)
-                require_same_encoder(stored, encoder.identity, self.collection.name)
-                encoder.refuse_too_long(self.collection.name)
-                self._encoder = encoder
+                self._encoder = self._options.encoder_of(self.collection, self.progress)
             return self._encoder
 
     @fork_safe
     def close(self) -> None:
+        """Close the files of the collection; a `with` statement does so at its end."""
         self.collection.close()
 
     def __enter__(self) -> Self:
@@ -494,36 +381,7 @@ class Retriever:
     ) -> None:
         self.close()
 
+    def _repr_html_(self) -> str:
+        from retriever.integrations.notebook import collection_html
 
-def _encoder_from(options: EncoderOptions, stored: EncoderIdentity | None, progress: Progress) -> Encoder:
-    return Encoder(
-        options.name if options.name is not None else (stored.name if stored else DEFAULT_ENCODER),
-        pooling=options.pooling,
-        max_length=options.max_length,
-        precision=options.precision,
-        batch_tokens=options.batch_tokens,
-        device=options.device,
-        stored=stored,
-        progress=progress,
-    )
-
-
-def _chosen_pooling(source: Source, options: EncoderOptions, transform: str, progress: Progress) -> PoolingChoice:
-    return choose_pooling(source.look_ahead(), _encoder_from(options, None, progress), transform, progress=progress)
-
-
-def _chosen_precision(
-    source: Source,
-    options: EncoderOptions,
-    identity: EncoderIdentity,
-    transform: str,
-    on_gpus: bool,
-    progress: Progress,
-) -> "PrecisionChoice":
-    from retriever.ingest.precision_choice import PrecisionChoice, choose_precision
-
-    single = _encoder_from(replace(options, precision="fp32"), identity, progress)
-    if on_gpus or single.device != "cpu":
-        return PrecisionChoice("fp32", "8-bit integers are for processors, and this runs on a GPU")
-    integers = _encoder_from(replace(options, precision="int8"), identity, progress)
-    return choose_precision(source.look_ahead(), single, integers, transform, progress=progress)
+        return collection_html(self.collection)

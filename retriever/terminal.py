@@ -1,28 +1,57 @@
-"""Text from documents, files and users made fit for a terminal, which obeys some characters instead of showing them."""
+"""Text from documents, files and users made safe to print: no control characters, no line breaks, not too long."""
 
 import unicodedata
+from typing import NamedTuple
 
 JOINERS = "\u200c\u200d"
-"""What decides how Persian, Indic scripts and emoji are drawn; the other invisible characters are left out."""
+"""Invisible characters that are kept: Persian, Indic scripts and emoji are drawn wrongly without them."""
 REPLACED = ("Cc", "Cs", "Cn", "Zl", "Zp")
 
 
+class Excerpt(NamedTuple):
+    """One printable line in three parts; `marked` is the highlighted sentence, or empty."""
+
+    before: str
+    marked: str
+    after: str
+
+
 def one_line(text: str) -> str:
-    """A text on one line, without what a terminal would obey."""
-    return _shown(" ".join(text.split()))
+    """Join the text to one line and replace control characters."""
+    return _printable(" ".join(text.split()))
 
 
 def lines(text: str) -> str:
-    """The same for a text whose own lines are kept, such as an error message."""
-    return "\n".join(_shown(line) for line in text.split("\n"))
+    """Replace control characters but keep the line breaks, e.g. of an error message."""
+    return "\n".join(_printable(line) for line in text.split("\n"))
 
 
 def cut(text: str, length: int) -> str:
-    """The beginning of a text that is too long to be shown whole."""
+    """Shorten the text to `length` characters, ending in an ellipsis."""
     return text if len(text) <= length else text[: length - 1].rstrip() + "…"
 
 
-def _shown(text: str) -> str:
+def excerpt(passage: str, highlight: tuple[int, int] | None, length: int) -> Excerpt:
+    """Cut about `length` characters around the highlighted sentence, up to twice that if the sentence is long."""
+    start, end = highlight or (0, 0)
+    first = max(0, min(start - length // 4, len(passage) - length))
+    last = min(len(passage), max(first + length, min(end, first + 2 * length)))
+    opening, closing = "… " if first > 0 else "", " …" if last < len(passage) else ""
+    if not highlight:
+        return Excerpt(opening + one_line(passage[first:last]), "", closing)
+    marked = passage[max(first, start) : end][: last - start]
+    return Excerpt(opening + _piece(passage[first:start]), one_line(marked), _piece(passage[end:last]) + closing)
+
+
+def _piece(text: str) -> str:
+    """Join a part of a passage to one line, keeping a space at either end where it borders on the next part."""
+    line = one_line(text)
+    if not line:
+        return " " if text else ""
+    return " " * text[0].isspace() + line + " " * text[-1].isspace()
+
+
+def _printable(text: str) -> str:
     return text if text.isprintable() else "".join(map(_character, text))
 
 

@@ -36,8 +36,9 @@ from retriever.evaluate.measures.intervals import mean_figures
 from retriever.evaluate.models.encoders import TextEncoder
 from retriever.evaluate.results import Row, Run
 from retriever.evaluate.runs import Findings, Plan, digest
-from retriever.ingest.publishing import SEED, made_by
-from retriever.transforms.choice import AUTO
+from retriever.ingest.fitted import SEED
+from retriever.settings import made_by
+from retriever.transforms.spec import AUTO
 
 SENTENCES = "sentences"
 RECALL = "recall@10"

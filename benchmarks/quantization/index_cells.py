@@ -21,9 +21,9 @@ from retriever.errors import FitFailed, Misuse
 from retriever.evaluate.fitting import files_digest
 from retriever.evaluate.results import Run
 from retriever.evaluate.runs import Findings
-from retriever.ingest.publishing import made_by
+from retriever.settings import made_by
 from retriever.transforms import Transform, parse
-from retriever.transforms.choice import AUTO
+from retriever.transforms.spec import AUTO
 
 BENCH = "quantization"
 FIT = "documents"

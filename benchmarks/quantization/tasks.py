@@ -37,8 +37,9 @@ from retriever.evaluate.results import RAW, Run
 from retriever.evaluate.retrieval import collection_folder
 from retriever.evaluate.runs import Findings, Plan
 from retriever.evaluate.systems import Model, code_digest
-from retriever.ingest.publishing import SEED, load_transform
+from retriever.ingest.fitted import SEED
 from retriever.retriever import Retriever
+from retriever.transforms.families import load_transform
 
 
 def run(

@@ -31,7 +31,6 @@ from retriever.encoder.model_files import DEFAULT_ENCODER
 from retriever.evaluate.fitting import files_digest
 from retriever.evaluate.results import Results, Run
 from retriever.evaluate.runs import Findings, Plan, digest
-from retriever.ingest.publishing import made_by
 from retriever.plan.inputs import gathered
 from retriever.plan.laws import FITTING, FLAT, START, Law
 from retriever.plan.planning import rehearse
@@ -39,6 +38,7 @@ from retriever.plan.rates import Rates
 from retriever.plan.usage import ONE_THREAD, WAITING, ask
 from retriever.progress import Progress
 from retriever.retriever import Retriever
+from retriever.settings import made_by
 
 PREDICTED, MEASURED = "predicted", "measured"
 QUERIES = 100

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from benchmarks.scale.serving import own_queries
 from indexes.folder.generation import INDEX_FILE
+from retriever.hits import Hits
 from retriever.progress import Progress, silent
 from retriever.retriever import Retriever
-from retriever.search.searcher import Hits
 from retriever.transfer.copy import copy
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from benchmarks.speed.tasks import Tasks
 from retriever.evaluate.fitting import files_digest
 from retriever.evaluate.results import Run
 from retriever.evaluate.runs import Findings, Plan, digest
-from retriever.ingest.publishing import made_by
+from retriever.settings import made_by
 
 ENCODING, INGEST_VECTORS, INGEST_TEXT = "encoding", "ingest-vectors", "ingest-text"
 QUERY_VECTORS, QUERY_TEXT, COLD, PROFILE = "query-vectors", "query-text", "cold", "profile"

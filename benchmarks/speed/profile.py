@@ -27,19 +27,19 @@ RULES = tuple(
     for stage, module, function in (
         (WAITING, r"retriever\.encoder\.batches", r"^(finished|_work)$"),  # in a queue and a semaphore, which are C
         (ENCODING, r"retriever\.encoder\.model_loader", r"^padded$"),
-        (LOADING, r"retriever\.(encoder\.(model_|runtimes\.onnx_export)|cache|files)", r""),
+        (LOADING, r"retriever\.(encoder\.(model_|runtimes\.onnx_export)|files)", r""),
         (LOADING, r"retriever\.encoder", r"^(_?model|open_session|_?tokenizer|exported|__init__)$"),
         (TOKENISING, r"retriever\.encoder", r"count_tokens|_token_batches|tokeni[sz]e|token_budget"),
         (ENCODING, r"retriever\.(encoder|ingest\.pooling_choice)", r""),
         (SPLITTING, r"retriever\.corpus\.passages", r""),
-        (FITTING, r"retriever\.(transforms|corpus\.short_texts|ingest\.(publishing|precision_choice))", r""),
+        (FITTING, r"retriever\.(transforms|corpus\.short_texts|ingest\.(publishing|fitted|precision_choice))", r""),
         (READING, r"retriever\.corpus", r""),
         (BUILDING, r"indexes\.(faiss|folder)", r""),
         (STORING, r"indexes\.", r""),
     )
 )
 PACKAGES = ("retriever", "indexes")
-PUBLISHING = "retriever.ingest.publishing"
+PUBLISHING = ("retriever.ingest.publishing", "retriever.ingest.fitted")
 BUILDER = ("indexes.folder.collection", "publish")
 WAITS = ("threading", "queue", "concurrent.futures.thread", "concurrent.futures._base", "selectors")
 
@@ -65,7 +65,7 @@ def stage_of(stack: list[Place]) -> tuple[str, str]:
     if stage == STORING:  # the tables are also read, to fit and to build from
         if BUILDER in own:
             stage = BUILDING
-        elif any(place.module == PUBLISHING for place in own):
+        elif any(place.module in PUBLISHING for place in own):
             stage = FITTING
     return stage, named
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from indexes.folder.collection import DATABASE, GENERATIONS, Collection
 from retriever.card.space import Shapes, shapes
-from retriever.names import public_name
+from retriever.encoder.model_files import public_name
 from retriever.search.facets import facets
 from retriever.transforms import Transform
 

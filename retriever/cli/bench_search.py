@@ -153,7 +153,7 @@ def qa(
     from retriever.evaluate.report.tables import qa_table, show, show_choices
     from retriever.evaluate.results import RAW
     from retriever.evaluate.systems import BM25, HYBRID
-    from retriever.transforms.choice import AUTO
+    from retriever.transforms.spec import AUTO
 
     need_for_rankings(out)
     if not datasets and not question.pairs_there(data) and (data / question.OPEN_RETRIEVAL).is_dir():

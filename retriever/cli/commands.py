@@ -26,8 +26,8 @@ from retriever.cli.bench_options import device_option
 from retriever.errors import DamageWarning, FitWarning, RetrieverError, salvage_advice
 
 if TYPE_CHECKING:
+    from retriever.hits import Options
     from retriever.retriever import Retriever
-    from retriever.search.searcher import Options
 
 INTERRUPTED = 130
 WRITING = ("index", "add", "demo", "rebuild", "copy")
@@ -471,8 +471,8 @@ def search(
 ) -> None:
     """Answer a query, a file of queries, or, with neither, whatever you type at a prompt."""
     from retriever.cli import display
+    from retriever.hits import Options
     from retriever.retriever import Retriever
-    from retriever.search.searcher import Options
 
     if query is not None and queries is not None:
         raise click.UsageError("give a query or --queries, not both.")

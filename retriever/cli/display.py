@@ -21,12 +21,11 @@ from retriever.card.wording import notes as notes
 from retriever.card.wording import plural as plural
 from retriever.card.wording import size as size
 from retriever.corpus import Document
+from retriever.hits import Answer, Hit
 from retriever.ingest.pipeline import IngestReport
 from retriever.progress import Progress as ProgressReport
 from retriever.recovery.salvage import SalvageReport
-from retriever.search.excerpt import excerpt
-from retriever.search.searcher import Answer, Hit
-from retriever.terminal import cut, one_line
+from retriever.terminal import cut, excerpt, one_line
 from retriever.transfer.copy import CopyReport
 
 PASSAGE_SHOWN = 420
@@ -145,7 +144,7 @@ def _name(title: str, id_: str) -> Text:
 
 def _excerpt(hit: Hit) -> Text:
     """The passage on one line, cut around its highlighted sentence where it is long."""
-    shown = excerpt(hit, PASSAGE_SHOWN)
+    shown = excerpt(hit.passage, hit.highlight, PASSAGE_SHOWN)
     return Text(shown.before).append(shown.marked, style="bold yellow").append(shown.after)
 
 

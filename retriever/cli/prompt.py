@@ -12,8 +12,8 @@ from typing import cast, get_args
 
 from retriever.cli import display
 from retriever.errors import RetrieverError
+from retriever.hits import Answer, Hit, Mode, Options
 from retriever.retriever import Retriever
-from retriever.search.searcher import Answer, Hit, Mode, Options
 from retriever.terminal import lines, one_line
 
 MOST_DIGITS = 6

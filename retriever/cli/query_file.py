@@ -10,7 +10,7 @@ from retriever.corpus import Corpus, Document, Keys
 from retriever.corpus.document import text_id
 from retriever.errors import BadSource, Misuse
 from retriever.files import atomic_write
-from retriever.search.searcher import Hit
+from retriever.hits import Hit
 
 
 def read_queries(path: Path) -> Iterator[Document]:

@@ -3,15 +3,15 @@
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sized
-from typing import Any
+from typing import Any, Literal
 
 from retriever.corpus import Corpus, Document, Keys, Skipped
 from retriever.corpus.document import kind
 from retriever.corpus.limits import LARGEST_DOCUMENT, LARGEST_METADATA, TOO_LONG
 from retriever.corpus.lines import MAX_DEPTH, half_character, record_document, too_deep
 from retriever.errors import BadSource, Misuse, NoDocuments
-from retriever.ingest.pipeline import OnError
 
+OnError = Literal["skip", "stop"]
 Documents = Iterable[Document | Skipped | str | dict[str, Any]]
 
 KEYS = Keys(fixed=True)

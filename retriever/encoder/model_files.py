@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from indexes.checksums import file_sha256
-from retriever.cache import cached_sha256
 from retriever.errors import EncoderUnavailable, Misuse, first_line
+from retriever.files import cached_sha256
 
 DEFAULT_ENCODER = "all-MiniLM-L6-v2"
 EMBEDDED_NAMES = (DEFAULT_ENCODER, f"sentence-transformers/{DEFAULT_ENCODER}")
@@ -95,6 +95,14 @@ class EncoderIdentity:
                 shown = (own[:12], theirs[:12]) if key in HASHES else (own, theirs)
                 parts.append(f"{key} {shown[0]} against {shown[1]}")
         return "; ".join(parts)
+
+
+def public_name(name: str) -> str:
+    """Return the name to show to others: only the last part of a path, so that no folders are disclosed."""
+    for kind in (PurePosixPath, PureWindowsPath):
+        if kind(name).is_absolute():
+            return kind(name).name or name
+    return name
 
 
 class ModelFiles:

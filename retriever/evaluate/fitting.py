@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 import retriever
 from retriever.corpus.short_texts import short_texts
 from retriever.errors import FitWarning
-from retriever.ingest.publishing import FEWEST_FOR_SHORT, FIT_SAMPLE, SEED, SHORT_TEXTS
+from retriever.ingest.fitted import FEWEST_FOR_SHORT, FIT_SAMPLE, SEED, SHORT_TEXTS
 from retriever.progress import Progress, silent
 from retriever.transforms import FAMILIES, Transform, fit, parse
-from retriever.transforms.choice import AUTO, POOL, Choice, Evidence, choose, choose_for
+from retriever.transforms.choice import POOL, Choice, Evidence, choose, choose_for
+from retriever.transforms.spec import AUTO
 
 WANTED = ("none", "center", "whiten", "whiten:dimension=256", "bert-flow", "flow")
 DEFAULT_TRANSFORMS = tuple(spec for spec in WANTED if spec.partition(":")[0] in FAMILIES)

@@ -27,11 +27,12 @@ from retriever.evaluate.report.trec import read_run, strictly_decreasing, unwrit
 from retriever.evaluate.results import RAW, Configuration, Row, Run, rows_of
 from retriever.evaluate.runs import Findings, Plan
 from retriever.evaluate.systems import Model, System, code_digest, systems_for
-from retriever.ingest.publishing import SEED, made_by
+from retriever.hits import Mode
+from retriever.ingest.fitted import SEED
 from retriever.progress import Progress
 from retriever.retriever import Retriever
-from retriever.search.searcher import Mode
-from retriever.transforms.choice import AUTO
+from retriever.settings import made_by
+from retriever.transforms.spec import AUTO
 
 BENCH = "retrieval"
 RUNS = "runs"

@@ -21,8 +21,8 @@ from retriever.evaluate.fitting import Fitted, code_digest, fit_transform, seeds
 from retriever.evaluate.models.encoders import TextEncoder
 from retriever.evaluate.results import Results, Row, Run
 from retriever.evaluate.vectors import VectorCache
-from retriever.ingest.publishing import made_by
 from retriever.progress import Progress, silent
+from retriever.settings import made_by
 from retriever.transforms import Transform
 
 Vectors = NDArray[np.float32]

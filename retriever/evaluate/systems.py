@@ -17,8 +17,8 @@ from retriever.encoder.model_files import DEFAULT_ENCODER, EncoderIdentity, Mode
 from retriever.evaluate.fitting import canonical, files_digest
 from retriever.evaluate.models.encoders import labels_of
 from retriever.evaluate.results import RAW, Configuration
-from retriever.search.searcher import Mode
-from retriever.transforms.choice import AUTO
+from retriever.hits import Mode
+from retriever.transforms.spec import AUTO
 
 FIT = "documents"
 BM25, HYBRID = "bm25", "hybrid"

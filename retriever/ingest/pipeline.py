@@ -12,11 +12,11 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal
 
 from indexes.protocol import AnyStore
 from indexes.sqlite.documents import DocumentRow
 from retriever.corpus import Document, Skipped
+from retriever.corpus.source import OnError
 from retriever.encoder.encoder import Encoder
 from retriever.errors import BadSource, Misuse
 from retriever.ingest.engines import Engine, Local
@@ -24,8 +24,6 @@ from retriever.ingest.vector_writer import Storing
 from retriever.progress import Progress, silent
 from retriever.signals import defer_signals
 from retriever.transforms.drift import Drift
-
-OnError = Literal["skip", "stop"]
 
 READ_TOGETHER = 512
 # Texts are sorted by length within a window this large; memory is bounded by it, not by the corpus.

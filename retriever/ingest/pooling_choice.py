@@ -25,10 +25,9 @@ from retriever.corpus import Document
 from retriever.corpus.passages import encoded_text, fit_title, split
 from retriever.encoder.encoder import Encoder
 from retriever.progress import Progress, silent
-from retriever.transforms import parse
 from retriever.transforms.choice import Questions, fit_candidate, paired_gain, sample_questions
+from retriever.transforms.spec import AUTO, parse
 
-AUTO = "auto"
 TRIED = ("mean", "cls", "first-last", "last2", "first", "word")
 # What the transform may become, from the gentlest to the strongest; a flow is too slow to train for each pooling.
 TRANSFORMS = ("none", "whiten:gamma=0.5", "whiten:soft=1.0", "whiten:soft=0.1", "whiten")

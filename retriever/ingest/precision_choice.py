@@ -23,10 +23,9 @@ from retriever.encoder.encoder import Encoder
 from retriever.errors import EncoderUnavailable
 from retriever.ingest.pooling_choice import sample_passages
 from retriever.progress import Progress, silent
-from retriever.transforms import parse
 from retriever.transforms.choice import fit_candidate
+from retriever.transforms.spec import AUTO, parse
 
-AUTO = "auto"
 KEPT = 0.9
 ALIKE = 0.99
 NEAREST = 10

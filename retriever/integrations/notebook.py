@@ -9,16 +9,12 @@ import sqlite3
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from indexes.address import in_milvus
+from indexes.protocol import AnyCollection
 from retriever.errors import RetrieverError, first_line
-from retriever.search.excerpt import excerpt
-from retriever.search.searcher import Hit
-from retriever.terminal import cut, one_line
-
-if TYPE_CHECKING:
-    from retriever.retriever import Retriever
+from retriever.terminal import cut, excerpt, one_line
 
 PASSAGE_SHOWN = 700
 TITLE_SHOWN = 160
@@ -48,7 +44,26 @@ STYLE = """<style>
 </style>"""
 
 
-def hits_html(hits: Sequence[Hit]) -> str:
+class Shown(Protocol):
+    """The fields of a hit that are shown; `retriever.hits.Hit` has them."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def score(self) -> float: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def passage(self) -> str: ...
+    @property
+    def highlight(self) -> tuple[int, int] | None: ...
+    @property
+    def metadata(self) -> dict[str, Any]: ...
+
+
+def hits_html(hits: Sequence[Shown]) -> str:
     """Ranked hits: score as a bar, title and id, the passage with its highlighted sentence, metadata."""
     if not hits:
         return '<div class="retriever-hits">Nothing found.</div>'
@@ -59,12 +74,12 @@ def hits_html(hits: Sequence[Hit]) -> str:
     return f'{STYLE}\n<div class="retriever-hits"><ol>\n{items}\n</ol></div>'
 
 
-def _item(hit: Hit, share: float) -> str:
+def _item(hit: Shown, share: float) -> str:
     title, id_ = cut(one_line(hit.title), TITLE_SHOWN), cut(one_line(hit.id), TITLE_SHOWN)
     named = f'<bdi class="title">{escape(title or id_)}</bdi>'
     if title and title != id_:
         named += f' <bdi class="id">{escape(id_)}</bdi>'
-    shown = excerpt(hit, PASSAGE_SHOWN)
+    shown = excerpt(hit.passage, hit.highlight, PASSAGE_SHOWN)
     marked = f"<mark>{escape(shown.marked)}</mark>" if shown.marked else ""
     return (
         f'<li><span class="rank">{hit.rank}</span> <span class="score">{hit.score:.3f} '
@@ -89,11 +104,11 @@ def _value(value: Any) -> str:
     return cut(one_line(text), VALUE_SHOWN)
 
 
-def collection_html(retriever: "Retriever") -> str:
-    """A collection in a few lines: what it holds and what made it."""
-    place = retriever.collection.name
+def collection_html(collection: AnyCollection) -> str:
+    """Describe a collection in a few lines."""
+    place = collection.name
     try:
-        facts = _facts(retriever)
+        facts = _facts(collection)
     except (RetrieverError, sqlite3.Error) as error:  # closed, damaged: a notebook shows that too
         facts = {"cannot be read": first_line(error)}
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(one_line(fact))}</dd>" for name, fact in facts.items())
@@ -101,8 +116,8 @@ def collection_html(retriever: "Retriever") -> str:
     return f'{STYLE}\n<div class="retriever-collection"><strong>{name}</strong><dl>{rows}</dl></div>'
 
 
-def _facts(retriever: "Retriever") -> dict[str, str]:
-    collection, store = retriever.collection, retriever.collection.store
+def _facts(collection: AnyCollection) -> dict[str, str]:
+    store = collection.store
     encoder, generation = collection.encoder, collection.generation()
     if generation:
         transform = str(generation.manifest["transform"]["spec"])

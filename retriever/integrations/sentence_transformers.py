@@ -21,6 +21,7 @@ from retriever.encoder.encoder import Encoder
 from retriever.encoder.model_files import POOLING_NAMES
 from retriever.encoder.runtimes.torch_model import LAYERS
 from retriever.errors import EncoderUnavailable
+from retriever.settings import made_by
 from retriever.transforms import Transform
 from retriever.transforms.base import Array
 from retriever.transforms.layers import Dense, layers_of
@@ -41,7 +42,7 @@ SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token
 LEFT_OUT = ("_name_or_path", "torch_dtype", "dtype", "auto_map")
 
 
-def write_sentence_folder(folder: Path, encoder: Encoder, transform: Transform, made_by: str) -> list[str]:
+def write_sentence_folder(folder: Path, encoder: Encoder, transform: Transform) -> list[str]:
     """Write the model into an empty folder. Returns the names of its files."""
     modules = _Modules(folder)
     identity = encoder.identity
@@ -77,7 +78,7 @@ def write_sentence_folder(folder: Path, encoder: Encoder, transform: Transform, 
         folder / "config_sentence_transformers.json",
         {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"},
     )
-    (folder / "README.md").write_text(_card(encoder, transform, made_by), encoding="utf-8")
+    (folder / "README.md").write_text(_card(encoder, transform), encoding="utf-8")
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
@@ -206,7 +207,7 @@ def _write_tensors(path: Path, tensors: dict[str, NDArray[np.float32]]) -> None:
     path.write_bytes(save(dict(sorted(tensors.items())), metadata={"format": "pt"}))
 
 
-def _card(encoder: Encoder, transform: Transform, made_by: str) -> str:
+def _card(encoder: Encoder, transform: Transform) -> str:
     """The model card: what it is, what made it, how to load it."""
     identity = encoder.identity
     name = Path(identity.name).name
@@ -237,7 +238,7 @@ run. Vectors have length one, so dot product and cosine are the same.
 | pooling | {identity.pooling}{", scaled to length one before the transform" if identity.normalize else ""} |
 | longest input | {identity.max_length} tokens |
 | transform | {transform.spec}, fitted on {transform.fitted_on:,} vectors, fingerprint {transform.fingerprint} |
-| made by | {made_by} |
+| made by | {made_by()} |
 
 The encoder's own licence and limits hold for this model too.
 """

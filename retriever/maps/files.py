@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retriever.cache import cache_folder
-from retriever.files import atomic_write
+from retriever.files import atomic_write, cache_folder
 
 if TYPE_CHECKING:
     from retriever.maps.mapping import Map

@@ -18,12 +18,12 @@ from indexes.faiss.vectors import unit_rows
 from indexes.folder.collection import Collection
 from indexes.sqlite.documents import DocumentStore
 from retriever.errors import NotACollection
-from retriever.ingest.publishing import load_transform
 from retriever.maps import layout, topics
 from retriever.maps.files import cached, keep
 from retriever.maps.layout import Matrix, Numbers, Places
 from retriever.progress import Progress, silent
 from retriever.transforms import Transform
+from retriever.transforms.families import load_transform
 
 LAID_OUT = 20_000
 MEASURED = 1000

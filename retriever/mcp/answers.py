@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from retriever.corpus import Document
+from retriever.hits import Hit, Mode
 from retriever.mcp.quoting import (
     LONGEST_ID,
     LONGEST_PASSAGE,
@@ -17,7 +18,6 @@ from retriever.mcp.quoting import (
     literal,
     visible,
 )
-from retriever.search.searcher import Hit, Mode
 from retriever.terminal import cut, one_line
 
 MOST_HITS = 50

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from retriever.names import named_folders
+from retriever.files import folders_by_name
 from retriever.progress import Progress
 from retriever.retriever import Retriever
 
@@ -14,7 +14,7 @@ class Opened(Mapping[str, Retriever]):
     """Open collections; one that was made anew in its folder is opened anew when it is next asked for."""
 
     def __init__(self, folders: Sequence[Path], encoder: str | None, device: str, progress: Progress) -> None:
-        self._folders = named_folders(folders)
+        self._folders = folders_by_name(folders)
         self._opener = partial(Retriever.open, encoder=encoder, device=device, progress=progress)
         self._opening = threading.Lock()
         self._now: dict[str, Retriever] = {}

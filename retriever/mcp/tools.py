@@ -9,6 +9,7 @@ from typing import Any
 from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
 from pydantic import BaseModel, ValidationError
 
+from retriever.encoder.model_files import public_name
 from retriever.errors import Misuse, NoSuchDocument, RetrieverError, first_line
 from retriever.mcp.answers import (
     Arguments,
@@ -24,7 +25,6 @@ from retriever.mcp.answers import (
     SimilarArguments,
 )
 from retriever.mcp.quoting import visible
-from retriever.names import public_name
 from retriever.recovery.damage import detect_damage
 from retriever.retriever import Retriever
 from retriever.search.facets import facets

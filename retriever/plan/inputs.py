@@ -6,15 +6,13 @@ from pathlib import Path
 from indexes.address import in_milvus
 from indexes.faiss.types import DEFAULT_RECALL
 from indexes.folder.collection import Collection
-from retriever.corpus.source import Documents
+from retriever.corpus.source import Documents, OnError
 from retriever.encoder.encoder import Encoder, require_same_encoder
 from retriever.encoder.model_files import DEFAULT_ENCODER, EncoderIdentity
 from retriever.errors import Misuse
-from retriever.ingest.pipeline import OnError
-from retriever.ingest.pooling_choice import AUTO
-from retriever.ingest.publishing import DEFAULT_TRANSFORM
 from retriever.plan.planning import Wanted
 from retriever.plan.sample import Sample, built_in, from_collection, from_source
+from retriever.transforms.spec import AUTO
 
 OF_THE_COLLECTION = ("pooling", "max_length", "precision", "transform")
 
@@ -43,7 +41,7 @@ def gathered(
         precision=None if precision == AUTO else precision,
         device="cpu",
     )
-    wanted = Wanted(encoder or DEFAULT_ENCODER, pooling, max_length, precision, transform or DEFAULT_TRANSFORM, recall)
+    wanted = Wanted(encoder or DEFAULT_ENCODER, pooling, max_length, precision, transform or AUTO, recall)
     wanted.check(fixed.identity.dimension)
     return (built_in() if documents is None else from_source(documents, on_error)), wanted
 

@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -10,41 +9,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.faiss.types import IndexRequest
 from indexes.faiss.vectors import unit_rows
 from indexes.folder.collection import Collection
 from indexes.folder.generation import INDEX_FILE, NUMBERS_FILE
 from indexes.sqlite.documents import CACHE_KB
 from retriever.corpus import Document
 from retriever.encoder.encoder import Encoder
-from retriever.ingest import publishing
+from retriever.ingest.fitted import FIT_SAMPLE, SHORT_TEXTS
 from retriever.ingest.pipeline import Ingestion
+from retriever.ingest.publishing import publish as publish_index
 from retriever.plan.given import SEED, Given
 from retriever.plan.pages import vector_table_bytes
 from retriever.plan.rates import Fitted, Published, Sampled, Stored
 from retriever.plan.sample import made_up
 from retriever.plan.usage import cpu_ms_between, cpu_seconds, forget_peak, peak_bytes
-from retriever.transforms.choice import AUTO, POOL, Evidence, choose
+from retriever.settings import CollectionSettings, IndexSettings
+from retriever.transforms.choice import POOL, Evidence, choose
+from retriever.transforms.spec import AUTO
 
-REHEARSED_PASSAGES = publishing.FIT_SAMPLE
+REHEARSED_PASSAGES = FIT_SAMPLE
 REHEARSED_CHARACTERS = 30_000_000
 VECTORS_TABLE, DOCUMENTS_TABLE = "vectors", "documents"
 
 
 def made(folder: Path, encoder: Encoder, transform: str) -> Collection:
     """A new collection, empty."""
-    settings = {
-        "encoder": encoder.identity.to_json(),
-        "pooling_choice": None,
-        "precision_choice": None,
-        "transform": transform,
-        "index_type": "flat",
-        "recall": None,
-        "memory": None,
-        "made_by": publishing.made_by(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    return Collection.create(folder, settings)
+    return Collection.create(folder, CollectionSettings(encoder.identity, IndexSettings(transform)).to_json())
 
 
 def store(
@@ -95,20 +85,19 @@ def suiting(
 
 def publish(collection: Collection, encoder: Encoder, transform: str, spec: str) -> tuple[Fitted, Published, Any]:
     """Published as asked for, then with the transform that suits the sample, then once more, fitting nothing."""
-    asked = publishing.Plan(transform, IndexRequest("flat"))
-    suits = publishing.Plan(spec, IndexRequest("flat"))
+    asked, suits = IndexSettings(transform), IndexSettings(spec)
     costs = []
-    for plan in (asked, suits, suits):
+    for wanted in (asked, suits, suits):
         forget_peak()
         began = cpu_seconds()
-        fitted = publishing.publish(collection, plan, encode=encoder.encode)
+        fitted = publish_index(collection, wanted, encoder.encode)
         costs.append((cpu_seconds() - began, peak_bytes()))
     generation = collection.generation()
     assert generation is not None
     grow = (INDEX_FILE, NUMBERS_FILE)
     extra = sum(file["bytes"] for name, file in generation.manifest["files"].items() if name not in grow)
     (whole, fit_peak), _, (build, build_peak) = costs
-    fitted_on = publishing.fitted_on(generation)["passages"]
+    fitted_on = generation.manifest["fitted_on"]["passages"]
     return (
         Fitted(str(fitted.spec), fitted_on, fitted.dimension_out, max(0.0, whole - build), fit_peak),
         Published(generation.count, build, build_peak, 2 * extra),
@@ -129,7 +118,7 @@ def fetch_ms(collection: Collection, numbers: NDArray[np.int64], apply: Any) -> 
 
 def judges(stored: Stored) -> int:
     """How many queries judge an index of a collection as large."""
-    return min(publishing.SHORT_TEXTS, stored.vectors)
+    return min(SHORT_TEXTS, stored.vectors)
 
 
 def _table_bytes(collection: Collection) -> dict[str, float]:

@@ -12,7 +12,6 @@ from indexes.faiss.types import IndexRequest
 from indexes.folder.collection import Collection
 from retriever.card.wording import size
 from retriever.errors import Misuse
-from retriever.ingest.publishing import Plan as Publication
 from retriever.plan.drivers import Driver, drivers
 from retriever.plan.laws import Law
 from retriever.plan.rates import Rates
@@ -20,6 +19,7 @@ from retriever.plan.rehearsal import Request
 from retriever.plan.sample import Sample
 from retriever.plan.usage import ONE_THREAD, ask
 from retriever.progress import Progress, silent
+from retriever.settings import IndexSettings
 
 HOUR = 3600
 MOST_DOCUMENTS = 10**15
@@ -54,7 +54,7 @@ class Wanted:
 
     def check(self, dimension: int) -> None:
         """Refuse what could not be indexed, before anything is measured."""
-        Publication(self.transform, IndexRequest("auto", self.recall)).check(dimension, "cpu", Collection)
+        IndexSettings(self.transform, IndexRequest("auto", self.recall)).check(dimension, "cpu", Collection)
 
 
 def rehearse(sample: Sample, wanted: Wanted, documents: int, progress: Progress = silent) -> Rates:

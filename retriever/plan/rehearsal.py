@@ -25,13 +25,14 @@ from retriever.corpus.short_texts import short_texts
 from retriever.encoder.encoder import Encoder
 from retriever.encoder.model_loader import resolve_device
 from retriever.encoder.runtimes.onnx_runtime import cores
-from retriever.ingest.pooling_choice import AUTO, choose_pooling
+from retriever.ingest.pooling_choice import choose_pooling
 from retriever.ingest.precision_choice import FEWEST_DOCUMENTS, choose_precision
 from retriever.plan import index_trials, making
 from retriever.plan.given import SEED, Given, stand_ins
 from retriever.plan.rates import Encoded, Sampled
 from retriever.plan.usage import answer_with, cpu_seconds
 from retriever.progress import Progress
+from retriever.transforms.spec import AUTO
 
 QUERIES = 400
 # The encoder is timed for about so long, on texts of the sample.

@@ -11,8 +11,7 @@ from indexes.folder.collection import Collection
 from retriever.card.wording import plural
 from retriever.cli.demo import stdlib_documents
 from retriever.corpus import Document
-from retriever.corpus.source import Documents, Source
-from retriever.ingest.pipeline import OnError
+from retriever.corpus.source import Documents, OnError, Source
 
 MOST_DOCUMENTS = 2000
 MOST_CHARACTERS = 4_000_000

@@ -5,76 +5,64 @@ back when its source is indexed again.
 """
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
 
-from indexes.faiss.types import IndexRequest
 from indexes.folder import repair, verify
 from indexes.folder.collection import Collection
 from indexes.folder.verify import Report
 from indexes.protocol import AnyCollection
-from retriever.errors import Damaged, Misuse, salvage_advice
-from retriever.ingest import publishing
-from retriever.ingest.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
+from retriever.errors import Damaged, salvage_advice
+from retriever.progress import Progress
+from retriever.settings import IndexSettings
+from retriever.transforms.families import load_transform
 
-if TYPE_CHECKING:
-    from retriever.retriever import Retriever
-
-# What the settings go back to when they are lost.
-DEFAULTS = {"transform": DEFAULT_TRANSFORM, "index_type": DEFAULT_INDEX_TYPE, "recall": None, "memory": None}
+Restore = Callable[[Iterable[Mapping[str, bytes]], Mapping[str, int] | None], bool]
+"""Publishes the index again with the first sound copy of the transform's files, or fits a new transform; returns
+whether a copy was sound. The second argument is what the transform was fitted on."""
 
 
-def verified(retriever: "Retriever") -> Report:
-    """What is not as it was stored."""
-    collection = retriever.collection
+def verified(collection: AnyCollection, progress: Progress) -> Report:
+    """Check every file and row of a collection against its checksum."""
 
-    def progress(done: int, total: int) -> None:
-        retriever.progress("verifying", done, total)
+    def tell(done: int, total: int) -> None:
+        progress("verifying", done, total)
 
     if isinstance(collection, Collection):
-        return verify.check(collection, DEFAULTS, progress)
+        return verify.check(collection, IndexSettings().to_json(), tell)
     from indexes.milvus import verify as in_milvus
     from indexes.milvus.collection import MilvusCollection
 
     assert isinstance(collection, MilvusCollection)
-    return in_milvus.check(collection, lambda found: publishing.load_transform(found).apply, progress)
+    return in_milvus.check(collection, lambda found: load_transform(found).apply, tell)
 
 
-def repaired(retriever: "Retriever") -> Report:
-    """The same, with what was done about it, and what is left."""
-    with retriever.collection.writing():
-        report = verified(retriever)
+def repaired(collection: AnyCollection, restore: Restore, progress: Progress) -> Report:
+    """Check a collection, repair what can be repaired, and report what was done and what is left."""
+    with collection.writing():
+        report = verified(collection, progress)
         if report.database_broken:
             raise Damaged(
                 f"{report.problems[0]}. The database itself is damaged and nothing was changed; "
-                f"{salvage_advice(retriever.local.folder)}"
+                f"{salvage_advice(collection.name)}"
             )
         if not report.clean:
-            _repair(retriever, report)
-            report.left = verified(retriever).problems
+            _repair(collection, report, restore)
+            report.left = verified(collection, progress).problems
     return report
 
 
-def _repair(retriever: "Retriever", report: Report) -> None:
-    collection = retriever.collection
+def _repair(collection: AnyCollection, report: Report, restore: Restore) -> None:
     copies = _copies(collection)
-    counts = None
+    fitted_on = None
     with contextlib.suppress(Damaged):
         generation = collection.generation()
-        counts = publishing.fitted_on(generation) if generation else None
+        fitted_on = generation.manifest.get("fitted_on") if generation else None
     if not _put_aside(collection, report):
         return
-    try:
-        plan = retriever.plan()
-        plan.check(collection.dimension, "cpu", type(collection))
-    except Misuse:  # a setting that damage has left as another text
-        plan = Plan(DEFAULT_TRANSFORM, IndexRequest(DEFAULT_INDEX_TYPE))
-    for files in copies:
-        with contextlib.suppress(Damaged):
-            publishing.republish(collection, plan, files, counts, progress=retriever.progress)
-            report.repaired.append("made the index again from the stored vectors")
-            return
-    retriever.rebuild_as(plan, compact=False)
-    report.repaired.append("no copy of the transform was sound: fitted it and made the index again")
+    if restore(copies, fitted_on):
+        report.repaired.append("made the index again from the stored vectors")
+    else:
+        report.repaired.append("no copy of the transform was sound: fitted it and made the index again")
 
 
 def _copies(collection: AnyCollection) -> list[dict[str, bytes]]:

@@ -12,13 +12,12 @@ when it is whole: a run that was killed leaves nothing at the target, and the sa
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from indexes.faiss.types import IndexRequest
 from indexes.folder.collection import DATABASE, OWN_NAMES, Collection
 from indexes.pages.carved import Carved, CarvedDocument
 from indexes.pages.carving import Carver
@@ -32,15 +31,14 @@ from retriever.errors import Damaged, EncoderUnavailable, Mismatch, Misuse, NotA
 from retriever.files import atomic_write
 from retriever.ingest import publishing
 from retriever.ingest.pipeline import Ingestion, hash_of_text
-from retriever.ingest.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
+from retriever.ingest.writer import Writer
 from retriever.progress import Progress, silent
 from retriever.recovery.survivors import Survivors, survivors
-from retriever.retriever import EncoderOptions, Retriever
+from retriever.settings import OTHER_KEYS, CollectionSettings, EncoderOptions, IndexSettings
 
 QUARANTINE = "quarantine"
 QUARANTINE_FILE = "salvage.jsonl"
 STORED_TOGETHER = 256
-KEPT_SETTINGS = ("pooling_choice", "precision_choice", "choice", "created", "made_by")
 
 
 @dataclass
@@ -144,13 +142,14 @@ class _Salvage:
 
     def run(self, progress: Progress) -> None:
         settings, width = self._settings()
-        collection = Collection.create(self.folder, settings)
-        with Retriever(collection, self.options, progress) as retriever, collection.writing():
+        collection = Collection.create(self.folder, settings.to_json())
+        encoder = cache(lambda: self.options.encoder_of(collection, progress))
+        with collection, collection.writing():
             if width:
                 for hashes, rows in self.carved.vectors(width):
                     collection.store.add_vectors(hashes, rows)
             rest = self._store_sealed(collection, width, progress)
-            self._embed(retriever, rest)
+            self._embed(collection, encoder, rest, progress)
             self.report.vectors = collection.store.count("vectors") - collection.store.count("unused")
             self.report.vectors -= self.report.texts_embedded
             collection.store.drop_unused_vectors()  # no index holds them yet
@@ -160,15 +159,15 @@ class _Salvage:
                     f"nothing could be salvaged from {self.report.source}: no document in it is sound"
                     f"{''.join(f'; {note}' for note in self.report.notes)}. It was left as it is."
                 )
-            self._publish(retriever, progress)
+            self._publish(collection, Writer(collection, encoder, self.options.device, progress), progress)
             self._tell_lost(collection)
         self._write_quarantine()
 
-    def _settings(self) -> tuple[dict[str, Any], int]:
+    def _settings(self) -> tuple[CollectionSettings, int]:
         """What the new collection is set to, and the bytes of a vector; none where vectors are of no known encoder."""
-        settings = {**self.left.settings, **{key: self.carved.setting(key) for key in KEPT_SETTINGS}}
+        kept = {key: self.carved.setting(key) for key in OTHER_KEYS}
         if self.left.identity is not None:
-            settings["encoder"] = self.left.identity.to_json()
+            settings = CollectionSettings(self.left.identity, self.left.index, **kept)
             return settings, self.left.identity.dimension * VECTOR_TYPE.itemsize
         if self.options.name is None:
             raise Damaged(
@@ -176,9 +175,8 @@ class _Salvage:
                 "documents are embedded again."
             )
         self.report.notes.append("no sound record says which encoder made the vectors: all texts were embedded again")
-        settings["encoder"] = Encoder(self.options.name, device=self.options.device).identity.to_json()
-        settings |= {"pooling_choice": None, "precision_choice": None, "choice": None}
-        return settings, 0
+        kept |= {"pooling_choice": None, "precision_choice": None, "choice": None}
+        return CollectionSettings(self.options.encoder().identity, self.left.index, **kept), 0
 
     # ---- documents ----------------------------------------------------------------------------------------
 
@@ -204,12 +202,14 @@ class _Salvage:
         self._stored[document.id] = document.number
         return True
 
-    def _embed(self, retriever: Retriever, numbers: list[int]) -> None:
+    def _embed(
+        self, collection: Collection, find: Callable[[], Encoder], numbers: list[int], progress: Progress
+    ) -> None:
         """Bring the others in through the encoder, as far as they prove sound."""
         if not numbers:
             return
         try:
-            encoder, why_not = retriever.encoder(), ""
+            encoder, why_not = find(), ""
         except (EncoderUnavailable, Mismatch) as error:
             encoder, why_not = None, str(error)
             self.report.notes.append(
@@ -232,7 +232,7 @@ class _Salvage:
         if encoder is None:
             list(proven())
             return
-        ingestion = Ingestion(retriever.collection.store, encoder, progress=retriever.progress)
+        ingestion = Ingestion(collection.store, encoder, progress=progress)
         self.report.texts_embedded = ingestion.run(proven()).texts_embedded
 
     def _keep(self, found: CarvedDocument, reason: str) -> None:
@@ -241,25 +241,24 @@ class _Salvage:
 
     # ---- the index ----------------------------------------------------------------------------------------
 
-    def _publish(self, retriever: Retriever, progress: Progress) -> None:
-        collection = retriever.collection
-        plan = self.left.plan
+    def _publish(self, collection: Collection, writer: Writer, progress: Progress) -> None:
+        wanted = self.left.index
         try:
-            plan.check(collection.dimension, "cpu", Collection)
+            wanted.check(collection.dimension, "cpu", Collection)
         except Misuse:  # a setting that damage has left as another text
-            plan = Plan(DEFAULT_TRANSFORM, IndexRequest(DEFAULT_INDEX_TYPE))
+            wanted = IndexSettings()
         for files, counts in self.left.transforms:
             try:
-                publishing.republish(collection, plan, files, counts, progress=progress)
+                publishing.republish(collection, wanted, files, counts, progress=progress)
             except (RetrieverError, ValueError, KeyError, TypeError):
                 continue
             self.report.transform = "the one it had: scores are the same to the last bit"
             return
         self.report.transform = "fitted again: no copy of the one it had is sound"
         try:
-            retriever.rebuild_as(plan)
+            writer.publish(wanted, refit=True, compact=True)
         except (EncoderUnavailable, Mismatch):
-            retriever.rebuild_as(replace(plan, transform="none"))
+            writer.publish(replace(wanted, transform="none"), refit=True, compact=True)
             self.report.transform = "none: no copy of the one it had is sound, and choosing one needs the encoder"
 
     # ---- what is lost -------------------------------------------------------------------------------------

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from indexes.faiss.types import IndexRequest
 from indexes.folder.collection import GENERATIONS, is_encoder
 from indexes.folder.generation import INDEX_FILE, MANIFEST, NUMBERS_FILE
 from indexes.pages.carved import Carved
 from retriever.encoder.model_files import EncoderIdentity
 from retriever.errors import RetrieverError
-from retriever.ingest.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, Plan
+from retriever.settings import INDEX_KEYS, IndexSettings
 
 DERIVED = (INDEX_FILE, NUMBERS_FILE)
 
@@ -24,8 +23,7 @@ class Survivors:
     """Settings, and the files of transforms to be tried in this order, each with what it was fitted on."""
 
     identity: EncoderIdentity | None
-    settings: dict[str, Any]
-    plan: Plan
+    index: IndexSettings
     transforms: list[tuple[Mapping[str, bytes], dict[str, int] | None]] = field(default_factory=list)
 
 
@@ -45,12 +43,9 @@ def survivors(index: Path, carved: Carved) -> Survivors:
         if manifest.proven:
             known = _settings_of(manifest.content)
             break
-    settings = {key: known.get(key, carved.setting(key)) for key in ("transform", "index_type", "recall", "memory")}
     identity = _identity(known.get("encoder")) or _identity(carved.setting("encoder"))
-    plan = _plan(settings)
-    settings |= {"transform": plan.transform, "index_type": plan.index.type}
-    settings |= {"recall": plan.index.recall, "memory": plan.index.memory}
-    return Survivors(identity, settings, plan, _transforms(manifests, carved))
+    index = _index_settings({key: known.get(key, carved.setting(key)) for key in INDEX_KEYS})
+    return Survivors(identity, index, _transforms(manifests, carved))
 
 
 def _manifests(index: Path, carved: Carved) -> list[_Manifest]:
@@ -89,11 +84,11 @@ def _identity(value: Any) -> EncoderIdentity | None:
     return None
 
 
-def _plan(settings: Mapping[str, Any]) -> Plan:
+def _index_settings(settings: Mapping[str, Any]) -> IndexSettings:
     try:
-        return Plan(settings["transform"], IndexRequest(settings["index_type"], settings["recall"], settings["memory"]))
+        return IndexSettings.from_json(settings)
     except (RetrieverError, TypeError, ValueError, AttributeError):
-        return Plan(DEFAULT_TRANSFORM, IndexRequest(DEFAULT_INDEX_TYPE))
+        return IndexSettings()
 
 
 def _transforms(manifests: list[_Manifest], carved: Carved) -> list[tuple[Mapping[str, bytes], dict[str, int] | None]]:

@@ -1,4 +1,4 @@
-"""The metadata fields of a collection with their commonest values, for choosing a filter without typing it."""
+"""The metadata fields of a collection with their most common values, from which a user can choose a filter."""
 
 import json
 import sqlite3
@@ -14,26 +14,26 @@ Value = str | int | float | bool
 MOST_FIELDS = 50
 MOST_VALUES = 20
 LONGEST_VALUE = 200
-# JavaScript has only floating-point numbers, which miss some whole ones beyond this.
+# JavaScript cannot represent all integers beyond this.
 LARGEST_WHOLE_NUMBER = 2**53 - 1
-# Of each field so many different values are counted: beyond that it is no field to choose from.
+# A field with more distinct values than this is not one to choose from.
 COUNTED_VALUES = 10_000
 COUNTED_FIELDS = 1_000
 
 
 @dataclass
 class Facet:
-    """A field: in how many documents it is, and its commonest values."""
+    """A metadata field: how many documents have it, and its most common values."""
 
     name: str
     documents: int = 0
     values: list[tuple[Value, int]] = field(default_factory=list)
     more: bool = False
-    """Whether it has other values than these."""
+    """Whether it has further values."""
 
 
 def facets(connection: sqlite3.Connection) -> list[Facet]:
-    """The commonest fields, those inside objects with dots, each with its commonest values."""
+    """Return the most common fields with their most common values; a nested field has a name with dots."""
     fields: dict[str, Facet] = {}
     counts: dict[str, Counter[tuple[str, Value]]] = {}
     for (metadata,) in connection.execute("SELECT metadata FROM documents WHERE metadata <> '{}'"):
@@ -44,7 +44,7 @@ def facets(connection: sqlite3.Connection) -> list[Facet]:
                 found.setdefault(name, set())
                 more.add(name)
             else:
-                # True equals 1 to Python, and not to a filter.
+                # True equals 1 in Python, but not in a filter.
                 found.setdefault(name, set()).add((type(value).__name__, value))
         for name, values in found.items():
             if name not in fields and len(fields) >= COUNTED_FIELDS:
@@ -67,12 +67,12 @@ def facets(connection: sqlite3.Connection) -> list[Facet]:
 
 
 def _values(value: Any, prefix: str) -> Iterator[tuple[str, Value]]:
-    """Every value a filter could name, with the name of its field.
+    """Yield every value that a filter can select, with the name of its field.
 
-    To a filter a name with dots is that of one field, or of fields inside each other, and no mixture of both.
+    A filter takes a name with dots as that of one field or of nested fields, but not as a mixture of both.
     """
     for key, inner in value.items():
-        name = prefix + key.replace("\0", "")  # as filters see it
+        name = prefix + key.replace("\0", "")  # as in filters
         mixed = "." in key
         if (mixed and prefix) or name.count(".") >= MOST_LEVELS:
             continue
@@ -84,7 +84,7 @@ def _values(value: Any, prefix: str) -> Iterator[tuple[str, Value]]:
 
 
 def _is_unwieldy(value: Value) -> bool:
-    """Whether nobody would choose it from a list, or a browser could not hold it as it is."""
+    """Whether a value is too long for a list, or too large for a browser."""
     if isinstance(value, str):
         return len(value) > LONGEST_VALUE
     return isinstance(value, int) and abs(value) > LARGEST_WHOLE_NUMBER

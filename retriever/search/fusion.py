@@ -1,21 +1,20 @@
-"""Vectors and words in one ranking, without labels: how surprising is it that a document is so like the query?
+"""Fuse search by meaning and by words into one ranking, without labels, by adding their surprises.
 
-Both are brought to the same unit, nats, the logarithm of how rarely chance would do as well, and added, as the
-evidence of two witnesses is:
+A surprise is the negative logarithm of the probability that chance does as well, in nats. Independent evidence adds:
 
-- The cosines of a query with the passages of a collection are near a Gaussian, the more so in the flow's space. A
-  passage that stands z standard deviations above their mean has a surprise of -log P(N(0, 1) > z).
-- BM25 sums over the words found idf * tf * (k1 + 1) / (tf + …). A word's idf is about the logarithm of how rarely a
-  document holds it, its surprise in nats; what it is multiplied by grows with its frequency to at most k1 + 1. So the
+- Meaning: the cosines of a query with all passages are close to a Gaussian, the more so in the space of the flow. A
+  passage z standard deviations above the mean has the surprise -log P(N(0, 1) > z).
+- Words: BM25 sums idf * tf * (k1 + 1) / (tf + ...) over the words found. The idf of a word is about the logarithm of
+  how rarely a document holds it, which is its surprise. The factor grows with the frequency up to k1 + 1. So the
   surprise is BM25 / (k1 + 1).
 
-So whichever of the two tells documents apart more sharply for this query weighs more. Reciprocal rank fusion, which
-sees only ranks, weighs both alike and loses where one of them is poor.
+The side that separates the documents of a query more sharply therefore weighs more. Reciprocal rank fusion sees only
+ranks: it weighs both sides equally, and loses if one of them is poor.
 
-One thing surprise cannot tell is whether what stands out to an encoder is what people mean. An encoder that the words
-of the text say is bettered by a transform (`choosing.MARGIN`) was never taught that, through its transform no more than
-raw: its nats count a tenth. With all of them the un-tuned BERT drew the ranking below what BM25 gives alone on
-Cranfield, SciFact and WikiQA; a tenth was best there of the weights tried, so expect somewhat less elsewhere.
+A surprise does not tell whether an encoder finds similar what people find similar. An encoder whose agreement with the
+words of the text a transform improves by more than `choice.MARGIN` was never tuned for similarity. Its surprise then
+counts a tenth. At full weight, an untuned BERT made the ranking worse than BM25 alone on Cranfield, SciFact and WikiQA.
+A tenth was the best of the weights tried there; expect somewhat less on other data.
 """
 
 import math
@@ -31,28 +30,27 @@ from indexes.sqlite.words import K1
 from retriever.transforms.choice import MARGIN
 
 DEPTH = 100
-"""How many documents each side puts forward, where fewer than half as many are asked for."""
-UNTAUGHT = 0.1
-"""What a nat of an encoder counts that was never tuned for similarity."""
-
-
-def trust(choice: Mapping[str, Any] | None, family: str) -> float:
-    """What a nat of the vectors counts beside one of the words.
-
-    `choice` is the evidence that a transform was chosen by; without any, that one is there at all is the evidence.
-    """
-    agreement = {candidate["spec"]: candidate["agreement"] for candidate in (choice or {}).get("candidates", ())}
-    if none := agreement.get("none"):
-        return 1.0 if max(agreement.values()) < (1 + MARGIN) * none else UNTAUGHT
-    return 1.0 if family == "none" else UNTAUGHT
-
-
-# From here on the tail of the Gaussian is told by its asymptotic series.
+"""Each side proposes this many documents, or 2 k if that is more."""
+UNTUNED_WEIGHT = 0.1
+"""The weight of the vectors of an encoder that was never tuned for similarity."""
+# Beyond this z, the tail of the Gaussian underflows and its asymptotic series is exact.
 FAR = 30.0
 
 
+def trust(choice: Mapping[str, Any] | None, family: str) -> float:
+    """Return the weight of the vectors beside the words.
+
+    `choice` is the evidence that the transform was chosen by. Without it, any transform other than "none" is taken as
+    a sign of an untuned encoder.
+    """
+    agreement = {candidate["spec"]: candidate["agreement"] for candidate in (choice or {}).get("candidates", ())}
+    if none := agreement.get("none"):
+        return 1.0 if max(agreement.values()) < (1 + MARGIN) * none else UNTUNED_WEIGHT
+    return 1.0 if family == "none" else UNTUNED_WEIGHT
+
+
 def surprise(z: NDArray[np.float64]) -> NDArray[np.float64]:
-    """-log P(N(0, 1) > z), in nats; by the standard library, as importing scipy takes longer than a search."""
+    """Compute -log P(N(0, 1) > z) in nats, without scipy, because importing it takes longer than a search."""
     return np.array([_surprise(value) for value in z.ravel().tolist()], np.float64).reshape(z.shape)
 
 
@@ -61,11 +59,10 @@ def _surprise(z: float) -> float:
         return -math.log1p(-math.erfc(-z / math.sqrt(2)) / 2)
     if z < FAR:
         return -math.log(math.erfc(z / math.sqrt(2)) / 2)
-    # The tail is nothing to floating point here: its first terms are exact to the last digits.
     return z * z / 2 + math.log(z * math.sqrt(2 * math.pi)) - math.log1p(-1 / z**2 + 3 / z**4 - 15 / z**6)
 
 
-def fused(
+def fuse(
     space: AnySpace,
     words: AnyWords,
     queries: Sequence[str],
@@ -75,19 +72,19 @@ def fused(
     trust: float,
     documents: Any = None,
 ) -> list[list[Match]]:
-    """The k best documents of each query by both; a score is the sum of the two surprises, in nats.
+    """Return the k best documents of each query; the score is the weighted sum of both surprises, in nats.
 
-    Each side puts its best forward, and all of these are scored by both. `trust` is what a nat of the vectors counts.
-    `documents` are those that may be found, as the store gives them for conditions, None for all.
+    Each side proposes its best documents, and both sides score all of them. `trust` is the weight of the vectors.
+    `documents` limits the search to the documents that `store.matching` returned; None stands for all.
     """
     depth = max(DEPTH, 2 * k)
     nearest = space.nearest_passages(vectors, depth, documents=documents)
     means, spreads = space.background(vectors)
     results = []
     for query, vector, near, mean, spread in zip(queries, vectors, nearest, means, spreads, strict=True):
-        forward = [passage.document for passage, _ in near]
-        forward += [number for number, _ in words.best(query, depth, documents)]
-        found = space.nearest_of(vector, list(dict.fromkeys(forward)))
+        proposed = [passage.document for passage, _ in near]
+        proposed += [number for number, _ in words.best(query, depth, documents)]
+        found = space.nearest_of(vector, list(dict.fromkeys(proposed)))
         by_words = words.scores(query, found)
         cosines = np.array([cosine for _, cosine in found.values()])
         lexical = np.array([by_words.get(number, 0.0) for number in found])

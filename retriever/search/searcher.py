@@ -1,10 +1,10 @@
-"""The query path: text in, ranked documents with their best passage out."""
+"""The query path: encode the query, transform it, search the index, and make hits of the documents found."""
 
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypedDict, get_args, overload
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,94 +19,21 @@ from indexes.sqlite.filters import parse
 from retriever.corpus.passages import encoded_text, sentences
 from retriever.encoder.encoder import Encoder
 from retriever.errors import BadFilter, Misuse, NoSuchDocument
-from retriever.ingest.publishing import load_transform
-from retriever.search.fusion import fused, trust
-from retriever.transforms import Transform
+from retriever.hits import Answer, Hit, Hits, Mode, Space
+from retriever.transforms.base import Transform
+from retriever.transforms.families import load_transform
 from retriever.transforms.novelty import Novelty
 
 if TYPE_CHECKING:
     from retriever.encoder.reranker import Reranker
 
-Mode = Literal["dense", "lexical", "hybrid"]
-Space = Literal["index", "raw"]
-
 RERANKED = 50
-"""How many hits a cross-encoder looks at, where fewer are asked for."""
-
+"""How many hits a reranker scores, if fewer are wanted."""
 LONGEST_QUERY = 1_000_000
 
 
-class Options(TypedDict, total=False):
-    """How to search, beside the queries and the number of hits; see `Searcher.search`."""
-
-    mode: Mode
-    where: Sequence[str]
-    min_score: float | None
-    space: Space
-    highlight: bool
-    rerank: "Reranker | None"
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A document found: where it ranks, how near it is, and the passage that is nearest."""
-
-    rank: int
-    score: float
-    """Dense: cosine. Lexical: BM25. Hybrid: nats, see `retriever.search.fusion`. Of a reranker: what it gives."""
-    id: str
-    title: str
-    passage: str
-    start: int
-    """Where the passage starts in the document's text, in characters."""
-    end: int
-    metadata: dict[str, Any]
-    highlight: tuple[int, int] | None = None
-    """The passage's sentence nearest to the query, or of a lexical search with most of its words, as offsets."""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def _repr_html_(self) -> str:
-        from retriever.integrations.notebook import hits_html
-
-        return hits_html([self])
-
-
-class Hits(list[Hit]):
-    """A list of hits, best first, that notebooks show as a table; so is a slice of it."""
-
-    @overload
-    def __getitem__(self, place: SupportsIndex, /) -> Hit: ...
-    @overload
-    def __getitem__(self, place: slice, /) -> "Hits": ...
-    def __getitem__(self, place: SupportsIndex | slice, /) -> "Hit | Hits":
-        return Hits(super().__getitem__(place)) if isinstance(place, slice) else super().__getitem__(place)
-
-    def _repr_html_(self) -> str:
-        from retriever.integrations.notebook import hits_html
-
-        return hits_html(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The hits of a query, and how unlike it is to the text that the transform was fitted on."""
-
-    hits: Hits
-    novelty: float | None
-    """Bits per dimension, higher is stranger; None where the collection does not know what is ordinary."""
-    limit: float | None
-    """What ordinary short texts stay below; None where that is not known, or the query is too short to be judged."""
-
-    @property
-    def strange(self) -> bool:
-        """Whether the query is far outside: then the hits mean little."""
-        return self.novelty is not None and self.limit is not None and self.novelty > self.limit
-
-
 class Searcher:
-    """Answers queries over one collection with its encoder and the transform of its generation."""
+    """Answers queries over one collection, with its encoder and the transform of its published index."""
 
     def __init__(self, collection: AnyCollection, encoder: Callable[[], Encoder]) -> None:
         self.collection = collection
@@ -114,24 +41,18 @@ class Searcher:
         self._loaded: tuple[tuple[int, str, str], Transform, Novelty | None] | None = None
 
     def transform(self) -> Transform:
-        """The transform of the published generation."""
-        return self.collection.load(self._transform_of)[1]
+        """Return the transform of the published index."""
+        return self.collection.load(self._load)[1][0]
 
     def novelty(self) -> Novelty | None:
-        """What tells ordinary text from strange in the published generation, if it is known."""
-        return self.collection.load(self._parts_of)[1][1]
-
-    def trust(self) -> float:
-        """What a nat of the vectors counts beside one of the words in a hybrid search."""
-        return trust(self.collection.store.setting("choice"), self.transform().family)
+        """Return the measure of unusual text, or None if the collection was too small for one."""
+        return self.collection.load(self._load)[1][1]
 
     def apply_of(self, generation: Generation) -> Apply:
-        return self._transform_of(generation).apply
+        """Return the function that transforms vectors as this generation of the index did."""
+        return self._load(generation)[0].apply
 
-    def _transform_of(self, generation: Generation) -> Transform:
-        return self._parts_of(generation)[0]
-
-    def _parts_of(self, generation: Generation) -> tuple[Transform, Novelty | None]:
+    def _load(self, generation: Generation) -> tuple[Transform, Novelty | None]:
         loaded = self._loaded
         if loaded is None or loaded[0] != generation.row:
             loaded = self._loaded = (generation.row, load_transform(generation), Novelty.of(generation))
@@ -150,13 +71,9 @@ class Searcher:
         highlight: bool = False,
         rerank: "Reranker | None" = None,
     ) -> list[Answer]:
-        """The k best documents of each query.
+        """Answer many queries; `Retriever.search` explains the options.
 
-        `vectors` are the queries as the encoder gives them, where the caller has them already. `mode`: by vectors
-        (dense), by words (lexical, which needs no encoder) or by both (hybrid). `where` are filters that documents
-        must meet, all of them (see `indexes.sqlite.filters`). `space="raw"` compares vectors as the encoder gave them.
-        `highlight` marks the sentence of each hit that is nearest to the query. `rerank` has a cross-encoder judge
-        the best hits again; `min_score` is held against the final score.
+        `vectors` are the raw vectors of the queries, if the caller has them already.
         """
         _check_request(queries, k, mode, min_score, space)
         conditions = self.conditions(where)
@@ -168,38 +85,40 @@ class Searcher:
             vectors = None
             self.collection.refuse_unfinished()
             with self.collection.store.snapshot():
-                allowed = _allowed(self.collection.store, conditions)
+                allowed = _matching(self.collection.store, conditions)
                 found = [self.collection.words.matches(query, wanted, allowed) for query in queries]
         else:
-            novelty = self.novelty()  # a collection that cannot be searched says so before the encoder is loaded
+            novelty = self.novelty()  # a collection without an index is refused before the encoder is loaded
             vectors = self._encoder().encode(queries) if vectors is None else vectors
             found = self._matches(queries, vectors, wanted, mode, conditions, space)
         if rerank:
-            found = [_reranked(rerank, query, matches) for query, matches in zip(queries, found, strict=True)]
-        found = [_kept(matches, k, min_score) for matches in found]
+            found = [_rerank(rerank, query, matches) for query, matches in zip(queries, found, strict=True)]
+        if min_score is not None:
+            found = [[match for match in matches if match.score >= min_score] for matches in found]
+        found = [matches[:k] for matches in found]
         results = [_hits(matches) for matches in found]
         if highlight and vectors is None:
-            results = [_marked_by_words(matches, hits) for matches, hits in zip(found, results, strict=True)]
+            results = [_highlight_words(matches, hits) for matches, hits in zip(found, results, strict=True)]
         elif highlight and vectors is not None:
-            results = [self._highlighted(hits, vector, space) for hits, vector in zip(results, vectors, strict=True)]
+            results = [self._highlight(hits, vector, space) for hits, vector in zip(results, vectors, strict=True)]
         if novelty is None or vectors is None:
             return [Answer(hits, None, None) for hits in results]
         scored = zip(queries, results, novelty.scores(vectors).tolist(), strict=True)
         return [Answer(hits, score, novelty.query_limit(query)) for query, hits, score in scored]
 
     def conditions(self, where: Sequence[str]) -> list[Condition]:
-        """The filters, read; refused where one cannot be, or names a field that no document has."""
+        """Parse filters; raise `BadFilter` for one that is invalid or names a field that no document has."""
         if isinstance(where, str):
             raise Misuse(f"where takes a list of filters; for one: where=[{where!r}].")
         conditions: list[Condition] = []
         for place, text in enumerate(where):
-            with _telling_place(place):
+            with _place_in_error(place):
                 conditions.append(parse(text))
         known: set[str] = set()
         for place, condition in enumerate(conditions):
             if condition.field not in known:
                 known.add(condition.field)
-                with _telling_place(place):
+                with _place_in_error(place):
                     self.collection.store.check_fields([condition])
         return conditions
 
@@ -213,16 +132,18 @@ class Searcher:
         space: Space,
     ) -> list[list[Match]]:
         def look(inside: AnySpace) -> list[list[Match]]:
-            allowed = _allowed(inside.store, conditions)
-            if mode == "hybrid":
-                words = self.collection.words
-                return fused(inside, words, queries, vectors, k, trust=self.trust(), documents=allowed)
-            return inside.nearest_documents(vectors, k, documents=allowed)
+            allowed = _matching(inside.store, conditions)
+            if mode == "dense":
+                return inside.nearest_documents(vectors, k, documents=allowed)
+            from retriever.search.fusion import fuse, trust
+
+            weight = trust(self.collection.store.setting("choice"), self.transform().family)
+            return fuse(inside, self.collection.words, queries, vectors, k, trust=weight, documents=allowed)
 
         return self.collection.in_raw_space(look) if space == "raw" else self.collection.in_space(self.apply_of, look)
 
     def similar(self, id_: str, k: int, *, where: Sequence[str] = ()) -> Hits:
-        """The documents nearest to a stored one, by their nearest pair of passages."""
+        """Return the documents nearest to a stored one; two documents are as near as their nearest passages."""
         _check_request([], k, "dense", None, "index")
         conditions = self.conditions(where)
 
@@ -230,12 +151,12 @@ class Searcher:
             number = space.store.document_number(id_)
             if number is None:
                 raise NoSuchDocument(id_, self.collection.name)
-            return space.similar_documents(number, k, _allowed(space.store, conditions))
+            return space.similar_documents(number, k, _matching(space.store, conditions))
 
         return _hits(self.collection.in_space(self.apply_of, look))
 
-    def _highlighted(self, hits: Hits, query: NDArray[np.float32], space: Space) -> Hits:
-        """The hits with the sentence nearest to the query marked, where a passage has more than one."""
+    def _highlight(self, hits: Hits, query: NDArray[np.float32], space: Space) -> Hits:
+        """Mark the sentence nearest to the query in each passage that has more than one."""
         spans = [sentences(hit.passage) for hit in hits]
         texts = [hit.passage[a:b] for hit, own in zip(hits, spans, strict=True) if len(own) > 1 for a, b in own]
         if not texts:
@@ -253,14 +174,14 @@ class Searcher:
         return marked
 
 
-def _allowed(store: AnyStore, conditions: Sequence[Condition]) -> Any:
-    """The documents that may be found, None for all; to be asked in the snapshot of the search."""
+def _matching(store: AnyStore, conditions: Sequence[Condition]) -> Any:
+    """Return the documents that meet the conditions, in the snapshot of the search; None stands for all."""
     return store.matching(conditions) if conditions else None
 
 
 @contextlib.contextmanager
-def _telling_place(place: int) -> Iterator[None]:
-    """Says of a filter that is refused which of them it is."""
+def _place_in_error(place: int) -> Iterator[None]:
+    """Add to a `BadFilter` which of the filters it is about."""
     try:
         yield
     except BadFilter as error:
@@ -270,32 +191,28 @@ def _telling_place(place: int) -> Iterator[None]:
 
 def _check_request(queries: Sequence[str], k: int, mode: str, min_score: float | None, space: str) -> None:
     if k < 1:
-        raise Misuse(f"-k must be at least 1, not {k}.")
+        raise Misuse(f"k must be at least 1, not {k}.")
     if mode not in get_args(Mode):
         raise Misuse(f"unknown mode {mode!r}; known: {', '.join(get_args(Mode))}.")
     if space not in get_args(Space):
         raise Misuse(f"unknown space {space!r}; known: {', '.join(get_args(Space))}.")
     if min_score is not None and math.isnan(min_score):
-        raise Misuse("--min-score is not a number.")
+        raise Misuse("the minimum score is not a number.")
     for number, query in enumerate(queries, 1):
         which = f"query {number} is" if len(queries) > 1 else "the query is"
         if not query.strip():
-            raise Misuse(f"{which} empty; say in a few words what you look for.")
+            raise Misuse(f"{which} empty; say in a few words what you are looking for.")
         if len(query) > LONGEST_QUERY:
-            raise Misuse(f"{which} longer than {LONGEST_QUERY:,} characters, of which no encoder reads so many.")
+            raise Misuse(f"{which} longer than {LONGEST_QUERY:,} characters; no encoder reads that many.")
         if not is_unicode(query):
             raise Misuse(f"{which} not valid UTF-8.")
 
 
-def _reranked(rerank: "Reranker", query: str, matches: Sequence[Match]) -> list[Match]:
-    """The matches as a cross-encoder orders them, by what the encoder was given of each: title and passage."""
+def _rerank(reranker: "Reranker", query: str, matches: Sequence[Match]) -> list[Match]:
+    """Order the matches by the scores of a cross-encoder, which reads title and passage as the encoder did."""
     texts = [encoded_text(match.document["title"], _passage(match)) for match in matches]
-    scored = zip(matches, rerank.scores(query, texts).tolist(), strict=True)
+    scored = zip(matches, reranker.scores(query, texts).tolist(), strict=True)
     return sorted((replace(match, score=score) for match, score in scored), key=lambda match: -match.score)
-
-
-def _kept(matches: Sequence[Match], k: int, min_score: float | None) -> list[Match]:
-    return [match for match in matches if min_score is None or match.score >= min_score][:k]
 
 
 def _passage(match: Match) -> str:
@@ -318,8 +235,8 @@ def _hits(matches: Sequence[Match]) -> Hits:
     )
 
 
-def _marked_by_words(matches: Sequence[Match], hits: Sequence[Hit]) -> Hits:
-    """The hits with the sentence marked that holds most words of the query, where a passage has more than one."""
+def _highlight_words(matches: Sequence[Match], hits: Sequence[Hit]) -> Hits:
+    """Mark the sentence with most words of the query in each passage that has more than one."""
 
     def marked(match: Match, hit: Hit) -> Hit:
         own = sentences(hit.passage)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoder.runtimes.onnx_runtime import cores
-from retriever.search.searcher import Answer, Mode, Options, Space
+from retriever.hits import Answer, Mode, Options, Space
 from retriever.serve.problems import problem_of
 from retriever.serve.served import Served
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from retriever.names import named_folders
+from retriever.files import folders_by_name
 from retriever.progress import Progress, silent
 from retriever.retriever import Retriever
 from retriever.serve.problems import Problem, problem_of
@@ -105,7 +105,7 @@ class ServedCollections:
 
         places: list[Place] = []
         try:
-            for name, folder in named_folders(folders).items():
+            for name, folder in folders_by_name(folders).items():
                 places.append(Place(opened(name, folder, progress), opening_again(name, folder)))
         except BaseException:
             for one in places:

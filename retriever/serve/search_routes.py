@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 from pydantic_core import to_json
 
-from retriever.search.searcher import Answer, Hit
+from retriever.hits import Answer, Hit
 from retriever.serve import models
 from retriever.serve.batching import MOST_TOGETHER, Found, Searchers, Way
 from retriever.serve.places import chosen

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from retriever.encoder.model_files import public_name
 from retriever.errors import RetrieverError
-from retriever.names import public_name
 from retriever.progress import silent
 from retriever.retriever import Retriever
 from retriever.search.facets import Facet, facets

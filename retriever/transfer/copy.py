@@ -10,30 +10,23 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from indexes.address import in_milvus
-from indexes.faiss.types import IndexRequest
 from indexes.folder.collection import Collection
 from indexes.folder.transfer import Transfer
 from indexes.milvus.address import Address
 from indexes.places import collection_class
 from indexes.protocol import AnyCollection
-from retriever.errors import Damaged, Misuse, NotACollection
-from retriever.ingest import publishing
-from retriever.ingest.publishing import Plan
+from retriever.errors import Damaged, Misuse
+from retriever.ingest.publishing import republish
+from retriever.ingest.writer import COPY_OF
 from retriever.progress import Progress, silent
+from retriever.settings import CollectionSettings
 
 SAMPLED = 1000
 SEED = 0
-COPY_OF = "copy_of"
-"""The setting of a collection that is still being copied: of which one."""
-SETTINGS = (
-    *("encoder", "pooling_choice", "precision_choice", "transform", "index_type", "recall", "memory", "choice"),
-    *("made_by", "created"),
-)
 
 
 @dataclass(frozen=True)
@@ -62,18 +55,19 @@ def copy(
         one.refuse_unfinished()
         generation = one.generation()
         assert generation is not None
-        plan = _plan(one, index_type)
-        plan.check(one.dimension, "cpu", collection_class(target))
+        settings = CollectionSettings.from_json(one.store.setting)
+        wanted = settings.index.changed(index_type=index_type)
+        wanted.check(one.dimension, "cpu", collection_class(target))
         # In a folder a snapshot holds still; in Milvus nobody else may write meanwhile.
         stack.enter_context(one.store.snapshot() if isinstance(one, Collection) else one.writing())
-        other = _opened(one, target, generation.manifest_sha256)
+        other = _open_target(one, settings, target, generation.manifest_sha256)
         stack.callback(other.close)
         stack.enter_context(other.writing())
         sent = _send(one, other, progress)
         compared = _compare(one, other, progress)
-        counts = publishing.fitted_on(generation)
-        finished = {COPY_OF: None}  # in the same step as the index: what can be searched is no unfinished copy
-        publishing.republish(other, plan, one.kept_files(), counts, settings=finished, progress=progress)
+        counts = generation.manifest["fitted_on"]
+        finished = {COPY_OF: None}  # in the same step as the index, so that a collection with an index is a whole copy
+        republish(other, wanted, one.kept_files(), counts, settings=finished, progress=progress)
         made = other.generation()
         assert made is not None
         return CopyReport(
@@ -87,34 +81,27 @@ def copy(
         )
 
 
-def _plan(source: AnyCollection, index_type: str | None) -> Plan:
-    store = source.store
-    if index_type is not None:
-        return Plan(str(store.setting("transform")), IndexRequest(index_type))
-    asked = IndexRequest(*(store.setting(key) for key in ("index_type", "recall", "memory")))
-    return Plan(str(store.setting("transform")), asked)
-
-
-def _opened(source: AnyCollection, target: str | Path, generation: str) -> AnyCollection:
-    """The place to copy to: new, or one that this copy has begun."""
+def _open_target(
+    source: AnyCollection, settings: CollectionSettings, target: str | Path, generation: str
+) -> AnyCollection:
+    """Create the target, or open it if this copy has been started before."""
     kind = collection_class(target)
-    of = {"place": _whole_name(source), "generation": generation, "created": source.store.setting("created")}
+    origin = {"place": _absolute_name(source), "generation": generation, "created": settings.created}
     if kind.is_begun(target):
         found: AnyCollection = kind.open(target)
-        if found.store.setting(COPY_OF) == of:
+        if found.store.setting(COPY_OF) == origin:
             return found
         found.close()
-        raise Misuse(f"{target} already holds a collection, and no unfinished copy of this one; copy to a new place.")
+        raise Misuse(f"{target} already holds a collection that is no unfinished copy of this one; name a new target.")
     kind.refuse_if_taken(target)
-    settings: dict[str, Any] = {key: source.store.setting(key) for key in SETTINGS}
-    made: AnyCollection = kind.create(target, {**settings, COPY_OF: of})
-    if made.store.setting(COPY_OF) != of:  # a run that was killed before it stored anything
-        made.store.set_settings({**settings, COPY_OF: of})
+    stored = {**settings.to_json(), COPY_OF: origin}
+    made: AnyCollection = kind.create(target, stored)
+    if made.store.setting(COPY_OF) != origin:  # an earlier run was killed before it stored anything
+        made.store.set_settings(stored)
     return made
 
 
-def _whole_name(collection: AnyCollection) -> str:
-    """Its name, however it was spelt and from wherever it is read."""
+def _absolute_name(collection: AnyCollection) -> str:
     return collection.name if in_milvus(collection.name) else str(Path(collection.name).resolve())
 
 
@@ -175,12 +162,3 @@ def _removed(collection: AnyCollection) -> str:
         return f"remove the folder {collection.name}"
     name = Address.parse(collection.name).name
     return f"drop the Milvus collections {name}_settings, {name}_documents, {name}_vectors and {name}_0…"
-
-
-def refuse_unfinished_copy(collection: AnyCollection) -> None:
-    """Refuse to write to a collection that is still being copied."""
-    if of := collection.store.setting(COPY_OF):
-        raise NotACollection(
-            f"{collection.name} is an unfinished copy of {of['place']}; finish it with: "
-            f"retriever copy {of['place']} {collection.name}"
-        )

@@ -1,5 +1,4 @@
-"""Take everything out again: documents and vectors as parquet, or as npy beside jsonl; or what makes the vectors, as a
-model for sentence-transformers."""
+"""Export a collection: passages and vectors as Parquet or NumPy files, or encoder and transform as a model."""
 
 import json
 from collections.abc import Iterator
@@ -10,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.folder.collection import Collection
-from indexes.folder.space import Apply
+from retriever.encoder.encoder import Encoder
 from retriever.errors import Misuse
 from retriever.files import atomic_write
 from retriever.progress import Progress, silent
+from retriever.transforms import Transform
 
 RowFormat = Literal["parquet", "npy"]
 Format = RowFormat | Literal["sentence-transformers"]
@@ -24,31 +24,40 @@ def export(
     collection: Collection,
     target: Path,
     format: RowFormat,
-    transform: Apply,
-    dimension_out: int,
+    transform: Transform,
     progress: Progress = silent,
 ) -> list[Path]:
-    """Write one row a passage, with its document, raw vector and transformed vector. Returns the files made.
+    """Write one row per passage, with its document, raw vector and transformed vector; return the files.
 
-    parquet: `target` is the file. npy: `target` is a folder that gets passages.jsonl, raw.npy and vectors.npy,
-    whose rows go together.
+    parquet: `target` is the file. npy: `target` is a folder that gets passages.jsonl, raw.npy and vectors.npy. Row i of
+    each belongs to the same passage.
     """
-    folder = format == "npy"
-    refuse_taken(target, folder=folder)
-    with atomic_write(target.resolve()) as aside, collection.store.db.atomic():
-        # One snapshot, whatever is added or deleted meanwhile.
+    _refuse_existing(target, folder=format == "npy")
+    # One snapshot: documents added or deleted meanwhile do not matter.
+    with atomic_write(target.resolve()) as temporary, collection.store.db.atomic():
         total = collection.store.count("passages")
         rows = _counted(_blocks(collection, transform), total, progress)
-        if not folder:
-            _write_parquet(aside, rows, collection.dimension, dimension_out)
+        if format == "parquet":
+            _write_parquet(temporary, rows, collection.dimension, transform.dimension_out)
             return [target]
-        aside.mkdir()
-        names = _write_npy(aside, rows, total, collection.dimension, dimension_out)
+        temporary.mkdir()
+        names = _write_npy(temporary, rows, total, collection.dimension, transform.dimension_out)
     return [target / name for name in names]
 
 
-def refuse_taken(target: Path, *, folder: bool) -> None:
-    """Refuse a target that is there already; an empty folder may be replaced by a folder."""
+def export_model(target: Path, encoder: Encoder, transform: Transform) -> list[Path]:
+    """Write encoder and transform as a folder that sentence-transformers loads; return the files."""
+    from retriever.integrations.sentence_transformers import write_sentence_folder
+
+    _refuse_existing(target, folder=True)
+    with atomic_write(target.resolve()) as temporary:
+        temporary.mkdir()
+        names = write_sentence_folder(temporary, encoder, transform)
+    return [target / name for name in names]
+
+
+def _refuse_existing(target: Path, *, folder: bool) -> None:
+    """Refuse a target that exists; a folder may replace an empty one."""
     if target.exists() and not (folder and target.is_dir() and not any(target.iterdir())):
         raise Misuse(f"{target} is already there; name a new {'folder' if folder else 'file'}.")
 
@@ -56,8 +65,8 @@ def refuse_taken(target: Path, *, folder: bool) -> None:
 Block = tuple[list[dict[str, Any]], NDArray[np.float32], NDArray[np.float32]]
 
 
-def _blocks(collection: Collection, transform: Apply) -> Iterator[Block]:
-    """Blocks of rows: the passages' facts, raw vectors, transformed vectors."""
+def _blocks(collection: Collection, transform: Transform) -> Iterator[Block]:
+    """Yield blocks of rows: facts of the passages, raw vectors, transformed vectors."""
     store = collection.store
     after = (0, -1)
     while True:
@@ -85,7 +94,7 @@ def _blocks(collection: Collection, transform: Apply) -> Iterator[Block]:
         numbers = sorted({key[4] for key in keys})
         place = {number: row for row, number in enumerate(numbers)}
         raw = store.vectors(numbers, collection.dimension)[[place[key[4]] for key in keys]]
-        yield facts, raw, transform(raw)
+        yield facts, raw, transform.apply(raw)
 
 
 def _counted(blocks: Iterator[Block], total: int, progress: Progress) -> Iterator[Block]:

@@ -26,8 +26,8 @@ from retriever.corpus.short_texts import first, units
 from retriever.errors import FitFailed, FitWarning
 from retriever.transforms import Flow, Transform, fit, parse
 from retriever.transforms.bm25 import Bm25
+from retriever.transforms.spec import AUTO
 
-AUTO = "auto"
 # The first of equally good candidates wins, so weaker transforms come first.
 CANDIDATES = (
     "none",

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.errors import Damaged, FitFailed
+from indexes.folder.generation import Generation
+from retriever.errors import Damaged, FitFailed, Mismatch
 from retriever.transforms.affine import (
     Center,
     Identity,
@@ -106,6 +107,18 @@ def load(folder: Path) -> Transform:
         raise Damaged(
             f"the transform in {folder} was changed after it was saved: its fingerprint is now "
             f"{transform.fingerprint[:12]}, but {JSON_FILE} says {str(header.get('fingerprint'))[:12]}"
+        )
+    return transform
+
+
+def load_transform(generation: Generation) -> Transform:
+    """Load the transform of a generation. Raises `Mismatch` if the index was built with another one."""
+    transform = load(generation.folder)
+    expected = generation.manifest["transform"]["fingerprint"]
+    if transform.fingerprint != expected:
+        raise Mismatch(
+            f"{generation.folder} was built with the transform {expected[:12]}, but the transform stored beside it is "
+            f"{transform.fingerprint[:12]}; run: retriever verify --repair"
         )
     return transform
 

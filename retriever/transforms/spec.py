@@ -11,6 +11,9 @@ from retriever.errors import Misuse
 
 Option = int | float | str
 
+AUTO = "auto"
+"""In place of a spec: choose the transform from the text."""
+
 
 @dataclass(frozen=True)
 class Rule:

@@ -24,8 +24,8 @@ from retriever.encoder.encoder import Encoder
 from retriever.errors import Misuse
 from retriever.evaluate.fitting import fit_as_published
 from retriever.evaluate.results import Row
-from retriever.ingest.publishing import load_transform
 from retriever.transforms import fit
+from retriever.transforms.families import load_transform
 
 TYPES = ("SQ4", "RaBitQ", "PQ8x4fs", "RR32,SQ4", "IVF4,Flat", "HNSW32")
 

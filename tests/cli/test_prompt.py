@@ -12,8 +12,8 @@ from retriever import Document, Retriever
 from retriever.cli import display
 from retriever.cli.prompt import Prompt
 from retriever.corpus import Skipped
+from retriever.hits import Hit, Options
 from retriever.ingest.pipeline import IngestReport
-from retriever.search.searcher import Hit, Options
 from retriever.terminal import cut, lines, one_line
 
 DOCUMENTS = [

@@ -14,7 +14,7 @@ from retriever import Document, Retriever
 from retriever.encoder.model_files import EncoderIdentity, ModelFiles
 from retriever.encoder.runtimes.onnx_runtime import export_folder
 from retriever.errors import Damaged, Mismatch
-from retriever.ingest.publishing import load_transform
+from retriever.transforms.families import load_transform
 
 TEXTS = [f"Number {i} is {'even' if i % 2 == 0 else 'odd'}." for i in range(60)]
 

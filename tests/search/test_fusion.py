@@ -8,7 +8,7 @@ from bm25 import bm25, some_documents
 from scipy.stats import norm
 
 from retriever import Document, Retriever
-from retriever.search.fusion import UNTAUGHT, surprise, trust
+from retriever.search.fusion import UNTUNED_WEIGHT, surprise, trust
 from retriever.transforms.choice import MARGIN
 
 
@@ -23,11 +23,11 @@ def evidence(**agreement: float) -> dict[str, object]:
 
 def test_vectors_count_less_where_the_words_say_that_a_transform_betters_them() -> None:
     assert trust(evidence(none=0.6, whiten=0.6 * (1 + MARGIN) - 0.001), "none") == 1
-    assert trust(evidence(none=0.6, whiten=0.6 * (1 + MARGIN) + 0.001), "whiten") == UNTAUGHT
+    assert trust(evidence(none=0.6, whiten=0.6 * (1 + MARGIN) + 0.001), "whiten") == UNTUNED_WEIGHT
     assert trust(evidence(none=0.6, whiten=0.61), "flow") == 1, "a flow that was asked for on a tuned encoder"
     for nothing in (None, {"candidates": []}, {}):
         assert trust(nothing, "none") == 1
-        assert trust(nothing, "flow") == UNTAUGHT
+        assert trust(nothing, "flow") == UNTUNED_WEIGHT
 
 
 @pytest.mark.parametrize("transform", ["none", "whiten"])
@@ -39,7 +39,7 @@ def test_scores_are_those_of_the_formula(tmp_path: Path, tiny_bert: str, transfo
         hits = retriever.search(query, 20, mode="hybrid")
         cosine = {hit.id: hit.score for hit in retriever.search(query, 1000)}
         believed = retriever.info()["hybrid_trust"]
-    assert believed == (1 if transform == "none" else UNTAUGHT)
+    assert believed == (1 if transform == "none" else UNTUNED_WEIGHT)
     lexical = bm25(query, [f"{document.title} {document.text}" for document in documents])
     # Each document is one passage here, and all are the sample that the background is measured on.
     cosines = np.array([cosine[document.id] for document in documents])

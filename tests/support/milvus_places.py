@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from retriever import Retriever
-from retriever.search.searcher import Hits
+from retriever.hits import Hits
 
 SERVE = "import sys; from milvus_lite.cmdline import main; sys.exit(main(sys.argv[1:]))"
 

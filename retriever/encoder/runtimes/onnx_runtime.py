@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.cache import cache_folder, cached_sha256
 from retriever.encoder.model_files import EncoderIdentity
+from retriever.files import cache_folder, cached_sha256
 
 FORMAT = 2
 GRAPH, WEIGHTS, TOKENIZER, FACTS = "model.onnx", "weights.bin", "tokenizer.json", "facts.json"

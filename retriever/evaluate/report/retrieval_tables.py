@@ -11,7 +11,7 @@ from retriever.evaluate.report.tables import NOTHING, cells, configuration_table
 from retriever.evaluate.results import Configuration
 from retriever.evaluate.retrieval import RetrievalFindings
 from retriever.terminal import one_line
-from retriever.transforms.choice import AUTO
+from retriever.transforms.spec import AUTO
 
 HEADS = {"ndcg@10": "nDCG@10", "mrr@10": "MRR@10", "map@100": "MAP@100", "recall@10": "R@10", "recall@100": "R@100"}
 MARKS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))

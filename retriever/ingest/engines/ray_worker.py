@@ -21,7 +21,7 @@ from retriever.encoder.encoder import Encoder
 from retriever.encoder.model_files import EncoderIdentity
 from retriever.encoder.runtimes.onnx_runtime import export_folder
 from retriever.errors import EncoderUnavailable, Mismatch, RetrieverError
-from retriever.ingest.publishing import made_by
+from retriever.settings import made_by
 from retriever.transforms import Transform
 
 # Of two that differ here, the same text may get vectors that differ in their last bits.

@@ -205,8 +205,8 @@ def test_an_index_that_lost_touch_with_its_table(folder: Path) -> None:
 
 
 def test_a_transform_of_another_generation_is_refused(folder: Path, tmp_path: Path, tiny_bert: str) -> None:
-    from retriever.ingest.publishing import load_transform
     from retriever.transforms import load
+    from retriever.transforms.families import load_transform
 
     with Collection.open(folder) as collection:
         generation = collection.generation()

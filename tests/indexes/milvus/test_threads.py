@@ -9,7 +9,7 @@ import pytest
 
 from indexes.milvus.collection import MilvusCollection
 from retriever import Document, Retriever
-from retriever.search.searcher import Hits
+from retriever.hits import Hits
 
 PLAIN: dict[str, Any] = {"transform": "none", "precision": "fp32"}
 

@@ -1,0 +1,78 @@
+"""What a search takes and what it returns: its options, hits, and answers with the novelty of the query."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypedDict, overload
+
+if TYPE_CHECKING:
+    from retriever.encoder.reranker import Reranker
+
+Mode = Literal["dense", "lexical", "hybrid"]
+Space = Literal["index", "raw"]
+
+
+class Options(TypedDict, total=False):
+    """The keyword options of a search; `Retriever.search` explains them."""
+
+    mode: Mode
+    where: Sequence[str]
+    min_score: float | None
+    space: Space
+    highlight: bool
+    rerank: "Reranker | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One document found by a search, with its best passage."""
+
+    rank: int
+    score: float
+    """The cosine (dense), BM25 (lexical), the sum of both surprises in nats (hybrid), or the score of the reranker."""
+    id: str
+    title: str
+    passage: str
+    start: int
+    """Offset of the passage in the text of the document, in characters."""
+    end: int
+    metadata: dict[str, Any]
+    highlight: tuple[int, int] | None = None
+    """Offsets within the passage of the sentence that fits the query best; None unless `highlight` was requested."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def _repr_html_(self) -> str:
+        return Hits([self])._repr_html_()
+
+
+class Hits(list[Hit]):
+    """A list of hits, best first. Notebooks show it, and slices of it, as a table."""
+
+    @overload
+    def __getitem__(self, place: SupportsIndex, /) -> Hit: ...
+    @overload
+    def __getitem__(self, place: slice, /) -> "Hits": ...
+    def __getitem__(self, place: SupportsIndex | slice, /) -> "Hit | Hits":
+        return Hits(super().__getitem__(place)) if isinstance(place, slice) else super().__getitem__(place)
+
+    def _repr_html_(self) -> str:
+        from retriever.integrations.notebook import hits_html
+
+        return hits_html(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The hits of one query, and how far the query is from the text that the transform was fitted on."""
+
+    hits: Hits
+    novelty: float | None
+    """Negative log-likelihood in bits per dimension; None if the collection has no measurements of ordinary text."""
+    limit: float | None
+    """The novelty above which the query counts as strange; None if it is unknown, or the query is too short."""
+
+    @property
+    def strange(self) -> bool:
+        """Whether the query is unlike all text of the collection, so that its hits mean little."""
+        return self.novelty is not None and self.limit is not None and self.novelty > self.limit

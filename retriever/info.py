@@ -1,0 +1,49 @@
+"""What a collection holds and what made it, as plain values for JSON, the command line and the card."""
+
+from typing import Any
+
+from indexes.protocol import AnyCollection
+from retriever.search.fusion import trust
+from retriever.transforms.drift import Drift, unknown
+
+
+def describe(collection: AnyCollection, drift: Drift | None) -> dict[str, Any]:
+    """Return counts, settings, index facts and sizes; `drift` is None if it was not measured."""
+    store, generation = collection.store, collection.generation()
+    manifest: dict[str, Any] = generation.manifest if generation else {}
+    transform = manifest.get("transform", {"spec": store.setting("transform")})
+    newer, unused = collection.backlog()
+    return {
+        "folder": collection.name,
+        "documents": store.count("documents"),
+        "passages": store.count("passages"),
+        "vectors": store.count("vectors"),
+        "dimension": collection.dimension,
+        "encoder": collection.encoder,
+        "transform": transform,
+        "fitted_on": manifest.get("fitted_on", {}),
+        "choice": store.setting("choice"),
+        "pooling_choice": store.setting("pooling_choice"),
+        "precision_choice": store.setting("precision_choice"),
+        "hybrid_trust": trust(store.setting("choice"), transform.get("family", "none")),
+        "drift": drift.to_json() if drift else unknown(generation),
+        "index": {
+            "type": store.setting("index_type"),
+            "factory": manifest.get("factory"),
+            "recall": store.setting("recall"),
+            "memory": store.setting("memory"),
+            "note": manifest.get("index_note", ""),
+            "measured": generation.measured if generation else None,
+            "generation": generation.number if generation else None,
+            "vectors": generation.count if generation else 0,
+            "not_yet_in_it": newer,
+            "no_longer_used": unused,
+            "created": manifest.get("created"),
+            "made_by": manifest.get("made_by"),
+        },
+        "quarantined": store.count("quarantine"),
+        "kept_logs": collection.kept_logs(),
+        "bytes": collection.sizes(),
+        "created": store.setting("created"),
+        "made_by": store.setting("made_by"),
+    }

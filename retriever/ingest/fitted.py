@@ -1,0 +1,235 @@
+"""A transform fitted to the vectors of a collection, with everything that is stored beside it.
+
+The fit uses a random sample of the passages, and short texts cut from passages, because queries are short: their
+vectors differ from those of whole passages. The vectors of the short texts stay with the index, so that any later
+index can be measured without the encoder.
+"""
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.faiss.vectors import save_array
+from indexes.folder.generation import Generation
+from indexes.protocol import AnyCollection, AnyStore
+from retriever.corpus.passages import encoded_text
+from retriever.corpus.short_texts import short_texts
+from retriever.errors import Damaged, EncoderUnavailable, Mismatch, first_line
+from retriever.progress import Progress
+from retriever.transforms import Transform, fit, load
+from retriever.transforms.choice import POOL, Evidence, choose_for
+from retriever.transforms.families import load_transform
+from retriever.transforms.novelty import JSON_FILE as NOVELTY_FILE
+from retriever.transforms.novelty import Novelty, ShortTexts, measure
+from retriever.transforms.spec import AUTO
+
+SEED = 0
+# Enough to estimate a covariance of a thousand dimensions and to train a flow, and small in memory.
+FIT_SAMPLE = 20_000
+# At most this many short texts; no more than there are passages.
+SHORT_TEXTS = 1000
+FEWEST_FOR_SHORT = 50
+QUERIES_FILE = "queries.npy"
+WITHOUT_SHORT = "the encoder was unavailable: fitted on passages alone, so short queries may lie outside of them"
+# Characters of a title in a text for the fit; no encoder reads more.
+LONGEST_TITLE = 10_000
+
+Encode = Callable[[Sequence[str]], NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted transform, the files it is stored in, and what it was fitted on."""
+
+    transform: Transform
+    write: Callable[[Path], list[str]]
+    """Writes all files into a folder and returns their names."""
+    fitted_on: Mapping[str, int]
+    """How many passages and short texts."""
+    queries: NDArray[np.float16] | None
+    """Raw vectors of the short texts."""
+    choice: Mapping[str, Any] | None
+    """The evidence, if the transform was chosen automatically."""
+
+    @classmethod
+    def from_generation(cls, collection: AnyCollection, generation: Generation) -> Self:
+        """Take over the transform of the published generation."""
+        transform, novelty = load_transform(generation), Novelty.of(generation)
+        queries = _load_queries(generation.folder, collection.dimension)
+        counts, choice = generation.manifest["fitted_on"], collection.store.setting("choice")
+        return cls(transform, _writer(transform, novelty, queries), counts, queries, choice)
+
+    @classmethod
+    def from_files(
+        cls, collection: AnyCollection, files: Mapping[str, bytes], fitted_on: Mapping[str, int] | None
+    ) -> Self:
+        """Load the transform from the contents of its files; refuse damaged ones.
+
+        If `fitted_on` is lost, the short texts count as passages.
+        """
+
+        def write(folder: Path) -> list[str]:
+            for name, data in files.items():
+                (folder / name).write_bytes(data)
+            return list(files)
+
+        with TemporaryDirectory() as name:
+            folder = Path(name)
+            write(folder)
+            transform = load(folder)
+            if NOVELTY_FILE in files:
+                Novelty.load(folder)
+            queries = _load_queries(folder, collection.dimension)
+        counts = fitted_on or {"passages": transform.fitted_on}
+        return cls(transform, write, counts, queries, collection.store.setting("choice"))
+
+    @classmethod
+    def fit(cls, collection: AnyCollection, transform: str, encode: Encode, device: str, progress: Progress) -> Self:
+        """Fit a transform to a collection, choosing one first if `transform` is "auto"."""
+        return_free_memory()
+        numbers = _sample(collection)
+        passages = collection.store.vectors(numbers.tolist(), collection.dimension, checked=True)
+        evidence = _evidence(collection)
+        short, note = None, ""
+        if len(passages) >= FEWEST_FOR_SHORT:
+            short, note = _encode_short_texts(evidence.texts, transform, encode, progress)
+        sample = passages if short is None else np.concatenate([passages, short.vectors])
+        chosen = choose_for(
+            transform,
+            evidence,
+            encode,
+            sample,
+            with_short_texts=short is not None,
+            seed=SEED,
+            progress=lambda done, total: progress("choosing a transform", done, total),
+        )
+        fitted = fit(
+            chosen.chosen if chosen else transform,
+            sample,
+            seed=SEED,
+            device=device,
+            progress=lambda done, total: progress("fitting the transform", done, total),
+        )
+        if note and fitted.family != "none":
+            fitted = type(fitted)(replace(fitted.state, notes=(*fitted.notes, note)))
+        counts = {
+            "passages": len(passages),
+            "short_texts": len(short.texts) if short and fitted.family != "none" else 0,
+        }
+        queries = None if short is None else short.vectors.astype(np.float16)
+        del sample, evidence
+        progress("measuring ordinary text", 0, 1)
+        novelty = _measure_novelty(collection, numbers, passages, short)
+        progress("measuring ordinary text", 1, 1)
+        del passages
+        return_free_memory()
+        choice = chosen.to_json() if chosen else None
+        return cls(fitted, _writer(fitted, novelty, queries), counts, queries, choice)
+
+
+def return_free_memory() -> None:
+    """Make glibc return freed memory to the system, because the index to be built is as large as the collection."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def _writer(
+    transform: Transform, novelty: Novelty | None, queries: NDArray[np.float16] | None
+) -> Callable[[Path], list[str]]:
+    def write(folder: Path) -> list[str]:
+        written = [*transform.save(folder), *(novelty.save(folder) if novelty else [])]
+        if queries is not None:
+            save_array(folder / QUERIES_FILE, queries)
+            written.append(QUERIES_FILE)
+        return written
+
+    return write
+
+
+def _load_queries(folder: Path, dimension: int) -> NDArray[np.float16] | None:
+    """Load the raw vectors of the short texts; None if there were too few passages to cut any from."""
+    path = folder / QUERIES_FILE
+    if not path.exists():
+        return None
+    try:
+        queries = np.asarray(np.load(path, allow_pickle=False), np.float16)
+        if queries.ndim != 2 or queries.shape[1] != dimension or not np.isfinite(queries).all():
+            raise ValueError(f"its vectors are not {dimension} finite numbers each")
+    except (ValueError, EOFError, OSError) as error:
+        raise Damaged(f"{path} cannot be read: {first_line(error)}; run: retriever verify --repair") from error
+    return queries
+
+
+def _sample(collection: AnyCollection) -> NDArray[np.int64]:
+    """Return the numbers of the vectors in use, or a uniform random sample of FIT_SAMPLE of them."""
+    numbers = collection.store.used_vectors()
+    if len(numbers) > FIT_SAMPLE:
+        rng = np.random.default_rng(SEED)
+        numbers = np.sort(rng.choice(numbers, FIT_SAMPLE, replace=False))
+    return numbers
+
+
+def _encode_short_texts(
+    passages: Sequence[str], transform: str, encode: Encode, progress: Progress
+) -> tuple[ShortTexts | None, str]:
+    """Cut short texts from the passages and encode them; return None and a note if the encoder is unavailable."""
+    texts = short_texts(passages, min(SHORT_TEXTS, len(passages)), SEED + 1)
+    if not texts:
+        return None, ""
+    progress("embedding short texts", 0, len(texts))
+    try:
+        vectors = encode(texts)
+    except (EncoderUnavailable, Mismatch):
+        if transform == AUTO:
+            raise
+        return None, WITHOUT_SHORT
+    progress("embedding short texts", len(texts), len(texts))
+    return ShortTexts(texts, vectors), ""
+
+
+def _measure_novelty(
+    collection: AnyCollection, numbers: NDArray[np.int64], sample: NDArray[np.float32], short: ShortTexts | None
+) -> Novelty | None:
+    """Measure the novelty of ordinary text, which that of queries is compared with."""
+    store = collection.store
+    found = store.passages_of_vectors(numbers.tolist())
+    passages = [found[number][0] for number in numbers.tolist()]
+
+    def texts_of(rows: NDArray[np.int64]) -> list[str]:
+        chosen = [passages[row] for row in rows]
+        return [text for _, text in _texts(store, [(p.document, p.start, p.end) for p in chosen])]
+
+    documents = np.array([passage.document for passage in passages], np.int64)
+    return measure(sample, documents, texts_of, short, last_vector=store.last_vector(), seed=SEED)
+
+
+def _evidence(collection: AnyCollection) -> Evidence:
+    """Draw random passages with their texts, documents and raw vectors."""
+    store = collection.store
+    chosen = store.passage_sample(POOL, SEED)
+    spans = [(passage.document, passage.start, passage.end) for passage in chosen]
+    return Evidence(
+        [encoded_text(title, text) for title, text in _texts(store, spans)],
+        np.array([passage.document for passage in chosen], np.int64),
+        store.vectors([passage.vector for passage in chosen], collection.dimension, checked=True),
+    )
+
+
+def _texts(store: AnyStore, spans: Sequence[tuple[int, int, int]]) -> list[tuple[str, str]]:
+    """Return title and text of each span (document, start, end), holding one document in memory at a time."""
+    found: list[tuple[str, str]] = [("", "")] * len(spans)
+    by_document = sorted(range(len(spans)), key=lambda place: spans[place][0])
+    for number, own in groupby(by_document, key=lambda place: spans[place][0]):
+        fields = store.documents([number])[number]
+        for place in own:
+            _, start, end = spans[place]
+            found[place] = (fields["title"][:LONGEST_TITLE], fields["text"][start:end])
+    return found
