@@ -68,7 +68,7 @@ class Retriever:
     `rebuild`, `verify`, `export`): in a child forked meanwhile, nothing of this may be used. Fork before or after, or
     start the child with `multiprocessing.get_context("spawn")` and open the collection there.
 
-    >>> with Retriever.build([{"id": "1", "text": "Cats purr."}], "indexes/pets") as pets:
+    >>> with Retriever.build([{"id": "1", "text": "Cats purr."}], "collections/pets") as pets:
     ...     pets.search("feline noises")[0].id
     '1'
     """

@@ -9,7 +9,7 @@ def main() -> None:
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:  # else it is ignored, and stays so
         signal.signal(signal.SIGINT, _stop)
-    from retriever.cli.commands import main as command
+    from retriever.cli.main import main as command
 
     signal.signal(signal.SIGINT, before)
     command()
