@@ -1,24 +1,24 @@
-"""Text from documents, files and users made fit for a terminal, which obeys some characters instead of showing them."""
+"""Make text from documents, files and users safe to print: terminals obey control characters."""
 
 import unicodedata
 
 JOINERS = "\u200c\u200d"
-"""What decides how Persian, Indic scripts and emoji are drawn; the other invisible characters are left out."""
+"""Invisible characters that Persian, Indic scripts and emoji need; the other invisible ones are removed."""
 REPLACED = ("Cc", "Cs", "Cn", "Zl", "Zp")
 
 
 def one_line(text: str) -> str:
-    """A text on one line, without what a terminal would obey."""
+    """Put a text on one line and replace control characters."""
     return _shown(" ".join(text.split()))
 
 
 def lines(text: str) -> str:
-    """The same for a text whose own lines are kept, such as an error message."""
+    """Replace control characters but keep the line breaks, e.g. of an error message."""
     return "\n".join(_shown(line) for line in text.split("\n"))
 
 
 def cut(text: str, length: int) -> str:
-    """The beginning of a text that is too long to be shown whole."""
+    """Cut a text that is longer than `length` and end it with an ellipsis."""
     return text if len(text) <= length else text[: length - 1].rstrip() + "…"
 
 

@@ -1,4 +1,4 @@
-"""Commands that make and change a collection: index, add, delete, rebuild, demo."""
+"""Commands that make and change a collection: index, add, delete, rebuild."""
 
 import time
 from collections.abc import Iterator
@@ -55,12 +55,12 @@ def index(corpus: "Corpus", index: str | Path, **options: Any) -> None:
     or - for standard input. Only new and changed documents are embedded. After an interruption, the same command
     continues where it stopped.
     """
-    with _built(corpus, index, **options):
+    with built(corpus, index, **options):
         pass
 
 
 @contextmanager
-def _built(documents: "Documents", index: str | Path, **options: Any) -> Iterator["Retriever"]:
+def built(documents: "Documents", index: str | Path, **options: Any) -> Iterator["Retriever"]:
     """Build a collection, show what was done, and leave it open."""
     from retriever.cli import display, display_reports
     from retriever.retriever import Retriever
@@ -119,26 +119,3 @@ def rebuild(index: str | Path, encoder: str | None, device: str, **options: Any)
         retriever.rebuild(**options)
         info = retriever.info()
     display_reports.show_info(info)
-
-
-@click.command()
-@click.option(
-    "--index",
-    type=click.Path(path_type=Path),
-    default=Path("collections/demo"),
-    show_default=True,
-    help="Folder of the demo's collection.",
-)
-@device_option
-@stops_cleanly
-def demo(index: Path, device: str) -> None:
-    """Index Python's own documentation and search it with a few questions."""
-    from retriever.cli import display, display_hits
-    from retriever.cli.demo import QUESTIONS, stdlib_documents
-
-    display.out.print("Indexing the documentation of Python's standard library…")
-    with _built(list(stdlib_documents()), index, max_length=128, device=device) as retriever:
-        for question, hits in zip(QUESTIONS, retriever.search_many(QUESTIONS, 3, highlight=True), strict=True):
-            display.out.print(f"\n{question}", style="bold green")
-            display_hits.show_hits(hits)
-    display.out.print(f"\nNow search it yourself: {display.command('search', index)}", style="bold", soft_wrap=True)

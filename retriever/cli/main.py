@@ -7,7 +7,7 @@ import warnings
 
 import click
 
-from retriever.cli import index, info, maintain, plan, search, serve
+from retriever.cli import demo, index, info, maintain, plan, search, serve
 from retriever.cli.bench import bench
 from retriever.cli.errors import Cli, show_warning
 from retriever.errors import DamageWarning, FitWarning
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 for command in (
-    *(index.index, index.add, index.delete, index.rebuild, index.demo),
+    *(index.index, index.add, index.delete, index.rebuild, demo.demo),
     *(search.search, search.similar),
     *(info.info, info.card, info.export, plan.plan),
     *(maintain.verify, maintain.copy, maintain.salvage),

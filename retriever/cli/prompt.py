@@ -172,9 +172,9 @@ class Prompt:
         if not query:
             display.out.print("There is no query yet. Search first, or give one: :compare QUERY")
             return
-        options = Options(where=self.options.get("where", ()), min_score=self.options.get("min_score"))
-        chosen = self.retriever.search(query, self.k, **options)
-        raw = self.retriever.search(query, self.k, space="raw", **options)
+        where, min_score = self.options.get("where", ()), self.options.get("min_score")
+        chosen = self.retriever.search(query, self.k, where=where, min_score=min_score)
+        raw = self.retriever.search(query, self.k, where=where, min_score=min_score, space="raw")
         display_hits.show_comparison(query, chosen, raw)
 
 

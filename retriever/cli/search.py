@@ -52,13 +52,15 @@ def search(
     query: str | None,
     index: str | Path,
     k: int,
+    mode: Any,
+    where: tuple[str, ...],
     rerank: str | None,
+    min_score: float | None,
     as_json: bool,
     queries: Path | None,
     trec: Path | None,
     encoder: str | None,
     device: str,
-    **filters: Any,
 ) -> None:
     """Answer a query or a file of queries; without either, open a prompt to type queries at."""
     if query is not None and queries is not None:
@@ -69,7 +71,7 @@ def search(
         raise click.UsageError("--json needs a query or --queries; the prompt has no JSON.")
     if k < 1:
         raise click.BadParameter(f"must be at least 1, not {k}.", param_hint="-k")
-    if filters["min_score"] is not None and math.isnan(filters["min_score"]):
+    if min_score is not None and math.isnan(min_score):
         raise click.BadParameter("must be a number, not nan.", param_hint="--min-score")
 
     from retriever.cli import display
@@ -77,7 +79,7 @@ def search(
     from retriever.search.searcher import Options
 
     with Retriever.open(index, encoder=encoder, device=device, progress=display.announce) as retriever:
-        options = Options(highlight=queries is None, **filters)
+        options = Options(mode=mode, where=where, min_score=min_score, highlight=queries is None)
         if rerank:
             from retriever.encoder.reranker import Reranker
 
@@ -89,7 +91,7 @@ def search(
         else:
             from retriever.cli.prompt import Prompt
 
-            retriever.check_filters(options["where"])  # a bad filter would make every query fail
+            retriever.check_filters(where)  # a bad filter would make every query fail
             Prompt(retriever, k, options).run()
 
 

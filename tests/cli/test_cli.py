@@ -156,11 +156,11 @@ def test_a_run_that_fails_leaves_the_old_run_alone(run: Run, collection: Path, t
     target.write_text("the old run\n")
     spaced = write_jsonl(tmp_path / "q.jsonl", [{"_id": "q1", "text": "cats"}, {"_id": "q 2", "text": "dogs"}])
     where = ("--trec", target, "--index", collection)
-    assert "holds white space" in run("search", "--queries", spaced, *where, code=2).output
+    assert "has white space" in run("search", "--queries", spaced, *where, code=2).output
     empty = tmp_path / "empty.txt"
     empty.write_text("\n \n")
-    assert "there is no query in it" in run("search", "--queries", empty, *where, code=2).output
-    assert "standard input: there is no query" in run("search", "--queries", "-", *where, code=2, input="").output
+    assert "has no queries" in run("search", "--queries", empty, *where, code=2).output
+    assert "standard input has no queries" in run("search", "--queries", "-", *where, code=2, input="").output
     assert target.read_text() == "the old run\n"
     good = write_jsonl(tmp_path / "q.jsonl", [{"_id": "q1", "text": "cats"}])
     run("search", "--queries", good, *where)
