@@ -5,7 +5,7 @@ import click
 from benchmarks.quantization import command as quantization
 from benchmarks.scale import commands_engines, commands_planning, commands_serving, commands_stores
 from benchmarks.speed import command as speed
-from retriever.cli.commands import Cli
+from retriever.cli.errors import Cli
 
 
 @click.group(cls=Cli, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -2,7 +2,7 @@
 
 from retriever import Retriever
 
-with Retriever.build([{"id": "1", "text": "Cats purr."}], "indexes/pets") as pets:
+with Retriever.build([{"id": "1", "text": "Cats purr."}], "collections/pets") as pets:
     print(pets.search("feline noises"))
 """
 

@@ -86,7 +86,7 @@ def pets(tmp_path: Path) -> Path:
 @pytest.fixture
 def run() -> Run:
     """Run the `retriever` command in this process; any exception that is not for people fails the test."""
-    from retriever.cli.commands import main
+    from retriever.cli.main import main
 
     return invoker(main)
 

@@ -51,7 +51,7 @@ def test_index_is_stopped_and_goes_on(run: Run, tmp_path: Path, tiny_bert: str, 
     assert "Once more stops at once" in said
     assert "Traceback" not in said
     if len(sent) == 1:
-        assert "What was stored stays; the same command goes on from there." in said
+        assert "What was stored is kept. Run the same command again to continue." in said
     stored = _vectors(folder)
     assert 50 <= stored < DOCUMENTS
     output = run("index", *options).output
@@ -75,7 +75,7 @@ main()
 
 
 @pytest.mark.parametrize(
-    "name", ["retriever.cli.commands", "click", "retriever.cli.bench", "retriever.errors", "retriever.cli.display"]
+    "name", ["retriever.cli.main", "click", "retriever.cli.bench", "retriever.errors", "retriever.cli.display"]
 )
 def test_ctrl_c_while_modules_are_imported(tmp_path: Path, name: str) -> None:
     command = [sys.executable, "-c", IMPORTING, name, "info", "--index", str(tmp_path)]

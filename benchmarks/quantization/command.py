@@ -9,13 +9,13 @@ import click
 from retriever.cli.bench_options import (
     FOLDER,
     POOLINGS,
-    device_option,
     json_option,
     need,
     precision_option,
     report,
     say_written,
 )
+from retriever.cli.options import device_option
 
 if TYPE_CHECKING:
     from retriever.evaluate.data.beir import BeirSet

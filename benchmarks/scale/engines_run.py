@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from retriever import Corpus, Retriever
+from retriever.ingest.writer import Writer
 
 LOOK_SECONDS = 0.5
 KINDS = {b"driver": "driver", b"ray::Worker": "worker", b"ray::Reader": "reader"}
@@ -76,13 +77,13 @@ def _below(pid: int, ancestor: int) -> bool:
 def main(source: str, folder: str, encoder: str, precision: str, engine: str) -> None:
     times: list[float] = []
 
-    def update(self: Retriever, *args: Any, **kwargs: Any) -> None:
+    def ingest(self: Writer, *args: Any, **kwargs: Any) -> None:
         times.append(time.perf_counter())
         original(self, *args, **kwargs)
         times.append(time.perf_counter())
 
-    original = Retriever._update
-    Retriever._update = update  # type: ignore[method-assign]
+    original = Writer.ingest
+    Writer.ingest = ingest  # type: ignore[method-assign]
     began = time.perf_counter()
     with Looked() as looked:
         built = Retriever.build(

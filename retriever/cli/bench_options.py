@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+from retriever.cli.options import device_option
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -27,13 +29,6 @@ precision_option = click.option(
     default="fp32",
     show_default=True,
     help="In which the encoder embeds the sentences.",
-)
-device_option = click.option(
-    "--device",
-    type=click.Choice(["auto", "cpu", "cuda"]),
-    default="auto",
-    show_default=True,
-    help="Where encoder, flow and index run; auto takes a GPU where there is one.",
 )
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="The rows of results.json on standard output, no table."

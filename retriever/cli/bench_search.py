@@ -10,7 +10,6 @@ import click
 from retriever.cli.bench_options import (
     FOLDER,
     POOLINGS,
-    device_option,
     json_option,
     need,
     planned,
@@ -18,6 +17,7 @@ from retriever.cli.bench_options import (
     say_written,
     shared_options,
 )
+from retriever.cli.options import device_option
 
 if TYPE_CHECKING:
     from retriever.evaluate.retrieval import RetrievalFindings

@@ -1,4 +1,4 @@
-"""The way in: Ctrl-C is answered from the first moment on, while the command line is still being imported."""
+"""The entry point: handles Ctrl-C from the start, even while the commands are being imported."""
 
 import os
 import signal
@@ -7,9 +7,9 @@ from types import FrameType
 
 def main() -> None:
     before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # else it is ignored, and stays so
+    if before is signal.default_int_handler:  # do not handle it if the parent process ignores it
         signal.signal(signal.SIGINT, _stop)
-    from retriever.cli.commands import main as command
+    from retriever.cli.main import main as command
 
     signal.signal(signal.SIGINT, before)
     command()

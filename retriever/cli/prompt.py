@@ -1,4 +1,4 @@
-"""Interactive search: a prompt with history, and commands that begin with a colon."""
+"""Interactive search: a prompt with history, and commands that start with a colon."""
 
 import atexit
 import contextlib
@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast, get_args
 
-from retriever.cli import display
+from retriever.cli import display, display_hits
 from retriever.errors import RetrieverError
 from retriever.hits import Answer, Hit, Mode, Options
 from retriever.retriever import Retriever
@@ -19,16 +19,16 @@ from retriever.terminal import lines, one_line
 MOST_DIGITS = 6
 
 HELP = """\
-Type what you look for, in your own words. Or:
+Type what you are looking for, in your own words. Or a command:
   :k 20        show 20 hits from now on
   :mode hybrid search by meaning (dense), by words (lexical) or by both (hybrid) from now on
   :where year >= 2020
-               only documents whose metadata fits, from now on; :where alone takes all again
-  :more        the next hits of the last search
-  :similar 3   documents like hit 3
-  :show 3      hit 3's document, whole
-  :compare     the last query in the encoder's raw space beside the index's
-  :help        this
+               only documents whose metadata matches, from now on; :where alone removes the filter
+  :more        show the next hits of the last search
+  :similar 3   find documents similar to hit 3
+  :show 3      show the whole document of hit 3
+  :compare     compare the last query's hits with those of the encoder's raw vectors
+  :help        show this help
   :quit        leave (or Ctrl-D)"""
 
 
@@ -43,7 +43,6 @@ class Prompt:
         self._last: Callable[[int], list[Hit]] | None = None
         """The last search, of a query or of similar documents, for any number of hits."""
         self.hits: list[Hit] = []
-        self.shown = 0
         self._commands: dict[str, Callable[[str], None]] = {
             "k": self._set_k,
             "mode": self._set_mode,
@@ -57,8 +56,9 @@ class Prompt:
 
     def run(self, read: Callable[[str], str] = input) -> None:
         """Answer lines until the end of input or `:quit`."""
-        _remember_lines()
-        _read_any_bytes()
+        _load_history()
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(errors="surrogateescape")  # a line that is not UTF-8 must not end the session
         count = display.plural(len(self.retriever), "document")
         display.out.print(f"{count}. Type a query, :help for commands, Ctrl-D to leave.")
         while True:
@@ -76,41 +76,37 @@ class Prompt:
                 self.answer(line)
 
     def answer(self, line: str) -> None:
-        """Carry out one line: a command or a query. Errors are shown and the session goes on."""
+        """Run one line, a command or a query. Errors are shown and the session continues."""
         try:
             if not line.startswith(":"):
                 self._search(line)
                 return
             name, _, argument = line[1:].partition(" ")
-            if name not in self._commands:
+            if name in self._commands:
+                self._commands[name](argument.strip())
+            else:
                 known = ", ".join(f":{name}" for name in (*self._commands, "quit"))
-                display.out.print(f"There is no command :{one_line(name)}. There are {known}.")
-                return
-            self._commands[name](argument.strip())
+                display.out.print(f"There is no command :{one_line(name)}. The commands are {known}.")
         except RetrieverError as error:
-            display.err.print(f"Error: {lines(str(error))}", style="red", soft_wrap=True)
+            display.warn(f"Error: {lines(str(error))}", style="red")
         except KeyboardInterrupt:
             display.out.print()
 
     def _search(self, query: str) -> None:
-        options = self.options.copy()  # `:more` goes on with the same search, whatever was set since
+        options = self.options.copy()  # `:more` continues with these options, even if they are changed in between
 
         def answer(k: int) -> Answer:
             return self.retriever.answer_many([query], k, **options)[0]
 
         found = answer(self.k)
-        self._list(found.hits, lambda k: answer(k).hits)
-        display.show_novelty(found)
+        self._show_first(found.hits, lambda k: answer(k).hits)
+        display_hits.show_novelty(found)
         self.query = query
 
-    def _list(self, hits: list[Hit], search: Callable[[int], list[Hit]]) -> None:
-        """Show the hits of a search that `:more` goes on with."""
-        self.hits, self._last, self.shown = hits, search, 0
-        self._show_new()
-
-    def _show_new(self) -> None:
-        display.show_hits(self.hits[self.shown :], filtered=bool(self.options.get("where")))
-        self.shown = len(self.hits)
+    def _show_first(self, hits: list[Hit], search: Callable[[int], list[Hit]]) -> None:
+        """Show the first hits of a search that `:more` can continue."""
+        self.hits, self._last = hits, search
+        display_hits.show_hits(hits, filtered=bool(self.options.get("where")))
 
     def _set_k(self, argument: str) -> None:
         number = _number(argument)
@@ -136,64 +132,61 @@ class Prompt:
 
     def _more(self, _: str) -> None:
         if self._last is None:
-            display.out.print("There is no query yet to show more of.")
+            display.out.print("There is no query yet. Search first.")
             return
         shown = {hit.id for hit in self.hits}
-        # A search that looks deeper may rank some of them otherwise; none is shown twice.
-        more = [hit for hit in self._last(self.shown + self.k) if hit.id not in shown][: self.k]
-        if not more:
+        # A deeper search may rank some hits differently; none is shown twice.
+        more = [hit for hit in self._last(len(shown) + self.k) if hit.id not in shown][: self.k]
+        more = [replace(hit, rank=rank) for rank, hit in enumerate(more, len(shown) + 1)]
+        if more:
+            self.hits = [*self.hits, *more]
+            display_hits.show_hits(more)
+        else:
             display.out.print("There are no more hits.")
-            return
-        self.hits = [*self.hits, *(replace(hit, rank=self.shown + n) for n, hit in enumerate(more, 1))]
-        self._show_new()
 
     def _hit(self, argument: str) -> Hit | None:
         number = _number(argument)
         if number is not None and number <= len(self.hits):
             return self.hits[number - 1]
-        there = f"from 1 to {len(self.hits)}" if self.hits else "but there are none yet: search first"
-        display.out.print(f"Give the number of a hit, {there}.")
+        if self.hits:
+            display.out.print(f"Give the number of a hit, from 1 to {len(self.hits)}.")
+        else:
+            display.out.print("There are no hits yet. Search first.")
         return None
 
     def _similar(self, argument: str) -> None:
         if hit := self._hit(argument):
             where = self.options.get("where", ())
-            self._list(
-                self.retriever.similar(hit.id, self.k, where=where),
-                lambda k: self.retriever.similar(hit.id, k, where=where),
-            )
+
+            def search(k: int) -> list[Hit]:
+                return self.retriever.similar(hit.id, k, where=where)
+
+            self._show_first(search(self.k), search)
 
     def _show(self, argument: str) -> None:
         if hit := self._hit(argument):
-            display.show_document(self.retriever.document(hit.id))
+            display_hits.show_document(self.retriever.document(hit.id))
 
     def _compare(self, argument: str) -> None:
         query = argument or self.query
         if not query:
-            display.out.print("There is no query yet to compare; search first, or give one: :compare QUERY")
+            display.out.print("There is no query yet. Search first, or give one: :compare QUERY")
             return
-        options = Options(where=self.options.get("where", ()), min_score=self.options.get("min_score"))
-        raw = Options(space="raw", **options)
-        display.show_comparison(
-            query, self.retriever.search(query, self.k, **options), self.retriever.search(query, self.k, **raw)
-        )
+        where, min_score = self.options.get("where", ()), self.options.get("min_score")
+        chosen = self.retriever.search(query, self.k, where=where, min_score=min_score)
+        raw = self.retriever.search(query, self.k, where=where, min_score=min_score, space="raw")
+        display_hits.show_comparison(query, chosen, raw)
 
 
 def _number(argument: str) -> int | None:
-    """A number from 1 on, as a person types it; None for anything else."""
+    """Parse a number from 1; None for anything else."""
     if not argument.isdecimal() or len(argument) > MOST_DIGITS:
         return None
     return int(argument) or None
 
 
-def _read_any_bytes() -> None:
-    """Take lines that are not valid UTF-8 too, so that one of them does not end the session."""
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")
-
-
-def _remember_lines() -> None:
-    """Line editing, and a history that outlives the session, where the platform has readline."""
+def _load_history() -> None:
+    """Enable line editing and a history that is kept between sessions, if the platform has readline."""
     with contextlib.suppress(ImportError):
         import readline
 
@@ -203,11 +196,9 @@ def _remember_lines() -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             readline.read_history_file(path)
         readline.set_history_length(1000)
-        atexit.register(_save_history, path)
 
+        def save() -> None:
+            with contextlib.suppress(OSError):
+                readline.write_history_file(path)
 
-def _save_history(path: Path) -> None:
-    import readline
-
-    with contextlib.suppress(OSError):
-        readline.write_history_file(path)
+        atexit.register(save)

@@ -1,4 +1,4 @@
-"""Batches of queries from a file, and their answers as a TREC run."""
+"""Queries from a file, and their hits as a TREC run file."""
 
 import contextlib
 from collections.abc import Iterable, Iterator
@@ -14,44 +14,44 @@ from retriever.hits import Hit
 
 
 def read_queries(path: Path) -> Iterator[Document]:
-    """Queries as (id, text): a .jsonl with `_id` or `id`, a .csv or .tsv with those columns, a .txt line by line.
+    """Yield queries from a .jsonl, .csv or .tsv with `text` and `_id` or `id`, or from the lines of a .txt file.
 
-    `-` is standard input: JSONL, or a query a line. A query without an id goes by its number.
+    `-` is standard input: JSONL, or one query per line. A query without an id gets its number as id.
     """
     number = 0
     for number, item in enumerate(Corpus([path], keys=Keys(fixed=True), lines=True), 1):
         if not isinstance(item, Document):
-            raise BadSource(f"{item.where}: {item.reason}. Mend the query file; nothing was left out silently.")
+            raise BadSource(f"{item.where}: {item.reason}. Correct the query file; no query is skipped.")
         has_own = item.id not in (item.source, text_id(item.text))
         yield Document(item.id if has_own else str(number), item.text)
     if not number:
-        raise Misuse(f"{'standard input' if str(path) == '-' else path}: there is no query in it.")
+        raise Misuse(f"{'standard input' if str(path) == '-' else path} has no queries.")
 
 
 @contextlib.contextmanager
 def run_file(path: Path) -> Iterator[TextIO]:
-    """A file to write a run to, which takes its name only once it is whole; an older one stays until then."""
+    """Open a run file that replaces an older one only when it is complete."""
     target = path.resolve()
-    if target.exists() and not target.is_file():  # /dev/stdout, a pipe: nothing that could be renamed over
+    if target.exists() and not target.is_file():  # /dev/stdout or a pipe cannot be replaced
         with target.open("w", encoding="utf-8") as file:
             yield file
         return
     if not target.parent.is_dir():
-        raise Misuse(f"{path}: there is no folder {target.parent} to write it to.")
-    with atomic_write(target) as aside, aside.open("w", encoding="utf-8") as file:
+        raise Misuse(f"cannot write {path}: there is no folder {target.parent}.")
+    with atomic_write(target) as temporary, temporary.open("w", encoding="utf-8") as file:
         yield file
 
 
 def write_run(file: TextIO, query_id: str, hits: Iterable[Hit], tag: str = "retriever") -> None:
-    """The hits of one query as lines of a TREC run file: query Q0 document rank score tag."""
+    """Write the hits of one query in the TREC format: query Q0 document rank score tag."""
     for hit in hits:
         for name in (query_id, hit.id):
             if any(c.isspace() for c in name):
-                raise Misuse(f"the id {name!r} holds white space, which a TREC run file cannot carry; use --json.")
+                raise Misuse(f"the id {name!r} has white space, which a TREC run file cannot hold. Use --json instead.")
         file.write(f"{query_id} Q0 {hit.id} {hit.rank} {hit.score!r} {tag}\n")
 
 
 def in_batches(queries: Iterator[Document], count: int = 256) -> Iterator[list[Document]]:
-    """Queries some at a time, as many as are encoded together."""
+    """Group queries to be encoded together."""
     while batch := list(islice(queries, count)):
         yield batch

@@ -2,7 +2,7 @@
 
 from retriever.integrations.langchain import CollectionRetriever
 
-with Retriever.open("indexes/notes") as notes:
+with Retriever.open("collections/notes") as notes:
     budget = CollectionRetriever(retriever=notes, k=5, options={"mode": "hybrid", "where": ["year >= 2020"]})
     budget.invoke("what did we decide")  # Documents: the best passage of each, and metadata
     chain = budget | (lambda found: " … ".join(document.page_content for document in found)) | prompt | model

@@ -9,8 +9,8 @@ import numpy as np
 
 from indexes.folder.collection import Collection
 from retriever.card.wording import plural
-from retriever.cli.demo import stdlib_documents
 from retriever.corpus import Document
+from retriever.corpus.python_docs import stdlib_documents
 from retriever.corpus.source import Documents, OnError, Source
 
 MOST_DOCUMENTS = 2000

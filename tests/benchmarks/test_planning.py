@@ -9,7 +9,7 @@ from rates_made_up import RATES
 from samples import Run
 from similarity import sentences
 
-import retriever.cli.commands as cli
+import retriever.cli.main as cli
 from benchmarks.scale import planning
 from benchmarks.scale.planning_tables import within
 from retriever.plan import asking

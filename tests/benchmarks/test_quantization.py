@@ -18,7 +18,7 @@ from benchmarks.quantization.benchmark import Sentences, least_bytes, recall_fig
 from benchmarks.quantization.index_cells import Space
 from benchmarks.quantization.tables import headlines
 from retriever import Retriever
-from retriever.cli.commands import main as retriever
+from retriever.cli.main import main as retriever
 from retriever.corpus import Corpus
 from retriever.encoder.encoder import Encoder
 from retriever.errors import Misuse

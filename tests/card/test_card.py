@@ -16,7 +16,7 @@ from indexes.folder.collection import Collection
 from retriever import Retriever
 from retriever.card.charts import steps
 from retriever.card.rendering import article, markdown, page
-from retriever.cli.demo import stdlib_documents
+from retriever.corpus.python_docs import stdlib_documents
 
 HOSTILE = "<script>alert(1)</script> | [x](javascript:alert(1)) ![i](http://evil.example/i.png)\n# owned\n<b onclick=x>"
 TURNED = "\u202egnp.exe\u202c שלום"

@@ -9,7 +9,8 @@ from rich.console import Console
 
 from indexes.folder.verify import Report
 from retriever import Document, Retriever
-from retriever.cli import display
+from retriever.card.wording import describe_transform
+from retriever.cli import display, display_hits, display_reports
 from retriever.cli.prompt import Prompt
 from retriever.corpus import Skipped
 from retriever.hits import Hit, Options
@@ -90,7 +91,7 @@ def test_mode_and_where_hold_from_then_on(retriever: Retriever, shown: io.String
     assert [hit.id for hit in prompt.hits] == ["d2"]
     prompt.answer(":where legs = 6")
     prompt.answer("cats")
-    assert prompt.hits == [] and "Nothing found among the documents that fit the filter" in shown.getvalue()
+    assert prompt.hits == [] and "Nothing found among the documents that match the filter" in shown.getvalue()
     prompt.answer(":mode hybrid")
     prompt.answer("cats")
     assert {hit.id for hit in prompt.hits} == {"d0", "d1"}
@@ -147,7 +148,7 @@ def hit(**fields: object) -> Hit:
 
 
 def test_hits_show_names_as_they_are(shown: io.StringIO) -> None:
-    display.show_hits([hit(id="a\x1b[2J\nb", title="[/] :cat:"), hit(title="T" * 500), hit(id="alone")])
+    display_hits.show_hits([hit(id="a\x1b[2J\nb", title="[/] :cat:"), hit(title="T" * 500), hit(id="alone")])
     text = shown.getvalue()
     assert "\x1b[2J" not in text and "a\ufffd[2J b" in text
     assert "[/] :cat:" in text
@@ -157,7 +158,7 @@ def test_hits_show_names_as_they_are(shown: io.StringIO) -> None:
 
 
 def test_an_untitled_document_is_named_once(shown: io.StringIO) -> None:
-    display.show_document(Document("only-id", "Text.", "", {"k\x1b": "v\x07"}))
+    display_hits.show_document(Document("only-id", "Text.", "", {"k\x1b": "v\x07"}))
     assert shown.getvalue().count("only-id") == 1
     assert "k\ufffd: v\ufffd" in shown.getvalue()
 
@@ -165,18 +166,18 @@ def test_an_untitled_document_is_named_once(shown: io.StringIO) -> None:
 def test_what_was_skipped_is_told_on_one_line_each(shown: io.StringIO) -> None:
     report = IngestReport(skipped=1, skipped_list=[Skipped("f\x1b.txt:1", "word " * 40 + "end")])
     report.prune_refused = "nothing was pruned, because a line was skipped"
-    display.show_ingest(report)
+    display_reports.show_ingest(report, "c")
     line = next(line for line in shown.getvalue().splitlines() if "skipped f" in line)
     assert "f\ufffd.txt:1" in line and "end" in line
     assert "Warning: nothing was pruned, because a line was skipped." in shown.getvalue()
 
 
 def test_problems_that_are_left_are_shown(shown: io.StringIO) -> None:
-    display.show_verify(Report(problems=["[/] one\x1b"], left=["this one stays"]))
+    display_reports.show_verify(Report(problems=["[/] one\x1b"], left=["this one stays"]))
     assert "[/] one\ufffd" in shown.getvalue()
-    assert "Still there after the repair:" in shown.getvalue() and "this one stays" in shown.getvalue()
+    assert "Not repaired:" in shown.getvalue() and "this one stays" in shown.getvalue()
 
 
 def test_a_transform_fitted_on_one_vector() -> None:
     described = {"family": "center", "spec": "center", "dimension_in": 2, "dimension_out": 2, "fingerprint": "f" * 20}
-    assert "center, fitted on 1 passage," in display.describe_transform(described, {"passages": 1, "short_texts": 0})
+    assert "center, fitted on 1 passage," in describe_transform(described, {"passages": 1, "short_texts": 0})

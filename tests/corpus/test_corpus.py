@@ -476,7 +476,7 @@ def test_what_json_holds_is_what_is_read(records: list[dict[str, str]]) -> None:
 
 def test_nothing_heavy_is_imported() -> None:
     code = (
-        "import sys, retriever.corpus, retriever.corpus.passages, retriever.cli.demo;"
+        "import sys, retriever.corpus, retriever.corpus.passages, retriever.corpus.python_docs;"
         "print(*{'torch', 'transformers', 'numpy', 'faiss', 'pyarrow'} & set(sys.modules))"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

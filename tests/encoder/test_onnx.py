@@ -161,8 +161,8 @@ def test_bad_precision(tiny_bert: str) -> None:
 SEARCH = (
     "import sys\n"
     "sys.argv = ['retriever', *sys.argv[1:]]\n"
-    "from retriever.cli import commands\n"
-    "try: commands.main()\n"
+    "from retriever.cli.main import main\n"
+    "try: main()\n"
     "except SystemExit as end: assert not end.code, end.code\n"
     "heavy = {'torch', 'transformers', 'scipy', 'pandas', 'pyarrow', 'sklearn'} & set(sys.modules)\n"
     "assert not heavy, heavy"

@@ -125,7 +125,7 @@ def test_interrupted_it_goes_on(
         return whole(spec, *args, **options)
 
     monkeypatch.setattr(fitting, "fit", stopped)
-    assert "the same command goes on from there" in run(*command, *specs, code=130).output
+    assert "Run the same command again to continue" in run(*command, *specs, code=130).output
     assert {row["transform"] for row in rows_in(tmp_path / "out") if row["seed"] == 0} == {"none", "center"}
     monkeypatch.undo()
     assert "1 run measured, 2 taken" in run(*command, *specs).output

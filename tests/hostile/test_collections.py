@@ -20,7 +20,7 @@ from limited import ROOT
 from samples import PETS, Run
 
 from retriever import Retriever
-from retriever.cli.commands import main
+from retriever.cli.main import main
 from retriever.errors import Damaged, RetrieverError
 
 
@@ -60,7 +60,7 @@ def faiss_file(index: Path) -> Path:
 
 def command(*args: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", "from retriever.cli.commands import main; main()", *map(str, args)],
+        [sys.executable, "-c", "from retriever.cli.main import main; main()", *map(str, args)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from retriever import Retriever
-from retriever.cli.demo import stdlib_documents
+from retriever.corpus.python_docs import stdlib_documents
 from retriever.maps import layout, mapping
 from retriever.maps.mapping import Map
 from retriever.maps.topics import groups, labels

@@ -45,7 +45,7 @@ def planned(source: Path, options: list[str]) -> Iterator[dict[str, Any]]:
     """A rehearsal for a thousand documents, of which the source has the first few hundred."""
     from click.testing import CliRunner
 
-    from retriever.cli.commands import main
+    from retriever.cli.main import main
 
     result = CliRunner().invoke(main, ["plan", "--documents", "1000", str(source), *options, "--json"])
     assert result.exit_code == 0, result.output

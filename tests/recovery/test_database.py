@@ -77,7 +77,7 @@ def test_the_command(folder: Path, tmp_path: Path, run: Run) -> None:
         said = run(*command, "--index", folder, code=1).output
         assert f"retriever salvage NEW --index {folder}" in said.replace("\n", ""), said
     output = run("salvage", tmp_path / "new", "--index", folder).output
-    assert "130 documents saved" in output and "header" in output and "was left as it is" in output
+    assert "130 documents saved" in output and "header" in output and "was not changed" in output
     assert {i: c for i, c in contents(tmp_path / "new").items() if i not in DELETED} == stored
     assert run("verify", "--index", tmp_path / "new").exit_code == 0
     run("salvage", tmp_path / "new", "--index", folder, code=2)

@@ -91,7 +91,7 @@ def test_an_encoder_that_cannot_be_loaded_ends_it(fresh: Fresh, other_bert: str)
 
 
 def test_a_missing_extra_is_named(fresh: Fresh) -> None:
-    code = "import sys; sys.modules['fastapi'] = None; from retriever.cli import commands; commands.main()"
+    code = "import sys; sys.modules['fastapi'] = None; from retriever.cli.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "serve", str(fresh())],
         capture_output=True,

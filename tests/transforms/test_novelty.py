@@ -11,7 +11,7 @@ from samples import Run, write_jsonl
 
 from indexes.folder import generation as generations
 from retriever import Document, Retriever
-from retriever.cli.demo import stdlib_documents
+from retriever.corpus.python_docs import stdlib_documents
 from retriever.errors import Damaged
 from retriever.transforms.bm25 import tokenize
 from retriever.transforms.drift import Drift

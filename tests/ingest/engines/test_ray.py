@@ -257,7 +257,7 @@ def test_misuse(run: Run, pets: Path, tmp_path: Path) -> None:
 
 
 def test_without_ray(pets: Path, tmp_path: Path) -> None:
-    code = "import sys; sys.modules['ray'] = None; from retriever.cli import commands; commands.main(sys.argv[1:])"
+    code = "import sys; sys.modules['ray'] = None; from retriever.cli.main import main; main(sys.argv[1:])"
     command = [sys.executable, "-c", code, "index", str(pets), "--index", str(tmp_path / "c"), "--engine", "ray"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (
@@ -268,8 +268,8 @@ def test_without_ray(pets: Path, tmp_path: Path) -> None:
 
 def test_ray_is_imported_by_who_asks_for_it(pets: Path, tmp_path: Path, tiny_bert: str) -> None:
     code = (
-        "import sys; from retriever.cli import commands\n"
-        "try: commands.main(sys.argv[1:])\n"
+        "import sys; from retriever.cli.main import main\n"
+        "try: main(sys.argv[1:])\n"
         "except SystemExit as end: assert not end.code, end.code\n"
         "assert 'ray' not in sys.modules"
     )

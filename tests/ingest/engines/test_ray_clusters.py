@@ -203,7 +203,7 @@ def test_a_run_is_stopped_and_goes_on(run: Run, source: Path, tmp_path: Path, ti
         assert process.returncode == -signal.SIGKILL
     else:
         assert process.returncode == 128 + number, said
-        assert "What was stored stays; the same command goes on from there." in said
+        assert "What was stored is kept. Run the same command again to continue." in said
         assert "Traceback" not in said
     deadline = time.monotonic() + 120  # Ray's agents look for their killed parent for most of a minute
     while clusters() - before and time.monotonic() < deadline:

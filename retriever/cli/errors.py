@@ -1,0 +1,128 @@
+"""Errors at the command line: each becomes a message and an exit code, 2 for misuse and 1 for failure."""
+
+import contextlib
+import errno
+import os
+import re
+import sqlite3
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import click
+
+from retriever.errors import DamageWarning, RetrieverError
+
+INTERRUPTED = 130
+KEPT = "What was stored is kept. Run the same command again to continue."
+CONTINUABLE = ("index", "add", "demo", "copy", "bench")
+"""Commands that continue where they stopped."""
+
+
+class Failure(click.ClickException):
+    """An error message with its exit code."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        from retriever.terminal import lines
+
+        super().__init__(lines(message))
+        self.exit_code = exit_code  # type: ignore[misc]
+
+
+class Cli(click.Group):
+    """A group of commands that prints expected errors without a traceback."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:  # raised where click itself writes, e.g. the help
+            _discard_output()
+            with contextlib.suppress(OSError):
+                click.echo(f"Error: {_os_message(error, None)}", err=True)
+            raise SystemExit(1) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except RetrieverError as error:
+            message = with_flags(str(error), self.commands.get(ctx.invoked_subcommand or ""))
+            raise Failure(message, error.exit_code) from error
+        except sqlite3.DatabaseError as error:
+            raise Failure(_database_message(error, ctx.invoked_subcommand)) from error
+        except BrokenPipeError:  # the reader of our output left, e.g. `head`
+            _discard_output()
+            raise SystemExit(1) from None
+        except OSError as error:
+            command = None if _discard_output() else ctx.invoked_subcommand
+            raise Failure(_os_message(error, command)) from error
+        except KeyboardInterrupt as error:
+            kept = f" {KEPT}" if ctx.invoked_subcommand in CONTINUABLE else ""
+            click.echo(f"\nInterrupted.{kept}", err=True)
+            raise SystemExit(getattr(error, "exit_code", INTERRUPTED)) from None
+
+
+def with_flags(message: str, command: click.Command | None) -> str:
+    """Write the arguments that a library error names in backticks as flags: `device="cpu"` as --device cpu."""
+    options = [one for one in (command.params if command else ()) if isinstance(one, click.Option)]
+    flags = {one.name: one.opts[0] for one in options}
+
+    def flag(match: re.Match[str]) -> str:
+        name, value = match.groups()
+        return match[0] if name not in flags else f"{flags[name]} {value}" if value else flags[name]
+
+    return re.sub(r'`(\w+)(?:="?([^`"]*)"?)?`', flag, message)
+
+
+def show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    """Print a warning about damage as one line; leave other warnings to Python."""
+    from retriever.terminal import lines
+
+    if issubclass(category, DamageWarning):
+        click.echo(lines(f"Warning: {message}"), err=True)
+    else:
+        _show_python_warning(message, category, *where, **more)
+
+
+_show_python_warning = warnings.showwarning
+
+
+def _discard_output() -> bool:
+    """Discard buffered output that cannot be written; Python would try again at exit. Return whether there was any."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        return True
+    return False
+
+
+def _database_message(error: sqlite3.DatabaseError, command: str | None) -> str:
+    text = str(error)
+    # SQLite enlarges the shared-memory file beside the database even for reading, and has an error of its own for it.
+    if "full" in text or getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_SHMSIZE":
+        return _disk_full(None, command, "even reading a collection needs a little free space beside it")
+    salvage = "Save everything that is undamaged with: retriever salvage NEW --index DIR"
+    if "malformed" in text or "not a database" in text or "decode" in text:
+        return f"the collection's database is damaged ({text}). Check it with: retriever verify --index DIR. {salvage}"
+    if "disk I/O" in text:
+        kept = f" {KEPT}" if command in CONTINUABLE else ""
+        return (
+            f"the disk failed while the collection's database was read or written.{kept} If it fails again, read the "
+            f"system's log. {salvage}"
+        )
+    return f"SQLite: {text}"
+
+
+def _os_message(error: OSError, command: str | None) -> str:
+    if error.errno == errno.ENOSPC:
+        return _disk_full(error.filename, command, "so the output could not be written")
+    return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}"
+
+
+def _disk_full(path: str | None, command: str | None, consequence: str) -> str:
+    what = f"the disk is full{f' ({path})' if path else ''}"
+    if command in (*CONTINUABLE, "rebuild"):
+        return f"{what}. What was stored is kept. Make room and run the same command again to continue."
+    return f"{what}, {consequence}. Make room and run the same command again."

@@ -1,0 +1,121 @@
+"""Commands that make and change a collection: index, add, delete, rebuild."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retriever.cli.errors import Failure
+from retriever.cli.options import (
+    device_option,
+    encoder_option,
+    index_option,
+    index_type_options,
+    model_options,
+    source_options,
+    stops_cleanly,
+    transform_option,
+)
+
+if TYPE_CHECKING:
+    from retriever.corpus import Corpus
+    from retriever.corpus.source import Documents
+    from retriever.retriever import Retriever
+
+
+@click.command()
+@source_options()
+@index_option
+@model_options
+@transform_option
+@index_type_options
+@click.option("--batch-tokens", type=int, help="Tokens that are encoded at once.  [default: 512, on a GPU 16384]")
+@device_option
+@click.option("--prune", is_flag=True, help="Delete documents that are no longer in the sources.")
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="What reads, embeds and transforms: this process, or the workers of a Ray cluster.",
+)
+@click.option(
+    "--address",
+    metavar="ADDRESS",
+    help="With ray: auto, HOST:PORT or ray://HOST:PORT.  [default: start a cluster on this machine for this run]",
+)
+@stops_cleanly
+def index(corpus: "Corpus", index: str | Path, **options: Any) -> None:
+    """Make a collection from text, or bring it up to date.
+
+    SOURCE is a .jsonl, .csv, .tsv, .parquet, .txt or .md file (or .gz of one), a folder of them, a BEIR folder,
+    or - for standard input. Only new and changed documents are embedded. After an interruption, the same command
+    continues where it stopped.
+    """
+    with built(corpus, index, **options):
+        pass
+
+
+@contextmanager
+def built(documents: "Documents", index: str | Path, **options: Any) -> Iterator["Retriever"]:
+    """Build a collection, show what was done, and leave it open."""
+    from retriever.cli import display, display_reports
+    from retriever.retriever import Retriever
+
+    began = time.monotonic()
+    with display.progress_bar() as progress:
+        retriever = Retriever.build(documents, index, progress=progress, **options)
+    with retriever:
+        display_reports.show_built(retriever, index, time.monotonic() - began, bool(options.get("transform")))
+        yield retriever
+
+
+@click.command()
+@source_options()
+@index_option
+@encoder_option
+@device_option
+@stops_cleanly
+def add(corpus: "Corpus", index: str | Path, on_error: Any, **options: Any) -> None:
+    """Add documents to a collection; searches find them at once."""
+    from retriever.cli import display, display_reports
+
+    with display.opened(index, **options) as retriever:
+        report = retriever.add(corpus, on_error=on_error)
+    display_reports.show_ingest(report, index)
+
+
+@click.command()
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@index_option
+@stops_cleanly
+def delete(ids: tuple[str, ...], index: str | Path) -> None:
+    """Delete documents by id."""
+    from retriever.cli import display
+
+    with display.opened(index) as retriever:
+        deleted = retriever.delete(ids)
+        left = len(retriever)
+    display.out.print(f"Deleted {display.plural(len(deleted), 'document')}; {left:,} left.")
+    if missing := [id_ for id_ in dict.fromkeys(ids) if id_ not in deleted]:
+        raise Failure(f"not in the collection: {', '.join(missing)}")
+
+
+@click.command()
+@index_option
+@transform_option
+@index_type_options
+@encoder_option
+@device_option
+@stops_cleanly
+def rebuild(index: str | Path, encoder: str | None, device: str, **options: Any) -> None:
+    """Fit the transform and build the index again from the stored vectors, without embedding any document."""
+    from retriever.cli import display, display_reports
+
+    with display.opened(index, encoder=encoder, device=device) as retriever:
+        retriever.rebuild(**options)
+        info = retriever.info()
+    display_reports.show_info(info)

@@ -1,0 +1,75 @@
+"""Commands that show or write what a collection holds: info, card, export."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from retriever.cli.options import echo_json, encoder_option, folders, index_option, stops_cleanly
+
+
+@click.command()
+@index_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def info(index: str | Path, as_json: bool) -> None:
+    """Show what a collection holds and how it was made."""
+    from retriever.cli import display_reports
+    from retriever.retriever import Retriever
+
+    with Retriever.open(index) as retriever:
+        found = retriever.info()
+    if as_json:
+        echo_json(found)
+    else:
+        display_reports.show_info(found)
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", callback=folders)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file to write, .html or .md.  [default: NAME-card.html in the current folder]",
+)
+def card(folder: Path, out: Path | None) -> None:
+    """Describe a collection and its measurements in one HTML or Markdown file."""
+    from retriever.card.rendering import check_ending, write_card
+    from retriever.cli import display
+    from retriever.retriever import Retriever
+
+    if out is not None:
+        check_ending(out)
+    with Retriever.open(folder) as retriever:
+        found = retriever.card()
+    path = out or Path(f"{found.name}-card.html")
+    write_card(found, path)
+    display.show_files([path])
+
+
+@click.command()
+@click.argument("target", type=click.Path(path_type=Path))
+@index_option
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["parquet", "npy", "sentence-transformers"]),
+    default="parquet",
+    show_default=True,
+    help="parquet: one file. npy: a folder with passages.jsonl, raw.npy and vectors.npy. sentence-transformers: a "
+    "model folder with encoder and transform, without documents.",
+)
+@encoder_option
+@stops_cleanly
+def export(target: Path, index: str | Path, format_: Any, encoder: str | None) -> None:
+    """Write documents with their raw and transformed vectors to TARGET, or the model that makes the vectors."""
+    from retriever.cli import display
+    from retriever.terminal import one_line
+
+    with display.opened(index, encoder=encoder) as retriever:
+        files = retriever.export(target, format_)
+    if format_ == "sentence-transformers":
+        size = display.size(sum(file.stat().st_size for file in files))
+        load = one_line(f"SentenceTransformer({str(target)!r})")
+        display.out.print(f"{one_line(str(target))}  {size}. Load it with: {load}", soft_wrap=True)
+    else:
+        display.show_files(files)

@@ -1,0 +1,72 @@
+"""Commands that check, copy and save a collection: verify, copy, salvage."""
+
+import shlex
+from pathlib import Path
+
+import click
+
+from retriever.cli.errors import Failure
+from retriever.cli.options import device_option, encoder_option, folders, index_option, place, stops_cleanly
+from retriever.errors import salvage_advice
+
+
+@click.command()
+@index_option
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="Make derived files again and move damaged rows to the quarantine (in Milvus: delete them).",
+)
+@stops_cleanly
+def verify(index: str | Path, repair: bool) -> None:
+    """Check every hash and every row of a collection."""
+    from retriever.cli import display, display_reports
+
+    with display.opened(index) as retriever:
+        report = retriever.verify(repair=repair)
+    display_reports.show_verify(report)
+    if report.database_broken:
+        raise Failure(f"the database itself is damaged; {salvage_advice(shlex.quote(str(index)))}")
+    if not report.clean and not repair:
+        raise Failure(f"repair it with: {display.command('verify --repair', index)}")
+    if report.left:
+        raise Failure(f"{display.plural(len(report.left), 'problem')} could not be repaired.")
+
+
+@click.command()
+@click.argument("source", callback=place, metavar="SOURCE")
+@click.argument("target", callback=place, metavar="TARGET")
+@click.option("--index-type", metavar="TYPE", help="Index type of the copy.  [default: the source's]")
+@stops_cleanly
+def copy(source: str | Path, target: str | Path, index_type: str | None) -> None:
+    """Copy a collection from one folder or milvus:URI to another.
+
+    After an interruption, the same command continues where it stopped.
+    """
+    from retriever.cli import display, display_reports
+    from retriever.transfer.copy import copy as copy_collection
+
+    with display.progress_bar() as progress:
+        report = copy_collection(source, target, index_type=index_type, progress=progress)
+    display_reports.show_copy(report, display.command("search", target))
+
+
+@click.command()
+@click.argument("target", callback=folders)
+@index_option
+@encoder_option
+@device_option
+@stops_cleanly
+def salvage(target: Path, index: str | Path, encoder: str | None, device: str) -> None:
+    """Save everything undamaged from a collection with a damaged database into a new collection, TARGET.
+
+    The damaged collection is only read. Rows that are damaged but readable go to TARGET/quarantine.
+    """
+    from retriever.cli import display, display_reports
+    from retriever.recovery.salvage import salvage as salvage_collection
+
+    if not isinstance(index, Path):
+        raise click.BadParameter("salvage works on folders only; this is in Milvus.", param_hint="--index")
+    with display.progress_bar() as progress:
+        report = salvage_collection(target, index, encoder=encoder, device=device, progress=progress)
+    display_reports.show_salvage(report)

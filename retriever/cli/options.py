@@ -1,0 +1,170 @@
+"""Options and arguments that several commands share. Imports click and nothing heavy."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from indexes.address import in_milvus
+
+Command = Callable[..., Any]
+
+
+def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Combine options into one decorator; the help lists them in this order."""
+
+    def decorate(command: Command) -> Command:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+def place(ctx: click.Context, parameter: click.Parameter, value: str) -> "str | Path":
+    """Parse the address of a collection: a folder, or milvus:URI."""
+    return value if in_milvus(value) else Path(value)
+
+
+def folders(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Parse one folder or several; refuse collections in Milvus."""
+    for one in value if isinstance(value, tuple) else (value,):
+        if in_milvus(one):
+            raise click.BadParameter(
+                f"{one} is in Milvus, and this command needs a folder. Copy it first: retriever copy {one} DIR"
+            )
+    return tuple(map(Path, value)) if isinstance(value, tuple) else Path(value)
+
+
+def model(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.strip():
+        raise click.BadParameter("is empty; give a model folder or a Hugging Face name.")
+    return value
+
+
+def parse_memory(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    from indexes.faiss.types import parse_bytes
+
+    return None if value is None else parse_bytes(value)
+
+
+index_option = click.option(
+    "--index",
+    "--store",
+    "index",
+    callback=place,
+    required=True,
+    envvar="RETRIEVER_INDEX",
+    metavar="DIR|milvus:URI",
+    help="Folder of the collection, or its address in Milvus.  [or: RETRIEVER_INDEX]",
+)
+encoder_option = click.option(
+    "--encoder", metavar="NAME|DIR", callback=model, help="New location of the collection's encoder, if it has moved."
+)
+device_option = click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="Where encoder, flow and index run; auto uses a GPU if there is one.",
+)
+transform_option = click.option(
+    "--transform",
+    metavar="SPEC",
+    help="auto (chosen by measurements on the text), none, center, standardize, whiten, flow, or bert-flow (as "
+    "published). Options follow a colon: flow:strength=0.5, whiten:dimension=256.  [default: the collection's, "
+    "or auto]",
+)
+model_options = options(
+    click.option(
+        "--encoder",
+        metavar="NAME|DIR",
+        callback=model,
+        help="Hugging Face name or folder of a BERT.  [default: the collection's, or all-MiniLM-L6-v2]",
+    ),
+    click.option(
+        "--pooling",
+        type=click.Choice(["auto", "mean", "cls", "first-last", "last2", "max", "first", "word"]),
+        help="How token vectors become one vector; auto chooses by measurements on the text of a new collection.  "
+        "[default: the collection's, or the model's own, or first-last]",
+    ),
+    click.option(
+        "--precision",
+        type=click.Choice(["auto", "fp32", "int8"]),
+        help="Precision of the encoder. int8 is about twice as fast; auto uses it if it keeps the ranking of this "
+        "text.  [default: the collection's, or auto]",
+    ),
+    click.option("--max-length", type=int, help="Most tokens in a passage.  [default: the model's own, at most 512]"),
+)
+index_type_options = options(
+    click.option(
+        "--index-type",
+        metavar="TYPE",
+        help="flat (exact), sq8, ivf, hnsw, pq, rabitq, any FAISS factory string, or auto: the fastest that reaches "
+        "--recall.  [default: the collection's, or flat]",
+    ),
+    click.option(
+        "--recall",
+        type=float,
+        help="With auto: share of the ten nearest vectors to find.  [default: the collection's, or 0.95]",
+    ),
+    click.option(
+        "--memory",
+        metavar="BYTES",
+        callback=parse_memory,
+        help="With auto: largest size of the index, e.g. 500MB or 2GiB.  [default: the collection's, or no limit]",
+    ),
+)
+
+
+def source_options(*, required: bool = True) -> Callable[[Command], Command]:
+    """Add SOURCE and how it is read; the command receives a `corpus`, None if no source is given."""
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def with_corpus(
+            sources: tuple[str, ...], text_key: str, title_key: str, id_key: str | None, lines: bool, **more: Any
+        ) -> Any:
+            from retriever.corpus import Corpus, Keys
+
+            corpus = Corpus(sources, keys=Keys(text_key, title_key, id_key), lines=lines) if sources else None
+            return command(corpus=corpus, **more)
+
+        return reading(with_corpus)
+
+    reading = options(
+        click.argument("sources", nargs=-1, required=required, metavar="SOURCE..." if required else "[SOURCE]..."),
+        click.option("--text-key", default="text", show_default=True, help="Key or column of the text."),
+        click.option("--title-key", default="title", show_default=True, help="Key or column of the title."),
+        click.option("--id-key", help="Key or column of the id.  [default: _id or id]"),
+        click.option("--lines", is_flag=True, help="Make each line of a .txt file a document."),
+        click.option(
+            "--on-error",
+            type=click.Choice(["skip", "stop"]),
+            default="skip",
+            show_default=True,
+            help="What to do with a line that cannot be read.",
+        ),
+    )
+    return decorate
+
+
+def stops_cleanly(command: Command) -> Command:
+    """Let the first signal end a long command after the current batch, and a second one at once."""
+
+    @functools.wraps(command)
+    def stoppable(*args: Any, **kwargs: Any) -> None:
+        from retriever.signals import graceful_shutdown
+
+        with graceful_shutdown():
+            command(*args, **kwargs)
+
+    return stoppable
+
+
+def echo_json(value: Any) -> None:
+    import json
+
+    click.echo(json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,162 @@
+"""Commands that find documents: search, similar."""
+
+import math
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from retriever.cli.options import device_option, echo_json, encoder_option, index_option, model
+
+if TYPE_CHECKING:
+    from retriever.hits import Options
+    from retriever.retriever import Retriever
+
+where_option = click.option(
+    "--where",
+    multiple=True,
+    metavar="FILTER",
+    help="Only documents whose metadata matches, e.g. 'year >= 2020' or 'lang in (en, de)'. If repeated, all filters "
+    "must match.",
+)
+k_option = click.option("-k", type=int, default=10, show_default=True, help="Number of hits.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per hit and line.")
+
+
+@click.command()
+@click.argument("query", required=False)
+@index_option
+@k_option
+@click.option(
+    "--mode",
+    type=click.Choice(["dense", "lexical", "hybrid"]),
+    default="dense",
+    show_default=True,
+    help="Search by meaning (dense), by words (lexical, BM25), or by both (hybrid).",
+)
+@where_option
+@click.option("--rerank", metavar="NAME|DIR", callback=model, help="Cross-encoder that ranks the best hits again.")
+@click.option("--min-score", type=float, help="Leave out hits with a lower score.")
+@json_option
+@click.option(
+    "--queries",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True, allow_dash=True),
+    help="Answer every query of a .jsonl, .csv, .tsv or .txt file, or of standard input (-).",
+)
+@click.option("--trec", type=click.Path(path_type=Path, dir_okay=False), help="With --queries: write a TREC run file.")
+@encoder_option
+@device_option
+def search(
+    query: str | None,
+    index: str | Path,
+    k: int,
+    mode: Any,
+    where: tuple[str, ...],
+    rerank: str | None,
+    min_score: float | None,
+    as_json: bool,
+    queries: Path | None,
+    trec: Path | None,
+    encoder: str | None,
+    device: str,
+) -> None:
+    """Answer a query or a file of queries; without either, open a prompt to type queries at."""
+    if query is not None and queries is not None:
+        raise click.UsageError("give a query or --queries, not both.")
+    if trec is not None and queries is None:
+        raise click.UsageError("--trec needs --queries.")
+    if as_json and query is None and queries is None:
+        raise click.UsageError("--json needs a query or --queries; the prompt has no JSON.")
+    if k < 1:
+        raise click.BadParameter(f"must be at least 1, not {k}.", param_hint="-k")
+    if min_score is not None and math.isnan(min_score):
+        raise click.BadParameter("must be a number, not nan.", param_hint="--min-score")
+
+    from retriever.cli import display
+    from retriever.hits import Options
+    from retriever.retriever import Retriever
+
+    with Retriever.open(index, encoder=encoder, device=device, progress=display.announce) as retriever:
+        options = Options(mode=mode, where=where, min_score=min_score, highlight=queries is None)
+        if rerank:
+            from retriever.encoder.reranker import Reranker
+
+            options["rerank"] = Reranker(rerank, device=device)
+        if queries is not None:
+            _answer_file(retriever, queries, trec, k, options, as_json)
+        elif query is not None:
+            _answer_one(retriever, query, k, options, as_json)
+        else:
+            from retriever.cli.prompt import Prompt
+
+            retriever.check_filters(where)  # a bad filter would make every query fail
+            Prompt(retriever, k, options).run()
+
+
+def _answer_one(retriever: "Retriever", query: str, k: int, options: "Options", as_json: bool) -> None:
+    from retriever.cli import display, display_hits
+
+    (answer,) = retriever.answer_many([query], k, **options)
+    if as_json:
+        for hit in answer.hits:
+            echo_json({"query": query, **hit.to_json()})
+    else:
+        display_hits.show_hits(answer.hits, filtered=bool(options["where"]))
+    display_hits.show_novelty(answer)
+    display.show_notes(retriever.notes())
+    k_given = click.get_current_context().get_parameter_source("k") is ParameterSource.COMMANDLINE
+    if k_given and k > len(retriever):
+        display.err.print(f"The collection has only {display.plural(len(retriever), 'document')}.")
+
+
+def _answer_file(
+    retriever: "Retriever", queries: Path, trec: Path | None, k: int, options: "Options", as_json: bool
+) -> None:
+    from retriever.cli import display, display_hits
+    from retriever.cli.query_file import in_batches, read_queries, run_file, write_run
+    from retriever.terminal import one_line
+
+    answered, strange, first = 0, 0, ""
+    with ExitStack() as stack:
+        run = stack.enter_context(run_file(trec)) if trec else None
+        for batch in in_batches(read_queries(queries)):
+            answers = retriever.answer_many([query.text for query in batch], k, **options)
+            for query, answer in zip(batch, answers, strict=True):
+                answered += 1
+                strange += answer.strange
+                first = first or (query.id if answer.strange else "")
+                if run:
+                    write_run(run, query.id, answer.hits)
+                if as_json:
+                    for hit in answer.hits:
+                        echo_json({"query_id": query.id, "query": query.text, **hit.to_json()})
+                elif not run:
+                    display.out.print(f"\n{one_line(query.id)}: {one_line(query.text)}", style="bold", soft_wrap=True)
+                    display_hits.show_hits(answer.hits, filtered=bool(options["where"]))
+    display_hits.show_novel_queries(answered, strange, first)
+    display.show_notes(retriever.notes())
+    if trec:
+        count = "1 query" if answered == 1 else f"{answered:,} queries"
+        display.err.print(f"{count} answered, run written to {one_line(str(trec))}.", soft_wrap=True)
+
+
+@click.command()
+@click.argument("id_", metavar="ID")
+@index_option
+@k_option
+@where_option
+@json_option
+def similar(id_: str, index: str | Path, k: int, where: tuple[str, ...], as_json: bool) -> None:
+    """Find the documents most similar to a stored one."""
+    from retriever.cli import display_hits
+    from retriever.retriever import Retriever
+
+    with Retriever.open(index) as retriever:
+        hits = retriever.similar(id_, k, where=where)
+    if as_json:
+        for hit in hits:
+            echo_json({"similar_to": id_, **hit.to_json()})
+    else:
+        display_hits.show_hits(hits, filtered=bool(where))

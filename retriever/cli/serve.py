@@ -1,0 +1,113 @@
+"""Commands that let others search collections: serve over HTTP, mcp for language models."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from retriever.cli.options import device_option, encoder_option, folders
+from retriever.errors import RetrieverError
+
+folders_argument = click.argument("folders", nargs=-1, required=True, callback=folders, metavar="DIR...")
+
+
+@contextlib.contextmanager
+def _needs(extra: str, *packages: str) -> Iterator[None]:
+    """Name the extra to install if one of its packages is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in packages:
+            raise
+        raise RetrieverError(
+            f"`retriever {extra}` needs packages that are not installed ({error.name}). Install them with: "
+            f"pip install 'flow-retriever[{extra}]'"
+        ) from error
+
+
+def _token(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is None:
+        return None
+    token = value.strip()
+    if not token:
+        raise click.BadParameter("is empty; give --token a secret that cannot be guessed.")
+    if not all("\x21" <= character <= "\x7e" for character in token):
+        raise click.BadParameter(
+            "has a character that cannot be sent in a header. Use ASCII letters, digits and punctuation, no spaces."
+        )
+    return token
+
+
+def _origins(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    origins = tuple(origin.lower() for origin in value)  # browsers send them in lower case
+    for origin in origins:
+        scheme, _, host = origin.partition("://")
+        if scheme not in ("http", "https") or not host or set(host) & set("/*?# "):
+            raise click.BadParameter(
+                f"{origin!r} is not an origin. Write it as https://example.org or https://example.org:8443."
+            )
+    return origins
+
+
+@click.command()
+@folders_argument
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; any but this machine needs --token."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port; 0 picks a free one."
+)
+@click.option(
+    "--token",
+    envvar="RETRIEVER_TOKEN",
+    callback=_token,
+    help="Secret that clients must send. Other users of this machine can see options, but not the variable.  "
+    "[or: RETRIEVER_TOKEN]",
+)
+@click.option("--writable", is_flag=True, help="Let clients add and delete documents.")
+@click.option(
+    "--cors",
+    "origins",
+    multiple=True,
+    metavar="ORIGIN",
+    callback=_origins,
+    help="Let web pages of this site send requests, e.g. https://example.org; may be repeated.",
+)
+@encoder_option
+@device_option
+def serve(folders: tuple[Path, ...], **options: Any) -> None:
+    """Serve collections over HTTP: an API, and a page to search them in a browser."""
+    # Every core has a search thread already. More threads within the libraries would only compete with them.
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
+
+    from retriever.cli import display
+
+    with _needs("serve", "fastapi", "uvicorn", "prometheus_client", "starlette"):
+        from retriever.serve.greeting import greeter
+        from retriever.serve.server import serve as run
+        from retriever.serve.settings import Settings
+    settings = Settings(**options)
+    run(folders, settings, ready=greeter(settings), progress=display.announce)
+
+
+@click.command()
+@folders_argument
+@encoder_option
+@device_option
+def mcp(folders: tuple[Path, ...], encoder: str | None, device: str) -> None:
+    """Let a language model search collections, over the Model Context Protocol on standard input and output."""
+    from retriever.signals import exit_immediately
+
+    exit_immediately()
+    from retriever.cli import display
+
+    with _needs("mcp", "mcp", "mcp_types", "anyio", "pydantic"):
+        from retriever.mcp.server import serve as run
+    if sys.stdin.isatty():
+        display.err.print("Waiting for an MCP client on standard input. Usually the client starts this command itself.")
+    run(folders, encoder=encoder, device=device, progress=display.announce)
