@@ -49,10 +49,6 @@ class Damaged(RetrieverError):
     """A file or row of the collection is not what was stored."""
 
 
-class DamageWarning(UserWarning):
-    """Something of the collection may have been lost, and it can be used all the same."""
-
-
 class Mismatch(RetrieverError):
     """Two things that must belong together do not: encoder, transform, index or table."""
 

@@ -2,7 +2,7 @@
 
     DIR/documents.sqlite     the only truth
     DIR/generations/000007/  a disposable derivative: FAISS index, transform, manifest
-    DIR/quarantine/          what `verify --repair` put aside, and logs that broke off
+    DIR/quarantine/          what `verify --repair` put aside
     DIR/writer.lock          held by the one process that writes
     DIR/checked.json         which files were found sound, to be opened without reading them all
 
@@ -40,7 +40,6 @@ from indexes.folder.space import Apply, Blocks, Space, unchanged
 from indexes.folder.transfer import LocalTransfer
 from indexes.folder.write_lock import WriteLock
 from indexes.fork import Lock
-from indexes.pages import kept_logs
 from indexes.publication import Publication
 from indexes.sqlite.documents import BOOKKEEPING_TABLES, DocumentStore, is_transient
 from indexes.sqlite.words import Words
@@ -91,9 +90,7 @@ class Collection:
             there = "is no collection" if folder.is_dir() else "does not exist"
             raise NotACollection(f"{folder} {there}; make one with: retriever index SOURCE --index {folder}")
         generations.refuse_links(folder, OWN_NAMES)
-        opened = cls(folder, DocumentStore(folder / DATABASE), device)
-        kept_logs.warn_of_kept(folder)
-        return opened
+        return cls(folder, DocumentStore(folder / DATABASE), device)
 
     @classmethod
     def create(cls, folder: Path | str, settings: dict[str, Any]) -> Self:
@@ -172,10 +169,6 @@ class Collection:
     def transfer(self) -> LocalTransfer:
         """Its rows with their numbers."""
         return LocalTransfer(self.store, self.dimension)
-
-    def kept_logs(self) -> list[str]:
-        """Copies of broken logs in the quarantine, of which something may be lost."""
-        return [str(path) for path in kept_logs.kept(self.folder)]
 
     def is_empty(self) -> bool:
         """Whether nothing was ever stored here."""

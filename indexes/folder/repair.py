@@ -13,9 +13,9 @@ from typing import Any
 from indexes.folder import generation as generations
 from indexes.folder.collection import GENERATIONS, Collection
 from indexes.folder.verify import Report, any_text
-from indexes.pages import kept_logs
-from indexes.pages.kept_logs import QUARANTINE
 from indexes.sqlite import words
+
+QUARANTINE = "quarantine"
 
 
 def folder_files(collection: Collection) -> dict[str, bytes]:
@@ -66,8 +66,6 @@ def put_aside(collection: Collection, report: Report) -> None:
             collection.store.set_settings(report.bad_settings)
         if report.bad_settings:
             report.repaired.append(f"restored the settings {', '.join(sorted(report.bad_settings))}")
-    if report.logs_kept:
-        report.repaired.append(f"kept the log that breaks off in {kept_logs.settle(collection.folder, stamp)}")
     if report.generation_broken:  # last, because the manifest may be what settings were restored from
         _put_files_aside(collection, report, stamp)
     if report.stray_passages:

@@ -5,16 +5,17 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from indexes.checksums import content_hash, document_seal, vector_checksum
-from indexes.errors import DAMAGE, Damaged, RetrieverError, first_line
+from indexes.errors import DAMAGE, Damaged, RetrieverError, first_line, salvage_advice
 from indexes.folder import generation as generations
-from indexes.folder.collection import Collection, is_encoder
+from indexes.folder.collection import DATABASE, Collection, is_encoder
 from indexes.folder.generation import Generation
-from indexes.pages import kept_logs, wal
+from indexes.pages import wal
 from indexes.sqlite import words
 from indexes.sqlite.documents import CHECKSUMS, VECTOR_TYPE, is_transient
 from indexes.sqlite.schema import changed_schema
@@ -51,8 +52,6 @@ class Report:
     kept_files_broken: bool = False
     unused_wrong: bool = False
     words_wrong: bool = False
-    logs_kept: bool = False
-    """Whether copies of broken logs are in the quarantine, of which something may be lost."""
     checksums_wrong: bool = False
     """Whether the checksums of the settings are to be made again."""
     repaired: list[str] = field(default_factory=list)
@@ -86,6 +85,17 @@ def check(collection: Collection, defaults: Mapping[str, str | None], progress: 
     return report
 
 
+def refuse_broken_log(folder: Path) -> None:
+    """Refuse a write-ahead log of which SQLite drops transactions when it opens the database.
+
+    Call it before this process opens the collection: opening rebuilds the index that tells what was acknowledged.
+    """
+    if found := wal.problem(folder / DATABASE):
+        raise Damaged(
+            f"{found}. The next command that opens the collection drops them; before that, {salvage_advice(folder)}"
+        )
+
+
 @contextlib.contextmanager
 def _reported(collection: Collection, report: Report) -> Iterator[None]:
     """Whatever damage makes of the check itself is a problem like any other."""
@@ -110,13 +120,9 @@ def any_text(collection: Collection) -> Iterator[None]:
 
 
 def _check_log(collection: Collection, report: Report) -> None:
-    log = wal.settled(collection.store.path)
-    if log.broken_at is not None:
-        report.database_broken = log.damaged
-        report.problems.append(wal.problem(collection.store.path, log))
-    if found := kept_logs.kept(collection.folder):
-        report.logs_kept = True
-        report.problems += [kept_logs.problem(path) for path in found]
+    if found := wal.problem(collection.store.path, with_index=False):
+        report.database_broken = True
+        report.problems.append(found)
 
 
 def _check_database(collection: Collection, report: Report) -> None:

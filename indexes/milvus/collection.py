@@ -233,9 +233,6 @@ class MilvusCollection:
         """Its rows with their numbers."""
         return MilvusTransfer(self.store)
 
-    def kept_logs(self) -> list[str]:
-        return []
-
     # ---- the published index -------------------------------------------------------------------------------
 
     def published(self) -> tuple[int, str, str] | None:

@@ -1,8 +1,8 @@
-"""Rows of a collection from the pages of its database, told by their shape: no schema and no tree is needed.
+"""The rows of a collection, carved from the pages of its database without its schema and its trees.
 
-Every leaf page names its own cells, and a record says what its values are. What is found is not yet trusted: damage
-makes rows too, and only their checksums tell (see `indexes.pages.carved`). Tables WITHOUT ROWID keep their rows on pages
-of indexes, the inner ones included.
+Every leaf page lists its own cells, and a record states the types of its values. A carved row is not trusted yet: damage
+makes rows too, and only their checksums tell (`indexes/pages/carved.py`). Tables WITHOUT ROWID keep their rows on index
+pages, the interior ones included.
 """
 
 from collections.abc import Iterator

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from indexes.checksums import content_hash, document_seal, is_unicode, metadata_text, setting_checksum, vector_checksum
 from indexes.errors import DAMAGE, BadFilter, Damaged, Locked, NotACollection, first_line, salvage_advice
 from indexes.folder.write_lock import file_identity
-from indexes.pages import kept_logs, wal_index
 from indexes.sqlite import opening
 from indexes.sqlite.conditions import Condition, check_fields
 from indexes.sqlite.connections import Connections
@@ -84,7 +83,7 @@ class DocumentStore:
         self._identity: tuple[int, int] | None = None
         self._taken_for_still: dict[int, opening.State] = {}
         """By thread, what the database looked like that it reads as if nobody wrote to it."""
-        kept_logs.look_before_opening(path)
+        opening.refuse_empty_with_log(path)
         self.connections = Connections(self._connect)
         try:
             self.steadily(lambda: self._check_version(create))
@@ -107,20 +106,19 @@ class DocumentStore:
         return self.connections.mine
 
     def _connect(self) -> sqlite3.Connection:
-        with wal_index.opening:
-            connection, still = opening.connect(self.path)
-            try:
-                for pragma in PRAGMAS:
-                    connection.execute(f"PRAGMA {pragma}")
-                self._identity = self._identity or file_identity(self.path)
-                self.refuse_if_replaced()
-            except BaseException:
-                connection.close()
-                raise
-            self._taken_for_still.pop(threading.get_ident(), None)
-            if still:
-                self._taken_for_still[threading.get_ident()] = still
-            return connection
+        connection, still = opening.connect(self.path)
+        try:
+            for pragma in PRAGMAS:
+                connection.execute(f"PRAGMA {pragma}")
+            self._identity = self._identity or file_identity(self.path)
+            self.refuse_if_replaced()
+        except BaseException:
+            connection.close()
+            raise
+        self._taken_for_still.pop(threading.get_ident(), None)
+        if still:
+            self._taken_for_still[threading.get_ident()] = still
+        return connection
 
     @property
     def replaced(self) -> bool:

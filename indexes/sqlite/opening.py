@@ -8,8 +8,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from indexes.errors import NotReadable
-from indexes.pages import wal, wal_index
+from indexes.errors import Damaged, NotReadable, salvage_advice
 
 TRIES = 10
 
@@ -28,14 +27,14 @@ def connect(path: Path) -> tuple[sqlite3.Connection, State | None]:
         return sqlite3.connect(path, timeout=60, check_same_thread=False), None
     for attempt in range(TRIES):
         before = state_of(path)
-        live = wal.path_of(path).exists() and wal_index.path_of(path).exists()
+        live = _beside(path, "wal").exists() and _beside(path, "shm").exists()
         try:
             if live:
                 return _read_only(path, "mode=ro"), None
             if before[1] and before[1][2]:
                 raise NotReadable(
                     f"{path.parent} cannot be read where it cannot be written: a process that was killed has left "
-                    f"{wal.path_of(path).name}, and {wal_index.path_of(path).name} is not beside it. Open it once as a "
+                    f"{path.name}-wal, and {path.name}-shm is not beside it. Open it once as a "
                     "user who may write there, or copy the folder."
                 )
             return _read_only(path, "mode=ro&immutable=1"), before
@@ -43,6 +42,17 @@ def connect(path: Path) -> tuple[sqlite3.Connection, State | None]:
             if attempt == TRIES - 1 or state_of(path) == before:  # else who was writing has just begun, or ended
                 raise
     raise AssertionError("unreachable")
+
+
+def refuse_empty_with_log(path: Path) -> None:
+    """Refuse an empty database beside a log: SQLite would delete the log."""
+    database, log = state_of(path)
+    if database and not database[2] and log and log[2]:
+        raise Damaged(f"{path} is empty, but its log {path.name}-wal is not; {salvage_advice(path.parent)}")
+
+
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(f"{path.name}-{ending}")
 
 
 def _read_only(path: Path, how: str) -> sqlite3.Connection:
@@ -56,7 +66,7 @@ def _read_only(path: Path, how: str) -> sqlite3.Connection:
 
 
 def state_of(path: Path) -> State:
-    return tuple(_stat(file) for file in (path, wal.path_of(path)))
+    return tuple(_stat(file) for file in (path, _beside(path, "wal")))
 
 
 def _stat(path: Path) -> tuple[int, int, int, int] | None:

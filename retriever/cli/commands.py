@@ -23,7 +23,7 @@ from click.core import ParameterSource
 from indexes.address import in_milvus
 from retriever.cli.bench import bench
 from retriever.cli.bench_options import device_option
-from retriever.errors import DamageWarning, FitWarning, RetrieverError, salvage_advice
+from retriever.errors import FitWarning, RetrieverError, salvage_advice
 
 if TYPE_CHECKING:
     from retriever.retriever import Retriever
@@ -74,18 +74,6 @@ class Cli(click.Group):
             after = " What was stored stays; the same command goes on from there." if resumes else ""
             click.echo(f"\nInterrupted.{after}", err=True)
             raise SystemExit(getattr(error, "exit_code", INTERRUPTED)) from None
-
-
-def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-    from retriever.terminal import lines
-
-    if issubclass(category, DamageWarning):
-        click.echo(lines(f"Warning: {message}"), err=True)
-    else:
-        _shown_by_python(message, category, *where, **more)
-
-
-_shown_by_python = warnings.showwarning
 
 
 def stops_cleanly(command: Callable[..., None]) -> Callable[..., None]:
@@ -265,8 +253,6 @@ def main() -> None:
     retriever index notes/ --index indexes/notes    makes a collection
     retriever search --index indexes/notes          answers questions about it
     """
-    warnings.showwarning = _show_warning
-    warnings.simplefilter("default", DamageWarning)
     warnings.simplefilter("ignore", FitWarning)  # the commands print the transform's own notes
 
 
@@ -676,8 +662,10 @@ def export(target: Path, index: str | Path, format_: Any, encoder: str | None) -
 def verify(index: str | Path, repair: bool) -> None:
     """Check every hash and every row of a collection."""
     from retriever.cli import display
+    from retriever.recovery.damage import refuse_broken_log
     from retriever.retriever import Retriever
 
+    refuse_broken_log(index)
     with display.progress_bar() as progress, Retriever.open(index, progress=progress) as retriever:
         report = retriever.verify(repair=repair)
     display.show_verify(report)

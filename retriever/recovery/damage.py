@@ -3,9 +3,12 @@
 import sqlite3
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
+from indexes.address import in_milvus
 from indexes.errors import DAMAGE
+from indexes.folder import verify
 from indexes.folder.verify import Report
 from indexes.protocol import AnyCollection
 from indexes.sqlite.documents import is_transient
@@ -47,6 +50,12 @@ def detect_damage(method: Method[Owner, Given, Result]) -> Method[Owner, Given, 
             raise
 
     return told
+
+
+def refuse_broken_log(place: str | Path) -> None:
+    """Refuse a folder whose write-ahead log is damaged, before it is opened: opening drops what follows the damage."""
+    if not in_milvus(place):
+        verify.refuse_broken_log(Path(place))
 
 
 def _explanation(owner: Verifiable, error: Exception) -> str:
