@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from indexes.address import in_milvus
+from indexes.places import in_milvus
 from retriever.cli.bench import bench
 from retriever.cli.bench_options import device_option
 from retriever.errors import FitWarning, RetrieverError, salvage_advice

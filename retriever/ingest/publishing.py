@@ -261,7 +261,7 @@ def made_by() -> str:
 
 def _as_planned(generation: Generation, plan: Plan) -> bool:
     manifest = generation.manifest
-    return bool(manifest["asked"] == plan.transform and generation.asked == plan.index)
+    return bool(manifest["asked"] == plan.transform and generation.requested == plan.index)
 
 
 def _queries(folder: Path, dimension: int) -> NDArray[np.float16] | None:

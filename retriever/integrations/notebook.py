@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from indexes.address import in_milvus
+from indexes.places import in_milvus
 from retriever.errors import RetrieverError, first_line
 from retriever.search.excerpt import excerpt
 from retriever.search.searcher import Hit

@@ -14,7 +14,7 @@ from indexes.faiss.types import IndexRequest
 from indexes.faiss.vectors import unit_rows
 from indexes.folder.collection import Collection
 from indexes.folder.generation import INDEX_FILE, NUMBERS_FILE
-from indexes.sqlite.documents import CACHE_KB
+from indexes.sqlite.database import CACHE_KB
 from retriever.corpus import Document
 from retriever.encoder.encoder import Encoder
 from retriever.ingest import publishing

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from indexes.faiss.types import IndexRequest
-from indexes.folder.collection import GENERATIONS, is_encoder
 from indexes.folder.generation import INDEX_FILE, MANIFEST, NUMBERS_FILE
+from indexes.folder.publishing import GENERATIONS, is_encoder
 from indexes.pages.carved import Carved
 from retriever.encoder.model_files import EncoderIdentity
 from retriever.errors import RetrieverError

@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from indexes.address import in_milvus
 from indexes.faiss.types import IndexRequest
 from indexes.folder.collection import Collection
 from indexes.folder.transfer import Transfer
 from indexes.milvus.address import Address
-from indexes.places import collection_class
+from indexes.places import collection_class, in_milvus
 from indexes.protocol import AnyCollection
 from retriever.errors import Damaged, Misuse, NotACollection
 from retriever.ingest import publishing
@@ -73,7 +72,7 @@ def copy(
         compared = _compare(one, other, progress)
         counts = publishing.fitted_on(generation)
         finished = {COPY_OF: None}  # in the same step as the index: what can be searched is no unfinished copy
-        publishing.republish(other, plan, one.kept_files(), counts, settings=finished, progress=progress)
+        publishing.republish(other, plan, one.transform_files(), counts, settings=finished, progress=progress)
         made = other.generation()
         assert made is not None
         return CopyReport(
@@ -131,7 +130,7 @@ def _send(source: AnyCollection, target: AnyCollection, progress: Progress) -> t
     total = source.store.count("documents")
     for sealed in from_.documents(last_document):
         for _, row in sealed:
-            if reason := target.store.why_not(row.metadata):
+            if reason := target.store.metadata_problem(row.metadata):
                 raise Misuse(f"document {row.id!r} of {source.name} cannot be stored in {target.name}: {reason}.")
         to.put_documents(sealed)
         documents += len(sealed)
