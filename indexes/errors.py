@@ -1,4 +1,4 @@
-"""The errors people see: each says what is wrong, where, and what to do.
+"""The errors that users see: each says what is wrong, where, and what to do.
 
 `exit_code` is what the command line returns: 2 when the request itself was wrong, 1 when a right request failed.
 """
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class RetrieverError(Exception):
-    """Base of every error this project raises on purpose; its message is written for people."""
+    """Base of every error that this project raises on purpose; its message is written for users."""
 
     exit_code = 1
 
@@ -19,18 +19,22 @@ class Misuse(RetrieverError):
 
 
 class NotACollection(Misuse):
-    """The folder holds no collection, or one this version cannot read."""
+    """The folder holds no collection, or one that this version cannot read."""
 
 
 class NotReadable(Misuse):
-    """The collection cannot be read in the place where it lies, by this user."""
+    """This user cannot read the collection where it is."""
+
+
+class Closed(Misuse):
+    """The collection was closed before it was used."""
 
 
 class BadFilter(Misuse):
-    """A filter over metadata cannot be understood, or names a field that no document has."""
+    """A filter on metadata cannot be parsed, or names a field that no document has."""
 
     place: int | None = None
-    """Which of the filters it is, counted from 0, where one is at fault."""
+    """The position of the filter at fault among those given, from 0."""
 
 
 class NoSuchDocument(Misuse):
@@ -49,33 +53,15 @@ class Damaged(RetrieverError):
     """A file or row of the collection is not what was stored."""
 
 
-class DamageWarning(UserWarning):
-    """Something of the collection may have been lost, and it can be used all the same."""
-
-
 class Mismatch(RetrieverError):
-    """Two things that must belong together do not: encoder, transform, index or table."""
-
-
-# What reading damaged rows and files can provoke beside SQLite's own errors.
-DAMAGE = (
-    UnicodeError,
-    OverflowError,
-    MemoryError,
-    RecursionError,
-    LookupError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    AssertionError,
-)
+    """Encoder, transform, index and table do not belong together."""
 
 
 def salvage_advice(folder: Path | str) -> str:
-    """What to do about a database that cannot be repaired where it is."""
+    """Advise what to do about a database that cannot be repaired in place."""
     return f"save all that is sound into a new folder: retriever salvage NEW --index {folder}"
 
 
 def first_line(error: BaseException) -> str:
-    """What a library's error says, short enough for a message of ours."""
+    """Return the first line of a library's error message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,16 +1,24 @@
-"""Which kind of collection a place asks for: a folder, or one in Milvus by `milvus:URI`."""
+"""The kinds of collections by their address: a folder, or `milvus:URI`. Importing this module imports little."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from indexes.address import in_milvus
-from indexes.folder.collection import Collection
-from indexes.protocol import AnyCollection
+from indexes.milvus.address import MILVUS
+
+if TYPE_CHECKING:
+    from indexes.protocol import AnyCollection
 
 
-def collection_class(place: str | Path) -> type[AnyCollection]:
-    """What opens and makes the collection of this place."""
+def in_milvus(place: str | Path) -> bool:
+    return str(place).startswith(MILVUS)
+
+
+def collection_class(place: str | Path) -> "type[AnyCollection]":
+    """Return the class that opens and makes collections at this address."""
     if in_milvus(place):
         from indexes.milvus.collection import MilvusCollection
 
         return MilvusCollection
+    from indexes.folder.collection import Collection
+
     return Collection

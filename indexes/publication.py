@@ -20,7 +20,7 @@ class Publication:
 
     apply: Apply
     dimension_out: int
-    asked: IndexRequest
+    request: IndexRequest
     write_transform: Callable[[Path], list[str]]
     """Writes the transform's files to a folder and gives their names."""
     facts: dict[str, Any]
@@ -42,7 +42,7 @@ class Publication:
         for some, rows in each:
             yield some, unit_rows(rows)
 
-    def asking(self) -> Queries | None:
+    def held_out_queries(self) -> Queries | None:
         """The queries as the index is asked them, if there are any."""
         if self.queries is None or not len(self.queries):
             return None

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from indexes.errors import (
     BadFilter,
     Damaged,
-    DamageWarning,
     Locked,
     Mismatch,
     Misuse,
@@ -20,7 +19,6 @@ from indexes.errors import (
 __all__ = [
     "BadFilter",
     "BadSource",
-    "DamageWarning",
     "Damaged",
     "EncoderUnavailable",
     "FitFailed",

@@ -42,7 +42,6 @@ def describe(collection: AnyCollection, drift: Drift | None) -> dict[str, Any]:
             "made_by": manifest.get("made_by"),
         },
         "quarantined": store.count("quarantine"),
-        "kept_logs": collection.kept_logs(),
         "bytes": collection.sizes(),
         "created": store.setting("created"),
         "made_by": store.setting("made_by"),

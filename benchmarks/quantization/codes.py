@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.errors import first_line
-from indexes.faiss.vectors import import_faiss, looks_further_for_more
+from indexes.faiss.vectors import depends_on_k, import_faiss
 from retriever.errors import Misuse
 
 FLAT = "Flat"
@@ -101,7 +101,7 @@ def file_bytes(index: Any) -> int:
 def candidates(index: Any, queries: Vectors, depths: Iterable[int]) -> dict[int, Positions]:
     """For each depth, the positions of so many candidates of every query, best first by their codes; -1 for none."""
     depths = sorted({min(depth, index.ntotal) for depth in depths})
-    if looks_further_for_more(index):
+    if depends_on_k(index):
         return {depth: index.search(queries, depth)[1] for depth in depths}
     found = index.search(queries, depths[-1])[1]
     return {depth: found[:, :depth] for depth in depths}

@@ -189,7 +189,7 @@ def predicted(law: Law, count: int, name: str) -> dict[str, float]:
 
 
 def _published(folder: Path) -> bool:
-    if not Collection.is_there(folder):
+    if not Collection.exists(folder):
         return False
     with Collection.open(folder) as collection:
         return collection.published() is not None

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from indexes.faiss.vectors import unit_rows
-from indexes.sqlite import words
+from indexes.sqlite.words import K1
 from retriever.cli.bench_options import FOLDER
 from retriever.evaluate.data.beir import read_set
 from retriever.evaluate.measures.effectiveness import scores
@@ -27,7 +27,7 @@ from retriever.search.fusion import surprise
 Scores = NDArray[np.float64]
 """A row a query, a column a document."""
 
-NATS = 1 / (words.K1 + 1)
+NATS = 1 / (K1 + 1)
 TAIL = 0.95
 
 
@@ -48,7 +48,7 @@ def both_sides(retriever: Retriever, queries: list[str]) -> tuple[list[str], Sco
                 np.maximum(own, cosines[:, place], out=own)
     lexical = np.zeros_like(dense)
     for row, query in enumerate(queries):
-        for number, score in words.best(store, query, len(rows)):
+        for number, score in retriever.local.words.best(query, len(rows)):
             lexical[row, column[number]] = score
     return [id_ for _, id_ in rows], dense, lexical
 

@@ -1,8 +1,8 @@
-"""`auto`: of the index types that fit the memory and reach the recall, the one that answers with the least CPU time.
+"""`auto`: chooses the index type that answers with the least CPU time, within the memory and at the recall requested.
 
-Candidates are tried on the collection's own vectors and queries, on a sample where there are many, and the best is
-built, tuned and measured on all. HNSW is not among them yet: it needs more memory than the vectors themselves, and
-whether its walks are worth that in a space this isotropic has not been measured at the sizes where it would matter.
+Candidates are tried on the collection's own vectors and queries, or on a sample of many. The best one is built, tuned
+and measured on all vectors. HNSW is no candidate: it needs more memory than the vectors themselves, and whether it is
+worth that in an isotropic space has not been measured at large sizes.
 """
 
 from dataclasses import dataclass, replace
@@ -16,10 +16,10 @@ from indexes.faiss.recall import WANTED, Find, Queries, cpu_ms
 from indexes.faiss.types import IndexRequest, candidates, estimated_bytes
 from indexes.faiss.vectors import empty_index, import_faiss
 
-# Up to so many a scan of all is taken to be cheap enough not to look for something cheaper.
+# Up to so many vectors, an exact scan is cheap enough.
 SCANNED_EXACTLY = 20_000
 TRIED_ON = 50_000
-# Real builds, at most, of candidates that promised the recall on the sample.
+# At most so many candidates that reached the recall on the sample are built on all vectors.
 MOST_BUILT = 3
 EVIDENCE = ("considered", "tried_on")
 
@@ -29,7 +29,7 @@ class Trial:
     """A candidate built on the sample."""
 
     factory: str
-    """For all vectors; the sample's has fewer lists."""
+    """The factory string for all vectors; the sample's has fewer lists."""
     built: Built
     bytes: int
     cpu_ms: float
@@ -45,52 +45,52 @@ class Trial:
         }
 
 
-def chosen(
-    asked: IndexRequest,
+def choose_index(
+    request: IndexRequest,
     vectors: Vectors,
     queries: Queries,
     find: Find,
     progress: Stage = silent,
     before: dict[str, Any] | None = None,
 ) -> Built:
-    """The cheapest index that does what was asked, or else the best that fits, with a note that says so.
+    """Build the cheapest index that meets the request, or else the best that fits, with a note that says so.
 
     `before` is the manifest of an index that was chosen for the same request. Until there are twice as many vectors,
-    its type is taken again if it still does; trying them all takes longer than building one.
+    its type is taken again if it still reaches the recall: trying all of them takes longer than building one.
     """
     sizes = _sizes(vectors)
-    fitting = {factory: size for factory, size in sizes.items() if asked.memory is None or size <= asked.memory}
+    fitting = {factory: size for factory, size in sizes.items() if request.memory is None or size <= request.memory}
     if not fitting:
         raise Misuse(
-            f"no index of these {len(vectors):,} vectors fits {told_bytes(asked.memory or 0)}: the smallest takes "
-            f"{told_bytes(min(sizes.values()))}. Give --memory at least that much."
+            f"no index of these {len(vectors):,} vectors fits {format_bytes(request.memory or 0)}: the smallest takes "
+            f"{format_bytes(min(sizes.values()))}. Give --memory at least that much."
         )
     if "Flat" in fitting and len(vectors) <= SCANNED_EXACTLY:
-        return _with_facts(build_tuned("Flat", asked.target, vectors, queries, find, progress), [], len(vectors))
+        return _with_facts(build_tuned("Flat", request.target, vectors, queries, find, progress), [], len(vectors))
     if before and before["factory"] in fitting and len(vectors) <= 2 * before["count"]:
-        again = build_tuned(before["factory"], asked.target, vectors, queries, find, progress)
+        again = build_tuned(before["factory"], request.target, vectors, queries, find, progress)
         if again.tuned.reaches:
             evidence = {name: before["measured"][name] for name in EVIDENCE}
             return replace(again, facts=again.facts | evidence)
-    trials = _trials(fitting, asked, vectors, queries, find, progress)
+    trials = _trials(fitting, request, vectors, queries, find, progress)
     ranked = sorted(trials, key=lambda trial: (not trial.built.tuned.reaches, _worth(trial)))
     tried_on = min(len(vectors), TRIED_ON)
     if tried_on == len(vectors):
         best = ranked[0]
-        return _with_facts(_noted(best.built, asked, best.built.tuned.reaches), trials, tried_on)
+        return _with_facts(_noted(best.built, request, best.built.tuned.reaches), trials, tried_on)
     built: list[Built] = []
     for trial in ranked[:MOST_BUILT]:
         if built and not trial.built.tuned.reaches:
             break
-        built.append(build_tuned(trial.factory, asked.target, vectors, queries, find, progress))
+        built.append(build_tuned(trial.factory, request.target, vectors, queries, find, progress))
         if built[-1].tuned.reaches:
-            return _with_facts(_noted(built[-1], asked, True), trials, tried_on)
+            return _with_facts(_noted(built[-1], request, True), trials, tried_on)
     best_built = max(built, key=lambda one: one.tuned.recall)
-    return _with_facts(_noted(best_built, asked, False), trials, tried_on)
+    return _with_facts(_noted(best_built, request, False), trials, tried_on)
 
 
-def told_bytes(count: float) -> str:
-    """A number of bytes for people."""
+def format_bytes(count: float) -> str:
+    """Format a number of bytes."""
     for unit in ("bytes", "KB", "MB"):
         if count < 1000:
             return f"{count:,.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
@@ -105,9 +105,9 @@ def _sizes(vectors: Vectors) -> dict[str, int]:
 
 
 def _trials(
-    fitting: dict[str, int], asked: IndexRequest, vectors: Vectors, queries: Queries, find: Find, progress: Stage
+    fitting: dict[str, int], request: IndexRequest, vectors: Vectors, queries: Queries, find: Find, progress: Stage
 ) -> list[Trial]:
-    """Each candidate built and tuned on the sample, with the time that all the vectors will take."""
+    """Build and tune each candidate on the sample, and estimate the time of a query on all vectors."""
     numbers = vectors.sample(TRIED_ON)
     growth = len(vectors) / len(numbers)
     sample = vectors if growth == 1 else Vectors.of(numbers, vectors.take(numbers))
@@ -116,7 +116,7 @@ def _trials(
     for factory, for_sample in names:
         if factory in fitting:
             progress("trying index types", len(trials), len(fitting))
-            built = build_tuned(for_sample, asked.target, sample, queries, find)
+            built = build_tuned(for_sample, request.target, sample, queries, find)
             # A scan grows with the vectors; scoring the candidates again does not.
             whole, scan = float(built.facts["cpu_ms"]), _scan_ms(built, queries)
             trials.append(Trial(factory, built, fitting[factory], whole + (growth - 1) * min(scan, whole)))
@@ -129,19 +129,18 @@ def _scan_ms(built: Built, queries: Queries) -> float:
 
 
 def _worth(trial: Trial) -> float:
-    """Less is better: time where the recall is reached, what is missing of it where it is not."""
+    """Rank a trial, less is better: by time if it reaches the recall, else by recall."""
     return trial.cpu_ms if trial.built.tuned.reaches else -trial.built.tuned.recall
 
 
-def _noted(built: Built, asked: IndexRequest, reaches: bool) -> Built:
-    """With what to say where no candidate reaches the recall."""
+def _noted(built: Built, request: IndexRequest, reaches: bool) -> Built:
+    """Add a note if no candidate reaches the recall."""
     if reaches:
         return built
-    within = "" if asked.memory is None else f" within {told_bytes(asked.memory)}"
-    said = (
-        f"no index{within} reaches recall {asked.target:g}; the best, {built.factory}, has {built.facts['recall']:.3f}"
-    )
-    return replace(built, note="; ".join(filter(None, [built.note, said])))
+    within = "" if request.memory is None else f" within {format_bytes(request.memory)}"
+    best = f"the best, {built.factory}, has {built.facts['recall']:.3f}"
+    missed = f"no index{within} reaches recall {request.target:g}; {best}"
+    return replace(built, note="; ".join(filter(None, [built.note, missed])))
 
 
 def _with_facts(built: Built, trials: list[Trial], tried_on: int) -> Built:

@@ -1,19 +1,19 @@
-"""Makes the index that was asked for, tunes how it is searched, and measures what it finds and costs."""
+"""Builds a FAISS index, tunes its search settings, and measures its recall and the time of a query."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from indexes.errors import Misuse, first_line
-from indexes.faiss.recall import Find, HeldOut, Nearest, Queries, cpu_ms, measured
-from indexes.faiss.tuning import Tuned, tuned
+from indexes.faiss.recall import Find, Nearest, Queries, cpu_ms, measure
+from indexes.faiss.tuning import Tuned, tune
 from indexes.faiss.types import IndexRequest, factory_string
-from indexes.faiss.vectors import Matrix, Numbers, VectorIndex, effort_of, empty_index, import_faiss
+from indexes.faiss.vectors import Matrix, Numbers, VectorIndex, effort_of, empty_index, import_faiss, reserve
 
 TRAINING_SAMPLE = 65_536
-# Of k-means, where FAISS has 25: half the time, for half a point of recall at equal nprobe on 6,000 real vectors.
+# Rounds of k-means; FAISS has 25. Half the time costs half a point of recall at equal nprobe on 6,000 real vectors.
 KMEANS_ROUNDS = 10
 SEED = 0
 
@@ -21,12 +21,12 @@ Stage = Callable[[str, int, int], None]
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """Tell nobody how far it is."""
+    """Report no progress."""
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """The unit vectors an index is made of: their numbers (rising), all in blocks, or some."""
+    """The unit vectors of an index: their numbers (rising), all of them in blocks, or some by number."""
 
     dimension: int
     numbers: Numbers
@@ -38,13 +38,12 @@ class Vectors:
 
     @classmethod
     def of(cls, numbers: Numbers, rows: Matrix) -> "Vectors":
-        """Those that are in memory."""
         return cls(
             rows.shape[1], numbers, lambda: iter([(numbers, rows)]), lambda some: rows[np.searchsorted(numbers, some)]
         )
 
     def sample(self, most: int) -> Numbers:
-        """A seeded choice of the numbers, rising."""
+        """Return a seeded sample of the numbers, rising."""
         if len(self) <= most:
             return self.numbers
         return np.sort(np.random.default_rng(SEED).choice(self.numbers, most, replace=False))
@@ -52,7 +51,7 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Built:
-    """An index, the factory string it was made by, what to say where it is not what was asked, and its facts."""
+    """An index, its factory string, a note if it is not what was requested, and what was measured of it."""
 
     index: VectorIndex
     factory: str
@@ -61,20 +60,22 @@ class Built:
     tuned: Tuned
 
 
-def made(asked: IndexRequest, vectors: Vectors, queries: Queries, find: Find, progress: Stage = silent) -> Built:
-    """The index of a type that was asked for by name, tuned and measured on these queries."""
-    factory = factory_string(asked.type, len(vectors), vectors.dimension)
-    built = build_tuned(factory, asked.target, vectors, queries, find, progress)
-    if built.tuned.reaches and built.facts.get("high", 1.0) >= asked.target:
+def build_requested(
+    request: IndexRequest, vectors: Vectors, queries: Queries, find: Find, progress: Stage = silent
+) -> Built:
+    """Build an index of the requested type, tuned and measured with these queries."""
+    factory = factory_string(request.type, len(vectors), vectors.dimension)
+    built = build_tuned(factory, request.target, vectors, queries, find, progress)
+    if built.tuned.reaches and built.facts.get("high", 1.0) >= request.target:
         return built
-    missed = f"{factory} does not reach recall {asked.target:g}, however it is searched; auto takes a type that does"
+    missed = f"{factory} reaches recall {request.target:g} with no search settings; auto chooses a type that does"
     return replace(built, note="; ".join(filter(None, [built.note, missed])))
 
 
 def build_tuned(
     factory: str, target: float, vectors: Vectors, queries: Queries, find: Find, progress: Stage = silent
 ) -> Built:
-    """Build in one pass over the vectors, which finds the true nearest of the queries as well."""
+    """Build an index in one pass over the vectors, which also finds the true nearest neighbours of the queries."""
     nearest = Nearest(queries, len(vectors))
     try:
         index, note = build(factory, vectors, nearest, progress)
@@ -83,27 +84,21 @@ def build_tuned(
     factory = "Flat" if note else factory
     held_out = nearest.held_out()
     if held_out is None:
-        return Built(
-            index, factory, note, {"recall": 1.0 if index.exact else None, "exact": index.exact}, Tuned({}, 1, True)
-        )
-    return tune(index, factory, note, target, held_out, find)
-
-
-def tune(index: VectorIndex, factory: str, note: str, target: float, held_out: HeldOut, find: Find) -> Built:
-    """Tune on one half of the queries, measure on the other."""
-    choosing, telling = held_out.half(0), held_out.half(1)
+        facts = {"recall": 1.0 if index.exact else None, "exact": index.exact}
+        return Built(index, factory, note, facts, Tuned({}, 1, True))
+    tuning, measuring = held_out.half(0), held_out.half(1)
     found = Tuned({}, 1.0, True)
     if not index.exact:
-        found = tuned(index, choosing, target, lambda tried: cpu_ms(lambda q: find(tried, q), choosing.queries.vectors))
-    return Built(index, factory, note, measured(index, telling, find), found)
+        found = tune(index, tuning, target, lambda tried: cpu_ms(lambda q: find(tried, q), tuning.queries.vectors))
+    return Built(index, factory, note, measure(index, measuring, find), found)
 
 
 def build(
     factory: str, vectors: Vectors, nearest: Nearest | None = None, progress: Stage = silent
 ) -> tuple[VectorIndex, str]:
-    """An index over all the vectors, which `nearest` sees as they pass.
+    """Build an index over all the vectors, which are shown to `nearest` as well.
 
-    Where the type asked for cannot be trained on so few, the index is exact instead, and the second value says so.
+    If the type cannot be trained on so few vectors, the index is exact instead, and the second value says so.
     """
     count = len(vectors)
     index, note = empty_index(factory if count else "Flat", vectors.dimension), ""
@@ -115,7 +110,7 @@ def build(
             note = f"{factory} cannot be trained on {count:,} vectors; the index is exact (Flat) instead"
             note += f" (FAISS: {_reason(error)})"
             index = empty_index("Flat", vectors.dimension)
-    _reserve(index, count)
+    reserve(index, count)
     if isinstance(index, import_faiss().IndexFlat):
         nearest = None  # an exact index finds them itself
     numbers, done = [np.zeros(0, np.int64)], 0
@@ -129,22 +124,13 @@ def build(
     return VectorIndex(index, np.concatenate(numbers)), note
 
 
-def exact_index(dimension: int, blocks: Sequence[tuple[Numbers, Matrix]]) -> VectorIndex:
-    """An exact index over vectors that are in memory."""
-    index = empty_index("Flat", dimension)
-    _reserve(index, sum(len(numbers) for numbers, _ in blocks))
-    for _, rows in blocks:
-        index.add(rows)
-    return VectorIndex(index, np.concatenate([np.zeros(0, np.int64), *(numbers for numbers, _ in blocks)]))
-
-
 def _reason(error: RuntimeError) -> str:
-    """What FAISS says, without the place in its source."""
+    """Return the message of a FAISS error without its source location."""
     return first_line(error).rpartition("Error: ")[2].removeprefix("'").strip()
 
 
 def _train(index: Any, sample: Matrix) -> None:
-    """FAISS writes to standard error where a centroid has fewer than 39 vectors; measuring tells what that costs."""
+    """Train without FAISS's warning about centroids with fewer than 39 vectors: the recall is measured anyway."""
     faiss = import_faiss()
     effort = effort_of(index)
     inverted = effort[1] if effort and effort[0] == "nprobe" else None
@@ -158,16 +144,9 @@ def _train(index: Any, sample: Matrix) -> None:
 
 
 def _parts(faiss: Any, index: Any) -> Iterator[Any]:
-    """An index and those inside of it."""
+    """Yield an index and those inside of it."""
     part = faiss.downcast_index(index)
     yield part
     for name in ("index", "base_index", "storage"):
         if (inner := getattr(part, name, None)) is not None:
             yield from _parts(faiss, inner)
-
-
-def _reserve(index: Any, count: int) -> None:
-    """Make room once: grown block by block, the codes would be copied and held twice at the peak."""
-    faiss = import_faiss()
-    if isinstance(index, faiss.IndexFlatCodes):
-        index.codes.resize(count * index.code_size)

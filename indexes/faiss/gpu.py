@@ -1,7 +1,7 @@
-"""A FAISS index on the GPU: what can go there, whether there is one, and the copy that answers queries.
+"""A copy of a FAISS index on the GPU that answers queries, if there is a GPU and the index type allows it.
 
-Indexes are built and saved on the CPU; the GPU holds a copy. Of several GPUs each holds a whole copy, or a share of the
-vectors where one has not the memory. Nothing of FAISS's GPU part exists in its CPU wheel: it is looked up when needed.
+Indexes are built and saved on the CPU. Each of several GPUs holds a whole copy, or a share of the vectors if a copy
+does not fit its memory. FAISS's CPU wheel has no GPU functions, so they are looked up when needed.
 """
 
 from typing import Any
@@ -10,23 +10,23 @@ from indexes.errors import Misuse, RetrieverError, first_line
 from indexes.faiss.vectors import VectorIndex, import_faiss
 
 DEVICES = ("auto", "cpu", "cuda")
-# What FAISS may take on each GPU for its own work; it would take a sixth of the memory, where the encoder lives, too.
+# FAISS's working memory on each GPU; its default is a sixth of the memory, which the encoder needs, too.
 WORKING_BYTES = 256 * 1024 * 1024
 
 
 def has_gpu_part() -> bool:
-    """Whether the FAISS that is installed can use GPUs at all."""
+    """True if the installed FAISS can use GPUs at all."""
     return hasattr(import_faiss(), "StandardGpuResources")
 
 
 def gpu_count() -> int:
-    """How many GPUs FAISS can use here."""
+    """Count the GPUs that FAISS can use here."""
     faiss = import_faiss()
     return int(faiss.get_num_gpus()) if has_gpu_part() and hasattr(faiss, "get_num_gpus") else 0
 
 
 def refusal(index: Any) -> str:
-    """Why FAISS has no such index on GPUs; empty where it has: Flat, and IVF with Flat, SQ8, SQfp16 or PQ codes."""
+    """Name the index type if FAISS lacks it on GPUs; it has Flat, and IVF with Flat, SQ8, SQfp16 or PQ codes."""
     faiss = import_faiss()
     kind = faiss.downcast_index(index)  # a view: `index` itself must live on
     if isinstance(kind, faiss.IndexPreTransform):
@@ -41,16 +41,16 @@ def refusal(index: Any) -> str:
     return name
 
 
-def searched_on(device: str, index: VectorIndex, factory: str) -> str:
-    """Have the GPU search a copy of the index; returns a line that says so, or why not although one is there.
+def search_on_gpu(device: str, index: VectorIndex, factory: str) -> str:
+    """Copy the index to the GPU and search it there; return a line that says so, or why an existing GPU is not used.
 
-    `auto` takes a GPU where there is one and the type can go there, `cuda` insists on it, `cpu` never does.
+    `auto` uses a GPU if there is one and the index type allows it, `cuda` insists on it, `cpu` never does.
     """
     if device not in DEVICES:
         raise Misuse(f"unknown device {device!r}; known: {', '.join(DEVICES)}.")
     if device == "cpu":
         return ""
-    reason = why_not(index.index, factory)
+    reason = obstacle(index.index, factory)
     if reason and device == "cuda":
         raise Misuse(f"--device cuda: the index cannot be searched on a GPU. {reason}")
     if reason:
@@ -65,8 +65,8 @@ def searched_on(device: str, index: VectorIndex, factory: str) -> str:
     return f"{factory} is searched on {'the GPU' if gpu_count() == 1 else f'{gpu_count()} GPUs'}."
 
 
-def why_not(index: Any, factory: str) -> str:
-    """Why an index cannot be searched on a GPU here; empty where it can."""
+def obstacle(index: Any, factory: str) -> str:
+    """Say why an index cannot be searched on a GPU here; empty if it can."""
     if not has_gpu_part():
         return (
             "faiss-cpu is installed, which has no GPU part; change it with: pip uninstall faiss-cpu, "
@@ -83,7 +83,7 @@ def why_not(index: Any, factory: str) -> str:
 
 
 def _copied(index: VectorIndex) -> Any:
-    """A whole copy on each GPU or, where one has not the memory, a share on each."""
+    """Make a whole copy on each GPU or, if one has not the memory, a share on each."""
     faiss = import_faiss()
     gpus = range(gpu_count())
     resources = [faiss.StandardGpuResources() for _ in gpus]

@@ -1,7 +1,7 @@
-"""How much of what exact search finds an index finds: recall@10 on held-out queries, with its uncertainty.
+"""The recall of an index: the share of the results of exact search that it finds, at 10, on held-out queries.
 
-Queries are vectors that the index does not hold or, where there are none, some that it holds, each without itself. Half
-of them choose the search settings (indexes/faiss/tuning.py), the other half tell the recall that is reported.
+Queries are vectors that the index does not hold or, if there are none, some that it holds, each without itself. Half of
+them choose the search settings (indexes/faiss/tuning.py), the other half measure the recall that is reported.
 """
 
 import math
@@ -18,7 +18,7 @@ from indexes.folder.space import LOOKED_AT
 
 RECALL_AT = 10
 WANTED = LOOKED_AT * RECALL_AT
-"""The vectors that a search for ten documents asks an index for."""
+"""The number of vectors that a search for ten documents requests from an index."""
 MOST_QUERIES = 1000
 TIMED = 32
 TIE = 1e-6
@@ -27,12 +27,12 @@ STORED = "stored passages, each without itself"
 SEED = 0
 
 Find = Callable[[VectorIndex, Matrix], Sequence[tuple[Numbers, NDArray[np.float64]]]]
-"""What a search does: candidates from the index, scored exactly, best first."""
+"""A search: candidates from the index, scored exactly, best first."""
 
 
 @dataclass(frozen=True)
 class Queries:
-    """Unit vectors to search with; `own` is the number of the stored vector that each is, if it is one."""
+    """Unit vectors to search with; `own` are their numbers if they are stored vectors."""
 
     vectors: Matrix
     what: str
@@ -44,15 +44,15 @@ class Queries:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Queries with the true nearest of each among some vectors."""
+    """Queries with the true nearest neighbours of each."""
 
     queries: Queries
     numbers: Numbers
-    """A row a query: its nearest, best first."""
+    """One row per query: its nearest neighbours, best first."""
     scores: NDArray[np.float32]
 
     def half(self, which: int) -> "HeldOut":
-        """Every second query, from the first (0) or the second (1); of a single one, that one."""
+        """Return every second query, from the first (0) or the second (1); a single query is in both halves."""
         if len(self.queries) < 2:
             return self
         some = slice(which, None, 2)
@@ -61,7 +61,7 @@ class HeldOut:
         return HeldOut(queries, self.numbers[some], self.scores[some])
 
     def shares_found(self, index: VectorIndex, find: Find) -> NDArray[np.float64]:
-        """The recall of each query. Whatever is as near as the last of the true nearest counts as one of them."""
+        """Compute the recall of each query. A vector as near as the last true neighbour counts as one."""
         least = self.scores[:, -1].astype(np.float64) - TIE
         shares = np.zeros(len(self.queries))
         for place, (numbers, scores) in enumerate(find(index, self.queries.vectors)):
@@ -72,7 +72,7 @@ class HeldOut:
 
 
 class Nearest:
-    """The true nearest of some queries, kept while the vectors pass by block after block."""
+    """Finds the true nearest neighbours of some queries among vectors that come in blocks."""
 
     def __init__(self, queries: Queries, count: int) -> None:
         self.queries = queries
@@ -101,22 +101,23 @@ class Nearest:
         self._numbers[better] = np.take_along_axis(all_numbers, order, axis=1)
 
     def held_out(self) -> HeldOut | None:
-        """None where there is nothing to measure with or against."""
+        """Return the queries with their neighbours; None if there are no queries or no vectors."""
         if not len(self.queries) or not self._numbers.shape[1]:
             return None
         return HeldOut(self.queries, self._numbers, self._scores)
 
 
 def stored_queries(numbers: Numbers, take: Callable[[Numbers], Matrix]) -> Queries:
-    """A seeded choice of the stored vectors, as queries."""
+    """Take a seeded sample of the stored vectors as queries."""
     rng = np.random.default_rng(SEED)
     own = np.sort(rng.choice(numbers, min(MOST_QUERIES, len(numbers)), replace=False))
     return Queries(take(own), STORED, own)
 
 
 def interval(mean: float, count: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share, over queries: neighbours of one query are not independent of each other, so
-    a query counts once. A little too wide, and never of no width where every query found all.
+    """Compute Wilson's 95 % interval of a share. A query counts once, because its neighbours are not independent.
+
+    The interval is a little too wide, and has a width even if every query found all.
 
     Wilson, "Probable inference, the law of succession, and statistical inference", JASA 1927.
     """
@@ -127,7 +128,7 @@ def interval(mean: float, count: int) -> tuple[float, float]:
 
 
 def cpu_ms(search: Callable[[Matrix], Any], queries: Matrix) -> float:
-    """CPU time of one query asked alone, over all threads, in milliseconds."""
+    """Measure the CPU time of a single query, over all threads, in milliseconds."""
     some = queries[:TIMED]
     search(some[:1])
     began = time.process_time()
@@ -136,8 +137,8 @@ def cpu_ms(search: Callable[[Matrix], Any], queries: Matrix) -> float:
     return 1000 * (time.process_time() - began) / len(some)
 
 
-def measured(index: VectorIndex, held_out: HeldOut, find: Find) -> dict[str, Any]:
-    """What is written down of an index: its recall with what it was measured on, and the time of a query."""
+def measure(index: VectorIndex, held_out: HeldOut, find: Find) -> dict[str, Any]:
+    """Measure the recall of an index and the time of a query, for its manifest."""
     found: dict[str, Any] = {
         "at": RECALL_AT,
         "cpu_ms": round(cpu_ms(lambda q: find(index, q), held_out.queries.vectors), 4),
@@ -148,7 +149,7 @@ def measured(index: VectorIndex, held_out: HeldOut, find: Find) -> dict[str, Any
 
 
 def recall_facts(shares: NDArray[np.float64], queries: Queries) -> dict[str, Any]:
-    """What is written down of an approximate index: which share of the nearest it finds, and how that is known."""
+    """Summarise the recall of an approximate index, with its interval and its queries, for its manifest."""
     low, high = interval(float(shares.mean()), len(shares))
     return {
         "exact": False,

@@ -1,4 +1,4 @@
-"""The cheapest search settings of an index that reach a recall, found by trying them on held-out queries."""
+"""Finds the cheapest search settings of an index that reach a recall, by trying them on held-out queries."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,29 +7,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.faiss.recall import HeldOut
-from indexes.faiss.vectors import SPARE, Settings, VectorIndex, effort_of, looks_further_for_more
+from indexes.faiss.vectors import SPARE, Settings, VectorIndex, depends_on_k, effort_of
 from indexes.folder.space import LOOKED_AT
 
 FETCHES = (0, 4, 8, 16, 32, 64)
-# Beyond the least effort that suffices with the most candidates, so many greater ones, which suffice with fewer, are
-# timed.
+# The least effort that suffices needs the most candidates. So many greater efforts, which need fewer, are timed too.
 EFFORTS_TIMED = 4
 LARGEST_EF = 4096
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """Settings and the recall they had on the queries they were chosen by."""
+    """Search settings and their recall on the queries that they were tuned with."""
 
     settings: Settings
     recall: float
     reaches: bool
 
 
-def tuned(index: VectorIndex, held_out: HeldOut, target: float, cost: Callable[[VectorIndex], float]) -> Tuned:
-    """The settings of least `cost` that reach the target by a standard error, so that other queries reach it, too.
+def tune(index: VectorIndex, held_out: HeldOut, target: float, cost: Callable[[VectorIndex], float]) -> Tuned:
+    """Choose the settings of least `cost` that exceed the target by a standard error, so that other queries reach it.
 
-    Where none do, those of the highest recall. The index is left with the settings that are returned.
+    If none do, choose those of the highest recall. The index keeps the chosen settings.
     """
     efforts = _efforts(index)
     curves: dict[int, NDArray[np.float64]] = {}
@@ -69,7 +68,7 @@ def tuned(index: VectorIndex, held_out: HeldOut, target: float, cost: Callable[[
 
 
 def _efforts(index: VectorIndex) -> list[Settings]:
-    """Settings of rising effort; one that is empty where the type has none."""
+    """List settings of rising effort; a single empty one if the index type has none."""
     effort = effort_of(index.index)
     if effort is None:
         return [{}]
@@ -82,11 +81,11 @@ def _efforts(index: VectorIndex) -> list[Settings]:
 
 
 def _shares(index: VectorIndex, held_out: HeldOut, effort: Settings) -> NDArray[np.float64]:
-    """The recall of each query (columns) with each number of candidates (rows)."""
+    """Compute the recall of each query (columns) for each number of candidates (rows)."""
     index.apply(effort)
     k = LOOKED_AT * held_out.numbers.shape[1]
     counts = [min(max(k + SPARE, fetch * k), len(index)) for fetch in FETCHES]
-    if looks_further_for_more(index.index):
+    if depends_on_k(index.index):
         rankings = {count: index.ranked(held_out.queries.vectors, count) for count in dict.fromkeys(counts)}
     else:
         rankings = dict.fromkeys(counts, index.ranked(held_out.queries.vectors, max(counts)))

@@ -1,6 +1,7 @@
-"""Which FAISS index a short name stands for, given how many vectors there are, and what was asked of it.
+"""Index types: short names, the FAISS factory strings they stand for, and the memory they need.
 
-`auto` is no type but a request: the cheapest index that reaches a recall within a memory limit (indexes/faiss/auto.py).
+`auto` is no type but a request for the cheapest index that reaches a recall within a memory limit
+(indexes/faiss/auto.py).
 """
 
 import math
@@ -13,25 +14,20 @@ from indexes.errors import Misuse
 AUTO = "auto"
 NAMES = (AUTO, "flat", "sq8", "ivf", "hnsw", "pq", "rabitq")
 DEFAULT_RECALL = 0.95
-# A list that k-means is to find needs some vectors to be found by.
+# k-means needs some vectors to find a list.
 VECTORS_A_LIST = 32
-# From here on, pq and rabitq have lists.
+# From so many vectors on, pq and rabitq have lists.
 WITH_LISTS = 50_000
-UNITS = {"": 1, "B": 1} | {
-    f"{letter}{kind}": base**power
-    for power, letter in enumerate("KMGT", 1)
-    for kind, base in (("", 1000), ("B", 1000), ("IB", 1024))
-}
 
 
 @dataclass(frozen=True)
 class IndexRequest:
-    """What a collection's index is asked to be; recall and memory belong to `auto`."""
+    """The index that a user requests; recall and memory belong to `auto`."""
 
     type: str
     recall: float | None = None
     memory: int | None = None
-    """Bytes that the index may take in memory."""
+    """The most bytes that the index may take in memory."""
 
     def __post_init__(self) -> None:
         if not self.type.strip():
@@ -53,15 +49,16 @@ class IndexRequest:
 
 
 def parse_bytes(text: str) -> int:
-    """A number of bytes as people write it: 500MB, 2GB, 1.5GiB, 1000000."""
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
-    if match is None or match[2].upper() not in UNITS:
+    """Parse a number of bytes such as 500MB, 2GB, 1.5GiB or 1000000."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([KMGT]?)(I?)B|([KMGT])|)\s*", text.upper())
+    if match is None or (match[3] and not match[2]):
         raise Misuse(f"--memory {text!r} is no number of bytes; write it as 500MB, 2GB or 1.5GiB.")
-    return int(float(match[1]) * UNITS[match[2].upper()])
+    power = " KMGT".index(match[2] or match[4] or " ")
+    return int(float(match[1]) * (1024 if match[3] else 1000) ** power)
 
 
 def factory_string(index_type: str, count: int, dimension: int) -> str:
-    """The FAISS factory string of a short name for so many vectors; any factory string stands for itself."""
+    """Return the FAISS factory string of a short name for so many vectors; a factory string stands for itself."""
     lists = f"IVF{list_count(count)}," if count >= WITH_LISTS else ""
     resolved = {
         "flat": "Flat",
@@ -75,20 +72,20 @@ def factory_string(index_type: str, count: int, dimension: int) -> str:
 
 
 def list_count(count: int) -> int:
-    """A power of two near twice the root of the count: choosing a list and scanning it then cost about the same."""
+    """Return a power of two near twice the root of the count: choosing a list then costs as much as scanning it."""
     wanted = min(2 * math.sqrt(max(count, 1)), count / VECTORS_A_LIST)
     return 1 << max(0, round(math.log2(max(wanted, 1))))
 
 
 def candidates(count: int, dimension: int) -> list[str]:
-    """Factory strings that `auto` tries, the quick to build first."""
+    """List the factory strings that `auto` tries, the fastest to build first."""
     codes = ["SQ8", _product_codes(dimension, 4), _product_codes(dimension, 8), "RaBitQfs"]
     lists = [f"IVF{list_count(count)},{code}" for code in codes if count >= 32 * VECTORS_A_LIST]
     return list(dict.fromkeys(["Flat", *codes, *lists]))
 
 
 def _product_codes(dimension: int, width: int) -> str:
-    """Four bits for about `width` dimensions each, as FAISS scans fastest."""
+    """Return product codes of four bits for about `width` dimensions each, which FAISS scans fastest."""
     parts = max(1, dimension // width)
     while dimension % parts:
         parts -= 1
@@ -96,7 +93,7 @@ def _product_codes(dimension: int, width: int) -> str:
 
 
 def estimated_bytes(faiss: Any, index: Any, count: int) -> int:
-    """What an index, still empty, will take in memory and on disk with so many vectors."""
+    """Estimate the bytes that an index, still empty, takes in memory and on disk with so many vectors."""
     kind = faiss.downcast_index(index)  # a view: `index` itself must live on
     if isinstance(kind, faiss.IndexHNSW):
         links = 2 * kind.hnsw.nb_neighbors(1) * 4 + 16
@@ -108,5 +105,5 @@ def estimated_bytes(faiss: Any, index: Any, count: int) -> int:
 
 
 def _codebooks(kind: Any) -> int:
-    """What the centroids of product codes take."""
+    """Return the bytes of the centroids of product codes."""
     return int(kind.pq.ksub * kind.d * 4) if hasattr(kind, "pq") else 0

@@ -1,7 +1,7 @@
-"""FAISS: unit vectors in, the nearest by cosine out, each known by the number SQLite gave it.
+"""A FAISS index over unit vectors, searched by cosine; each vector has the number that SQLite gave it.
 
-FAISS itself only counts positions; the numbers stand beside it in a rising array. That works for every index
-type, where FAISS's own ID maps do not.
+FAISS itself only counts positions. The numbers are in a rising array beside it, which works for every index type, while
+FAISS's own ID maps do not.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 from indexes.errors import Damaged, Misuse, RetrieverError, first_line
 from indexes.faiss.types import NAMES
 
-# How many more than asked are fetched, so that a last-bit difference in FAISS's float32 scores cannot change
+# How many more than requested are fetched, so that a last-bit difference in FAISS's float32 scores cannot change
 # which ones are the best once they are scored again in float64.
 SPARE = 16
 TIE = 1e-6
 # Up to so many vectors, scoring all of them costs little and is exact whatever the index type.
 SCANNED = 8192
-# Up to so many more are fetched and dropped, which is quicker than asking FAISS to pass over them.
+# Up to so many excluded vectors are fetched and dropped, which is faster than a FAISS selector.
 FETCHED_BEYOND = 256
-# So few queries NumPy compares with all vectors in less CPU time than FAISS, which gives each query one thread.
+# For so few queries, NumPy needs less CPU time than FAISS, which gives each query one thread.
 FEW_QUERIES = 8
-# FAISS on a GPU gives no more than this.
+# FAISS on a GPU returns no more than this.
 MOST_FROM_GPU = 2048
 
 WRITTEN_TOGETHER = 1 << 20
@@ -39,8 +39,8 @@ FLAT_HEADERS = (b"IxFI", b"IxF2", b"IxFl")
 Numbers = NDArray[np.int64]
 Matrix = NDArray[np.float32]
 Settings = dict[str, int]
-"""How an index is searched: `nprobe` or `efSearch` where its type has one, and `fetch`, the candidates that are
-scored exactly for each one wanted."""
+"""Search settings: `nprobe` or `efSearch` if the type has one, and `fetch`, the number of candidates to score exactly
+for each result."""
 
 
 def import_faiss() -> Any:
@@ -54,32 +54,31 @@ def import_faiss() -> Any:
     return faiss
 
 
-def _alone_in_a_child() -> None:
-    """Have FAISS work without threads in a forked child: those it had stayed with the parent, and it would wait for
-    them forever."""
+def _single_thread_in_child() -> None:
+    """Let FAISS work without threads in a forked child: its threads stay with the parent, and it would wait forever."""
     if "faiss" in sys.modules:
         sys.modules["faiss"].omp_set_num_threads(1)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_alone_in_a_child)
+    os.register_at_fork(after_in_child=_single_thread_in_child)
 
 
 def save_array(path: Path, array: NDArray[Any]) -> None:
-    """Write an array as .npy; unlike NumPy into a file of its own, it fails where the disk does."""
+    """Write an array as .npy; unlike NumPy with a path, it raises an error if the disk is full."""
     data = io.BytesIO()
     np.save(data, array, allow_pickle=False)
     path.write_bytes(data.getbuffer())
 
 
 def unit_rows(vectors: NDArray[np.floating[Any]]) -> Matrix:
-    """Rows scaled to length one; a row of zeros stays as it is and is near nothing."""
+    """Scale rows to length one; a row of zeros stays as it is."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.ascontiguousarray(vectors / np.where(norms > 0, norms, 1), dtype=np.float32)
 
 
 def empty_index(factory: str, dimension: int) -> Any:
-    """A FAISS index with nothing in it; refuses a factory string that FAISS does not know."""
+    """Make an empty FAISS index; refuse a factory string that FAISS does not know."""
     faiss = import_faiss()
     if re.search(r"[A-Za-z_]0+(?!\d)", factory):
         raise Misuse(f"the index type {factory!r} has a size of zero.")
@@ -94,8 +93,23 @@ def empty_index(factory: str, dimension: int) -> Any:
         ) from error
 
 
+def exact_index(dimension: int, blocks: Sequence[tuple[Numbers, Matrix]]) -> "VectorIndex":
+    """Make an exact index over vectors that are in memory."""
+    index = empty_index("Flat", dimension)
+    reserve(index, sum(len(numbers) for numbers, _ in blocks))
+    for _, rows in blocks:
+        index.add(rows)
+    return VectorIndex(index, np.concatenate([np.zeros(0, np.int64), *(numbers for numbers, _ in blocks)]))
+
+
+def reserve(index: Any, count: int) -> None:
+    """Reserve memory once: grown block by block, the codes would be copied and held twice at the peak."""
+    if isinstance(index, import_faiss().IndexFlatCodes):
+        index.codes.resize(count * index.code_size)
+
+
 def effort_of(index: Any) -> tuple[str, Any] | None:
-    """The name of the setting that trades time for recall, and what has it; None where the type has none."""
+    """Return the name of the setting that trades time for recall, and its object; None if the type has none."""
     faiss = import_faiss()
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
@@ -109,17 +123,17 @@ def effort_of(index: Any) -> tuple[str, Any] | None:
     return None
 
 
-def looks_further_for_more(index: Any) -> bool:
-    """Whether the first of many are better than as few asked for alone: a walk is then longer, more codes refined."""
+def depends_on_k(index: Any) -> bool:
+    """True if the first results of a search for many are better than those of a search for few, as HNSW's are."""
     faiss = import_faiss()
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
-        return looks_further_for_more(index.index)
+        return depends_on_k(index.index)
     return isinstance(index, faiss.IndexHNSW | faiss.IndexNSG | faiss.IndexRefine)
 
 
 def search_parameters(index: Any, selector: Any, share: float, wanted: int) -> Any:
-    """What tells an index of this type to find only what the selector lets through, a `share` of all it holds."""
+    """Make the parameters by which an index of this type finds only what the selector allows, a `share` of all."""
     faiss = import_faiss()
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
@@ -131,13 +145,13 @@ def search_parameters(index: Any, selector: Any, share: float, wanted: int) -> A
     if isinstance(index, faiss.IndexIVF):
         return faiss.SearchParametersIVF(sel=selector, nprobe=index.nprobe)
     if isinstance(index, faiss.IndexHNSW):
-        # The walk also passes those it may not return: it must be longer to meet as many that it may.
+        # The walk also visits vectors that it may not return, so it must be longer.
         return faiss.SearchParametersHNSW(sel=selector, efSearch=int(max(index.hnsw.efSearch, wanted) / share))
     return faiss.SearchParameters(sel=selector)
 
 
 class VectorIndex:
-    """A FAISS index, the number of the vector at each of its positions (rising), and how it is searched."""
+    """A FAISS index, the number of the vector at each of its positions (rising), and its search settings."""
 
     def __init__(self, index: Any, numbers: Numbers, settings: Settings | None = None) -> None:
         if index.ntotal != len(numbers):
@@ -145,9 +159,9 @@ class VectorIndex:
         self.index = index
         self.numbers = numbers
         self.exact = isinstance(index, import_faiss().IndexFlat)
-        """Whether it holds every vector whole and compares the query with all of them."""
-        self.held: object = None
-        """What keeps the files it is mapped from where they are, if it is."""
+        """True if it holds every vector uncompressed and compares the query with all of them."""
+        self.read_lock: object = None
+        """Keeps the files that the index is mapped from."""
         self._on_gpu: Any = None
         self._whole = _rows(index) if self.exact else None
         self.settings: Settings = {}
@@ -164,20 +178,20 @@ class VectorIndex:
             setattr(effort[1], effort[0], settings[effort[0]])
 
     def search_on(self, gpu_index: Any) -> None:
-        """Have a copy of the index on a GPU answer what it can."""
+        """Search a copy of the index on a GPU where possible."""
         self._on_gpu = gpu_index
 
     def candidates_for(self, k: int) -> int:
-        """How many are fetched where the k nearest are wanted."""
+        """Return how many candidates to fetch for the k nearest."""
         return max(k + SPARE, self.settings.get("fetch", 0) * k)
 
     def search(self, queries: Matrix, k: int, excluded: Numbers, allowed: Numbers | None = None) -> list[Numbers]:
-        """For each query the numbers of at least the k nearest, without the excluded ones and only of the allowed
-        ones, and of all that tie with the last of them.
+        """Find for each query at least the k nearest and all that tie with the last of them; returns their numbers.
 
-        An exact index gives exactly these. Where no more than SCANNED are left to search, any index gives them all,
-        for the caller to score. Beyond that an approximate index gives those it finds, never fewer than k: about as
-        many of the nearest as it finds among all, but less where what is allowed lies far from the query.
+        Excluded vectors are left out, and only allowed ones are found. An exact index returns exactly these. If no
+        more than SCANNED are left to search, any index returns all of them, for the caller to score. Beyond that, an
+        approximate index returns those it finds, never fewer than k. Its recall falls if the allowed vectors are far
+        from the query.
         """
         searched = self._searched(excluded, allowed)
         candidates = self.numbers if searched is None else self.numbers[searched]
@@ -196,7 +210,7 @@ class VectorIndex:
         return found
 
     def _searched(self, excluded: Numbers, allowed: Numbers | None) -> NDArray[np.bool_] | None:
-        """Which positions are to be searched, None for all."""
+        """Return a mask of the positions to search, None for all."""
         if allowed is None and not len(excluded):
             return None
         if allowed is None:
@@ -213,8 +227,7 @@ class VectorIndex:
     def _fetch(
         self, queries: Matrix, wanted: int, searched: NDArray[np.bool_] | None, count: int
     ) -> Iterator[tuple[NDArray[np.float32], Numbers]]:
-        """Scores and positions, best first, of as many as are wanted of the `count` to be searched, or of those that
-        an approximate index finds."""
+        """Yield scores and positions, best first, of up to `wanted` of the `count` vectors to search."""
         if self._whole is not None and self._on_gpu is None and len(queries) <= FEW_QUERIES:
             yield from self._compared(self._whole, queries, wanted, searched)
             return
@@ -238,8 +251,8 @@ class VectorIndex:
             yield own_scores[kept][:wanted], own_positions[kept][:wanted]
 
     def _beyond(self, wanted: int, left_out: int, count: int) -> int:
-        """How many to fetch where FAISS cannot pass over those left out: enough for all of them, where they are few,
-        else twice as many as hold the wanted ones if what is left out lies anywhere; the caller asks for more."""
+        """Return how many to fetch if FAISS cannot leave vectors out: all of these too if they are few, else twice the
+        expected number; the caller fetches more if that is not enough."""
         if self.exact or left_out <= FETCHED_BEYOND:
             return wanted + left_out
         return min(wanted + left_out, 2 * wanted * -(-len(self) // count))
@@ -247,7 +260,7 @@ class VectorIndex:
     def _compared(
         self, whole: Matrix, queries: Matrix, wanted: int, searched: NDArray[np.bool_] | None
     ) -> Iterator[tuple[NDArray[np.float32], Numbers]]:
-        """The same by comparing each query with every vector."""
+        """Compare each query with every vector."""
         positions = None if searched is None else np.flatnonzero(searched)
         for query in queries:
             scores = whole @ query
@@ -257,7 +270,7 @@ class VectorIndex:
             yield own[best], best if positions is None else positions[best]
 
     def ranked(self, queries: Matrix, count: int) -> Numbers:
-        """A row a query: the numbers of the nearest as the index itself ranks them, -1 where it finds no more."""
+        """Return one row per query: the numbers of the nearest as the index ranks them, -1 if it finds no more."""
         positions = self._nearest(queries, count)[1]
         return np.where(positions >= 0, self.numbers[positions], -1)
 
@@ -267,7 +280,7 @@ class VectorIndex:
         return scores, positions
 
     def vectors(self, numbers: Numbers) -> Matrix:
-        """The vectors as the index holds them (whole only in an exact index)."""
+        """Return the vectors as the index holds them (uncompressed only in an exact index)."""
         positions = np.searchsorted(self.numbers, numbers)
         if self._whole is not None:
             return self._whole[positions]
@@ -276,7 +289,7 @@ class VectorIndex:
     def save(self, index_path: Path, numbers_path: Path) -> None:
         faiss = import_faiss()
         try:
-            # FAISS's own writer says nothing of an error that comes when it closes the file.
+            # FAISS's own writer ignores an error on closing the file.
             with index_path.open("wb") as file:
                 faiss.write_index(self.index, faiss.PyCallbackIOWriter(file.write, WRITTEN_TOGETHER))
         except RuntimeError as error:
@@ -285,22 +298,23 @@ class VectorIndex:
 
     @classmethod
     def load(cls, index_path: Path, numbers_path: Path, settings: Settings | None = None) -> "VectorIndex":
-        """Map the files into memory, so that opening reads little; FAISS reads whole what it cannot map."""
+        """Map the files into memory, so that opening reads little; FAISS reads what it cannot map."""
         faiss = import_faiss()
         try:
             with index_path.open("rb") as file:
-                # FAISS's header leaves the vectors of an exact index unaligned in the file, and NumPy would copy
-                # them all for every query.
+                # The vectors of an exact index are unaligned in its file, and NumPy would copy them for every query.
                 how = 0 if file.read(4) in FLAT_HEADERS else faiss.IO_FLAG_MMAP_IFC
             index = faiss.read_index(str(index_path), how)
             numbers = np.load(numbers_path, mmap_mode="r", allow_pickle=False)
         except (RuntimeError, ValueError, EOFError, FileNotFoundError) as error:
             raise Damaged(f"{index_path} cannot be read as a FAISS index: {first_line(error)}") from error
+        if numbers.ndim != 1 or numbers.dtype != np.int64:
+            raise Damaged(f"{numbers_path} is no list of vector numbers.")
         return cls(index, np.asarray(numbers), settings)
 
 
 def _rows(index: Any) -> Matrix | None:
-    """A view of the vectors that an exact index holds; None of an empty one."""
+    """Return a view of the vectors of an exact index; None if it is empty."""
     if not index.ntotal:
         return None
     flat: Matrix = import_faiss().rev_swig_ptr(index.get_xb(), index.ntotal * index.d)

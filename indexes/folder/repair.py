@@ -1,7 +1,7 @@
-"""Put aside what is damaged, so that what is derived can be made again from what is sound.
+"""Move damaged files and rows away, so that the index can be made again from the intact ones.
 
 Nothing is deleted: damaged files move to `quarantine/` inside the collection, damaged rows to the table of the same
-name. A document that was put aside comes back when its source is indexed again.
+name. A document that was moved away comes back when its source is indexed again.
 """
 
 import json
@@ -11,15 +11,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from indexes.folder import generation as generations
-from indexes.folder.collection import GENERATIONS, Collection
+from indexes.folder.collection import QUARANTINE, Collection
+from indexes.folder.publishing import GENERATIONS
 from indexes.folder.verify import Report, any_text
-from indexes.pages import kept_logs
-from indexes.pages.kept_logs import QUARANTINE
-from indexes.sqlite import words
 
 
 def folder_files(collection: Collection) -> dict[str, bytes]:
-    """The transform's files as the generation folder has them, sound or not."""
+    """Read the transform's files from the generation folder, intact or not."""
     row = collection.published()
     folder = collection.folder / GENERATIONS / (row[1] if row else "none")
     others = (generations.INDEX_FILE, generations.NUMBERS_FILE, generations.MANIFEST)
@@ -29,7 +27,7 @@ def folder_files(collection: Collection) -> dict[str, bytes]:
 
 
 def put_aside(collection: Collection, report: Report) -> None:
-    """Move everything the report calls damaged out of the way."""
+    """Move everything away that the report calls damaged."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
     connection = collection.store.db.conn
     with any_text(collection), collection.store.changing():
@@ -39,7 +37,7 @@ def put_aside(collection: Collection, report: Report) -> None:
             ).fetchall())  # fmt: skip
             connection.execute("DELETE FROM documents WHERE number = ?", [number])
         for number in report.stray_passages:
-            _keep_rows(connection, "passages", "its document is not there", stamp, connection.execute(
+            _keep_rows(connection, "passages", "its document does not exist", stamp, connection.execute(
                 'SELECT document, position, start, "end", vector FROM passages WHERE document = ?', [number]
             ).fetchall())  # fmt: skip
             connection.execute("DELETE FROM passages WHERE document = ?", [number])
@@ -54,20 +52,19 @@ def put_aside(collection: Collection, report: Report) -> None:
                 "INSERT INTO unused SELECT id FROM vectors WHERE id NOT IN (SELECT vector FROM passages)"
             )
             report.repaired.append("made the list of unused vectors again")
-        if report.words_wrong or report.bad_documents:  # what a damaged text said, its words cannot be told to forget
-            words.rebuild(collection.store)
+        if report.words_wrong or report.bad_documents:  # FTS5 forgets a text only by its exact words
+            collection.words.rebuild()
         if report.words_wrong:
             report.repaired.append("made the index of words again")
-        if report.kept_files_broken and not report.generation_broken:
-            _keep_files_again(collection, report)
+        if report.transform_copy_broken and not report.generation_broken:
+            (number,) = connection.execute("SELECT number FROM generations").fetchone()
+            collection.keep_transform(number, folder_files(collection))
+            report.repaired.append("copied the transform's files into the database again")
         if report.checksums_wrong:
-            collection.store.forget_checksums()
-        if report.bad_settings or report.checksums_wrong:
-            collection.store.set_settings(report.bad_settings)
+            collection.store.renew_checksums()
         if report.bad_settings:
+            collection.store.set_settings(report.bad_settings)
             report.repaired.append(f"restored the settings {', '.join(sorted(report.bad_settings))}")
-    if report.logs_kept:
-        report.repaired.append(f"kept the log that breaks off in {kept_logs.settle(collection.folder, stamp)}")
     if report.generation_broken:  # last, because the manifest may be what settings were restored from
         _put_files_aside(collection, report, stamp)
     if report.stray_passages:
@@ -89,16 +86,6 @@ def _keep_rows(
             for row in rows
         ],
     )
-
-
-def _keep_files_again(collection: Collection, report: Report) -> None:
-    number = collection.store.db.conn.execute("SELECT number FROM generations").fetchone()[0]
-    files = folder_files(collection)
-    collection.store.db.conn.execute("DELETE FROM generation_files")
-    collection.store.db.conn.executemany(
-        "INSERT INTO generation_files VALUES (?, ?, ?)", [(number, name, data) for name, data in files.items()]
-    )
-    report.repaired.append("kept the transform's files in the table again")
 
 
 def _put_files_aside(collection: Collection, report: Report, stamp: str) -> None:

@@ -1,4 +1,4 @@
-"""Rows of a collection with their numbers, out of one and into another: what `retriever copy` moves."""
+"""The rows of a collection with their numbers, as `retriever copy` reads and writes them."""
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol
@@ -6,12 +6,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.checksums import document_seal, metadata_text, vector_checksum
-from indexes.errors import Damaged
-from indexes.sqlite.documents import VECTOR_TYPE, DocumentRow, DocumentStore
+from indexes.checksums import vector_checksum
+from indexes.sqlite.documents import DocumentRow, DocumentStore
+from indexes.sqlite.vectors import VECTOR_TYPE
 
 NumberedVector = tuple[int, bytes, NDArray[np.float16]]
-"""A number, the hash of the text, and its raw vector as it is stored."""
+"""A vector's number, the hash of its text, and the raw vector as it is stored."""
 NumberedDocument = tuple[int, DocumentRow]
 
 TOGETHER = 1000
@@ -21,22 +21,22 @@ class Transfer(Protocol):
     """The rows of one collection."""
 
     def last(self) -> tuple[int, int]:
-        """The numbers of the last vector and the last document."""
+        """Return the numbers of the last vector and the last document."""
 
     def vectors(self, after: int) -> Iterator[list[NumberedVector]]:
-        """All vectors numbered after `after`, rising, some at a time; refused where one is damaged."""
+        """Yield all vectors numbered above `after`, rising, in blocks; refuse a damaged one."""
 
     def documents(self, after: int) -> Iterator[list[NumberedDocument]]:
-        """The same of documents."""
+        """Yield all documents numbered above `after` likewise."""
 
     def put_vectors(self, rows: Sequence[NumberedVector]) -> None:
-        """Store vectors under their numbers, again if need be."""
+        """Store vectors under their numbers; storing them again changes nothing."""
 
     def put_documents(self, rows: Sequence[NumberedDocument]) -> None:
-        """Store documents under their numbers, again if need be; their vectors are there."""
+        """Store documents whose vectors are stored under their numbers; storing them again changes nothing."""
 
     def seals(self) -> Iterator[tuple[int, str]]:
-        """The number and seal of every document, rising."""
+        """Yield the number and seal of every document, rising."""
 
 
 class LocalTransfer:
@@ -77,23 +77,7 @@ class LocalTransfer:
         with self.store.changing() as db:
             db.conn.executemany("DELETE FROM documents WHERE number = ?", [[number] for number, _ in rows])
             for number, row in rows:
-                vectors = self.store.vectors_of_texts([text_hash for _, _, text_hash in row.passages])
-                seal = document_seal(row.id, row.content_hash, row.source, row.passages)
-                metadata = metadata_text(row.metadata)
-                db.conn.execute(
-                    "INSERT INTO documents (number, id, title, text, metadata, content_hash, source, seal)"
-                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                    [number, row.id, row.title, row.text, metadata, row.content_hash, row.source, seal],
-                )
-                if lost := [text_hash for _, _, text_hash in row.passages if text_hash not in vectors]:
-                    raise Damaged(f"document {row.id!r} has a passage without a vector ({lost[0].hex()[:12]}).")
-                db.conn.executemany(
-                    "INSERT INTO passages VALUES (?, ?, ?, ?, ?)",
-                    [
-                        (number, position, start, end, vectors[text_hash])
-                        for position, (start, end, text_hash) in enumerate(row.passages)
-                    ],
-                )
+                self.store.put_document(row, number)
 
     def seals(self) -> Iterator[tuple[int, str]]:
         for number, seal in self.store.db.conn.execute("SELECT number, seal FROM documents ORDER BY number"):

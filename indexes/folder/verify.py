@@ -1,23 +1,26 @@
-"""Look at every hash and every row of a collection, and say what is not as it was stored."""
+"""`verify`: check every hash and every row of a collection, and report what is not as it was stored."""
 
 import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from indexes.checksums import content_hash, document_seal, vector_checksum
-from indexes.errors import DAMAGE, Damaged, RetrieverError, first_line
+from indexes.errors import Damaged, RetrieverError, first_line, salvage_advice
 from indexes.folder import generation as generations
-from indexes.folder.collection import Collection, is_encoder
+from indexes.folder.collection import DATABASE, Collection
 from indexes.folder.generation import Generation
-from indexes.pages import kept_logs, wal
-from indexes.sqlite import words
-from indexes.sqlite.documents import CHECKSUMS, VECTOR_TYPE, is_transient
+from indexes.folder.publishing import is_encoder
+from indexes.pages import wal
+from indexes.sqlite.database import is_transient
 from indexes.sqlite.schema import changed_schema
+from indexes.sqlite.settings import CHECKSUMS
+from indexes.sqlite.vectors import VECTOR_TYPE
 
 Progress = Callable[[int, int], None]
 
@@ -29,35 +32,33 @@ SETTINGS: dict[str, Callable[[Any], bool]] = {
     "memory": lambda value: value is None or (type(value) is int and value > 0),
 }
 CHOICES = ("choice", "pooling_choice", "precision_choice")
-"""Settings that are evidence and decide nothing: where one is damaged, it is only forgotten."""
+"""Settings that only record evidence: a damaged one is reset."""
 
 
 @dataclass
 class Report:
-    """What `verify` found: sentences for people, and what `repair` needs to know."""
+    """What `verify` found: sentences for users, and details for `repair`."""
 
     documents: int = 0
     vectors: int = 0
     files: int = 0
     problems: list[str] = field(default_factory=list)
     bad_settings: dict[str, Any] = field(default_factory=dict)
-    """Settings that are damaged, with the value the manifest has for each."""
+    """Damaged settings, with the value that the manifest has for each."""
     bad_documents: dict[int, str] = field(default_factory=dict)
     bad_vectors: dict[int, str] = field(default_factory=dict)
     stray_passages: set[int] = field(default_factory=set)
-    """Numbers of documents that are not there but have passages."""
+    """Numbers of documents that do not exist but have passages."""
     database_broken: bool = False
     generation_broken: bool = False
-    kept_files_broken: bool = False
+    transform_copy_broken: bool = False
     unused_wrong: bool = False
     words_wrong: bool = False
-    logs_kept: bool = False
-    """Whether copies of broken logs are in the quarantine, of which something may be lost."""
     checksums_wrong: bool = False
-    """Whether the checksums of the settings are to be made again."""
+    """If True, the checksums of the settings must be made again."""
     repaired: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
-    """Problems still there after a repair."""
+    """Problems that remain after a repair."""
 
     @property
     def clean(self) -> bool:
@@ -67,7 +68,7 @@ class Report:
 def check(collection: Collection, defaults: Mapping[str, str | None], progress: Progress | None = None) -> Report:
     """Check the database, every row, and every file of the published generation, as of one snapshot.
 
-    `defaults` are what the settings but the encoder go back to when they are lost.
+    `defaults` are the values that lost settings are reset to; the encoder has none.
     """
     report = Report()
     with _reported(collection, report):
@@ -86,13 +87,24 @@ def check(collection: Collection, defaults: Mapping[str, str | None], progress: 
     return report
 
 
+def refuse_broken_log(folder: Path) -> None:
+    """Refuse a write-ahead log of which SQLite drops transactions when it opens the database.
+
+    Call it before this process opens the collection: opening rebuilds the index that tells what was acknowledged.
+    """
+    if found := wal.problem(folder / DATABASE):
+        raise Damaged(
+            f"{found}. The next command that opens the collection drops them; before that, {salvage_advice(folder)}"
+        )
+
+
 @contextlib.contextmanager
 def _reported(collection: Collection, report: Report) -> Iterator[None]:
-    """Whatever damage makes of the check itself is a problem like any other."""
+    """Report an error of the check itself as a problem."""
     try:
         yield
-    except (sqlite3.Error, RetrieverError, *DAMAGE) as error:
-        if isinstance(error, sqlite3.OperationalError) and is_transient(error):
+    except (sqlite3.Error, RetrieverError) as error:
+        if isinstance(error, sqlite3.Error) and is_transient(error):
             raise
         report.database_broken = True
         report.problems.append(f"{collection.store.path} is damaged: {first_line(error)}")
@@ -100,7 +112,7 @@ def _reported(collection: Collection, report: Report) -> Iterator[None]:
 
 @contextlib.contextmanager
 def any_text(collection: Collection) -> Iterator[None]:
-    """Read texts that damage has left as invalid UTF-8 too, instead of failing on the first."""
+    """Read also texts that damage has made invalid UTF-8."""
     connection = collection.store.db.conn
     connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
     try:
@@ -110,31 +122,27 @@ def any_text(collection: Collection) -> Iterator[None]:
 
 
 def _check_log(collection: Collection, report: Report) -> None:
-    log = wal.settled(collection.store.path)
-    if log.broken_at is not None:
-        report.database_broken = log.damaged
-        report.problems.append(wal.problem(collection.store.path, log))
-    if found := kept_logs.kept(collection.folder):
-        report.logs_kept = True
-        report.problems += [kept_logs.problem(path) for path in found]
+    if found := wal.problem(collection.store.path, with_index=False):
+        report.database_broken = True
+        report.problems.append(found)
 
 
 def _check_database(collection: Collection, report: Report) -> None:
     if changed := changed_schema(collection.store.db.conn):
-        # The index of words can be made again, unless its table is there and SQLite cannot even drop it.
-        there = collection.store.db.conn.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchone()
-        report.words_wrong = all(n.startswith("words") for n in changed) and not ("words" in changed and there)
+        # The index of words can be made again, unless its table exists and SQLite cannot even drop it.
+        existing = collection.store.db.conn.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchone()
+        report.words_wrong = all(n.startswith("words") for n in changed) and not ("words" in changed and existing)
         report.database_broken = not report.words_wrong
         what = "the index of words" if report.words_wrong else "the schema"
-        report.problems.append(f"{collection.store.path}: {what} is not what was made: {', '.join(changed)} differ")
+        report.problems.append(f"{collection.store.path}: {what} was changed: {', '.join(changed)} differ")
     for (message,) in collection.store.db.conn.execute("PRAGMA integrity_check"):
-        if message != "ok" and "fts5" not in message.lower():  # since SQLite 3.44; `_check_words` looks at those
+        if message != "ok" and "fts5" not in message.lower():  # since SQLite 3.44; `_check_words` checks those
             report.database_broken = True
             report.problems.append(f"{collection.store.path}: {message}")
 
 
 def _check_settings(collection: Collection, report: Report, defaults: Mapping[str, str | None]) -> None:
-    """The settings against the manifest, which has a hash: rows must not be judged by a damaged setting."""
+    """Compare the settings with the manifest, which has a hash: a damaged setting must not condemn rows."""
     try:
         generation = collection.with_generation(lambda found: found, fresh=True)
     except Damaged:
@@ -143,7 +151,7 @@ def _check_settings(collection: Collection, report: Report, defaults: Mapping[st
     if generation:
         manifest = generation.manifest
         known = {"encoder": manifest["encoder"], "transform": manifest["asked"], "index_type": manifest["index_type"]}
-        known |= {"recall": manifest.get("asked_recall"), "memory": manifest.get("asked_memory")}
+        known |= {"recall": manifest["asked_recall"], "memory": manifest["asked_memory"]}
     for key, valid in SETTINGS.items():
         try:
             value = collection.store.setting(key, checked=False)
@@ -207,7 +215,7 @@ def _check_documents(collection: Collection, report: Report) -> None:
     for row in collection.store.each_document():
         report.documents += 1
         own = []
-        while ahead and ahead[0] <= row["number"]:
+        while ahead and (not isinstance(ahead[0], int) or ahead[0] <= row["number"]):
             if ahead[0] == row["number"]:
                 own.append(ahead)
             else:
@@ -220,7 +228,7 @@ def _check_documents(collection: Collection, report: Report) -> None:
         ahead = next(passages, None)
     report.problems += report.bad_documents.values()
     report.problems += [
-        f"there are passages of a document {number} that is not there" for number in report.stray_passages
+        f"there are passages of a document {number} that does not exist" for number in report.stray_passages
     ]
 
 
@@ -258,7 +266,7 @@ def _check_unused(collection: Collection, report: Report) -> None:
 def _check_words(collection: Collection, report: Report) -> None:
     if report.words_wrong:
         return
-    if found := words.problem(collection.store):
+    if found := collection.words.problem():
         report.words_wrong = True
         report.problems.append(found)
 
@@ -267,38 +275,30 @@ def _check_generation(collection: Collection, report: Report) -> None:
     while True:
         before = collection.published()
         try:
-            found, kept_differ = collection.with_generation(
+            found, copy_differs = collection.with_generation(
                 lambda generation: _generation_problems(collection, report, generation), fresh=True
             )
         except Damaged as error:
-            found, kept_differ = [str(error)], False
+            found, copy_differs = [str(error)], False
         if collection.published() == before:  # else what was read belongs to two generations
             break
     report.generation_broken = bool(found)
-    report.kept_files_broken = kept_differ
+    report.transform_copy_broken = copy_differs
     report.problems += found
-    if kept_differ:
-        report.problems.append("the copy of the transform that the table keeps is damaged")
+    if copy_differs:
+        report.problems.append("the copy of the transform in the database is damaged")
 
 
 def _generation_problems(
     collection: Collection, report: Report, generation: Generation | None
 ) -> tuple[list[str], bool]:
-    """What is wrong with the files, and whether the copies that the table keeps differ from them."""
+    """List what is wrong with the files, and say whether the copies in the database differ from them."""
     if generation is None:
-        return (["the published generation is gone"] if collection.kept_files() else []), False
+        return (["the published generation is missing"] if collection.transform_files() else []), False
     report.files = len(generation.manifest["files"]) + 1
     found = generations.problems(generation)
     in_table = collection.store.count_vectors(generation.last_vector)
     if not found and generation.count != in_table:
         found = [f"{generation.folder}: index holds {generation.count:,} vectors, table {in_table:,} rows"]
-    return found, _kept_files_differ(collection, generation)
-
-
-def _kept_files_differ(collection: Collection, generation: Generation) -> bool:
-    expected = {
-        name: facts["sha256"]
-        for name, facts in generation.manifest["files"].items()
-        if name not in (generations.INDEX_FILE, generations.NUMBERS_FILE)
-    }
-    return {name: sha256(data).hexdigest() for name, data in collection.kept_files().items()} != expected
+    copies = {name: sha256(data).hexdigest() for name, data in collection.transform_files().items()}
+    return found, copies != generation.transform_hashes()

@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from indexes.address import MILVUS
 from indexes.errors import Misuse
 
+MILVUS = "milvus:"
 DEFAULT_NAME = "retriever"
 TOKEN = "MILVUS_TOKEN"
 DATABASE = "MILVUS_DATABASE"

@@ -14,8 +14,8 @@ from typing import Any, Self, TypeVar
 from indexes.errors import Damaged, Locked, NotACollection, RetrieverError
 from indexes.faiss.building import Stage, silent
 from indexes.faiss.types import IndexRequest
-from indexes.folder.collection import difference, is_encoder
 from indexes.folder.generation import MANIFEST, Generation, plain_name
+from indexes.folder.publishing import difference, is_encoder
 from indexes.folder.space import Apply, unchanged
 from indexes.milvus import schema
 from indexes.milvus.address import Address
@@ -233,9 +233,6 @@ class MilvusCollection:
         """Its rows with their numbers."""
         return MilvusTransfer(self.store)
 
-    def kept_logs(self) -> list[str]:
-        return []
-
     # ---- the published index -------------------------------------------------------------------------------
 
     def published(self) -> tuple[int, str, str] | None:
@@ -283,7 +280,7 @@ class MilvusCollection:
             raise Damaged(f"{self.name}: the transform's file {name} is gone; copy or index the collection again.")
         return base64.b64decode(text)
 
-    def kept_files(self) -> dict[str, bytes]:
+    def transform_files(self) -> dict[str, bytes]:
         """The transform's files as they were published."""
         read = self.state.read()
         if read.generation is None:
@@ -293,7 +290,7 @@ class MilvusCollection:
 
     def publish(self, publication: Publication, progress: Stage = silent) -> Generation:
         """Build an index beside the published one and switch to it; readers see the old or the new one."""
-        state, asked = self.state, publication.asked
+        state, asked = self.state, publication.request
         before = state.read()
         number = before.last_generation + 1
         name = f"{number:06d}"

@@ -57,7 +57,7 @@ def facts_and_bounds(metadata: Mapping[str, Any]) -> tuple[list[str], dict[str, 
     return list(facts), bounds
 
 
-def why_not(metadata: Mapping[str, Any]) -> str | None:
+def metadata_problem(metadata: Mapping[str, Any]) -> str | None:
     """Why Milvus cannot hold this metadata; None if it can."""
     if not metadata:
         return None

@@ -35,12 +35,12 @@ class MilvusPublisher:
         self.table = table
         self.count = 0
         self._edition = publication
-        self._asked = publication.asked
+        self._asked = publication.request
 
     def build(self, progress: Stage) -> dict[str, Any]:
         """Fill the table, and measure what it finds."""
         store, client = self.store, self.store.client
-        queries = self._edition.asking()
+        queries = self._edition.held_out_queries()
         asking = Nearest(queries, store.count("documents")) if queries else None
         exact = schema.INDEXES[self._asked.type][0] == schema.EXACT
         after = self._begun() if exact else 0  # what is measured has to be seen whole

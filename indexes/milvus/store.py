@@ -37,7 +37,8 @@ from indexes.milvus.rows import (
 )
 from indexes.milvus.state import Sealed, State
 from indexes.sqlite.conditions import Condition, names_in, no_such_field
-from indexes.sqlite.documents import VECTOR_TYPE, DocumentRow, PassageRow
+from indexes.sqlite.documents import DocumentRow, PassageRow
+from indexes.sqlite.vectors import VECTOR_TYPE
 
 DELETED_TOGETHER = 1000
 # Whole documents, of a quarter of a megabyte at most, within the 100 MB that a server gives at once.
@@ -49,7 +50,7 @@ Result = TypeVar("Result")
 class MilvusStore:
     """The tables of documents and vectors. Writers hold the collection's lock; any number may read."""
 
-    outlives_replacement = True
+    owner_detects_replacement = True
 
     def __init__(self, client: Client, state: State) -> None:
         self.client = client
@@ -63,7 +64,7 @@ class MilvusStore:
         """While somebody writes: the transform of the published index, which takes what is written at once."""
         self._met: sqlite3.Connection | None = None
 
-    def steadily(self, work: Callable[[], Result]) -> Result:
+    def consistent_read(self, work: Callable[[], Result]) -> Result:
         return work()
 
     def snapshot(self) -> AbstractContextManager[Any]:
@@ -260,9 +261,9 @@ class MilvusStore:
         """The documents that meet all conditions, as the expression that rows of theirs meet."""
         return facts.expression(conditions)
 
-    def why_not(self, metadata: Mapping[str, Any]) -> str | None:
+    def metadata_problem(self, metadata: Mapping[str, Any]) -> str | None:
         """Why a document with this metadata cannot be stored here."""
-        return facts.why_not(metadata)
+        return facts.metadata_problem(metadata)
 
     # ---- writing -------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from indexes.milvus.client import MOST_ROWS, Changed, among
 from indexes.milvus.rows import fields_of
 from indexes.milvus.store import MilvusStore
 from indexes.sqlite.documents import PassageRow
-from indexes.sqlite.words import words
+from indexes.sqlite.words import query_words
 
 TRIES = 5
 
@@ -27,7 +27,7 @@ class MilvusWords:
 
     def best(self, query: str, k: int, documents: str | None = None) -> list[tuple[int, float]]:
         """The k documents with the highest BM25, best first, those that tie by arrival: (number, score)."""
-        asked = " ".join(words(query))
+        asked = " ".join(query_words(query))
         if not asked:
             return []
         store = self._store
@@ -74,7 +74,7 @@ def _fullest(passages: Sequence[PassageRow], places: Sequence[int]) -> PassageRo
 
 def _places(query: str, text: str) -> tuple[int, ...]:
     """Where words of the query stand in a text, as offsets of their first characters."""
-    wanted = {word.lower() for word in words(query)}
+    wanted = {word.lower() for word in query_words(query)}
     places, position = [], 0
     for is_word, run in groupby(text, lambda c: c.isalnum() or unicodedata.category(c)[0] == "M"):
         word = "".join(run)

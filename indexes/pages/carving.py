@@ -1,8 +1,8 @@
-"""Rows of a collection from the pages of its database, told by their shape: no schema and no tree is needed.
+"""The rows of a collection, carved from the pages of its database without its schema and its trees.
 
-Every leaf page names its own cells, and a record says what its values are. What is found is not yet trusted: damage
-makes rows too, and only their checksums tell (see `indexes.pages.carved`). Tables WITHOUT ROWID keep rows on pages
-of indexes, the inner ones included.
+Every leaf page lists its own cells, and a record states the types of its values. A carved row is not trusted yet:
+damage makes rows too, and only their checksums tell (`indexes/pages/carved.py`). Tables WITHOUT ROWID keep their rows
+on index pages, the interior ones included.
 """
 
 from collections.abc import Iterator
@@ -13,10 +13,9 @@ from indexes.pages.page_file import INDEX_INTERIOR, Page, Pages
 Value = int | float | str | bytes | None
 
 TABLE_LEAF, INDEX_LEAF = 0x0D, 0x0A
-# A page whose kind differs from these by one bit is read as if it did not: what it gives must prove itself anyway.
-NEARLY_TABLE = {TABLE_LEAF ^ bit for bit in (0x01, 0x02, 0x04, 0x10, 0x20, 0x40, 0x80)} - {0x05}
-NEARLY_INDEX = {INDEX_LEAF ^ bit for bit in (0x01, 0x02, 0x04, 0x10, 0x20, 0x40, 0x80)}
-HASH_LENGTH = 32
+# Page kinds that differ from a leaf's by one bit: such a page is read as a leaf, and what it yields must prove itself.
+NEARLY_TABLE = {0x0C, 0x0F, 0x09, 0x1D, 0x2D, 0x4D, 0x8D}
+NEARLY_INDEX = {0x0B, 0x08, 0x0E, 0x1A, 0x2A, 0x4A, 0x8A}
 HEX_HASH = 64
 INTEGER_BYTES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 LARGEST_RECORD = 1 << 30

@@ -42,7 +42,7 @@ class Pages:
         for name, path in (("main", database), ("log", wal.path_of(database))):
             with contextlib.suppress(OSError):
                 self._files[name] = path.open("rb")
-        self.log: Log = wal.settled(database)
+        self.log: Log = wal.read(database)
         self.unreadable: list[int] = []
         """Pages that the disk does not give."""
         self.length = self._files["main"].seek(0, 2) if "main" in self._files else 0

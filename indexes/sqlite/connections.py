@@ -1,4 +1,4 @@
-"""The connections to one SQLite file: one a thread, and never one that a fork has carried into another process.
+"""The connections to one SQLite file: one per thread, and none that a fork has carried into another process.
 
 SQLite isolates connections from each other, so threads that share a collection see one snapshot each, as processes do.
 A connection must not be used, nor even closed, in a child of the process that opened it: the child opens its own.
@@ -13,19 +13,42 @@ import weakref
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from indexes.sqlite.library import Database
+from indexes.errors import Closed
 
 _serials = count(1)
 _open: "weakref.WeakSet[Connections]" = weakref.WeakSet()
 
 
+class Database:
+    """A connection, with a serial number that no two connections of this process share."""
+
+    def __init__(self, conn: sqlite3.Connection) -> None:
+        self.conn = conn
+        self.serial = next(_serials)
+
+    @contextlib.contextmanager
+    def atomic(self) -> Iterator["Database"]:
+        """Run a block in one transaction; in a transaction already, as a part that is rolled back on its own."""
+        nested = self.conn.in_transaction
+        self.conn.execute("SAVEPOINT part" if nested else "BEGIN")
+        try:
+            yield self
+            self.conn.execute("RELEASE part" if nested else "COMMIT")
+        except BaseException:
+            if self.conn.in_transaction:  # else SQLite has rolled it all back
+                self.conn.execute("ROLLBACK TO part" if nested else "ROLLBACK")
+                if nested:
+                    self.conn.execute("RELEASE part")
+            raise
+
+
 class Connections:
-    """Gives every thread its own connection, made by `connect` when the thread first asks for one."""
+    """Gives every thread its own connection, which `connect` makes when the thread first needs one."""
 
     def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
         self._connect = connect
         # By thread and not by its number, which the system gives to another one once it has ended.
-        self._of_threads: dict[threading.Thread, tuple[int, Database]] = {}
+        self._of_threads: dict[threading.Thread, Database] = {}
         self._writing = threading.RLock()
         self._closed = False
         _open.add(self)
@@ -33,51 +56,40 @@ class Connections:
     @property
     def mine(self) -> Database:
         """The calling thread's own."""
-        return self._entry()[1]
-
-    @property
-    def serial(self) -> int:
-        """A number that no two connections of this process share."""
-        return self._entry()[0]
-
-    def _entry(self) -> tuple[int, Database]:
         thread = threading.current_thread()
         found = self._of_threads.get(thread)
         if found is None:
             if self._closed:
-                raise sqlite3.ProgrammingError("the collection is closed.")
+                raise Closed("the collection is closed; open it again to use it.")
             self._close_of_ended_threads()
-            found = self._of_threads[thread] = (next(_serials), Database(self._connect()))
+            found = self._of_threads[thread] = Database(self._connect())
         return found
 
     def _close_of_ended_threads(self) -> None:
         for thread in [thread for thread in list(self._of_threads) if not thread.is_alive()]:
             if ended := self._of_threads.pop(thread, None):
-                ended[1].conn.close()
+                ended.conn.close()
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[Database]:
-        """One transaction that writes, in turn with those of the other threads, which SQLite would refuse."""
-        with self._writing:
-            database = self.mine
-            with database.atomic():
-                yield database
+        """Run a block in one transaction that writes. Threads take turns: SQLite would refuse the second."""
+        with self._writing, self.mine.atomic() as database:
+            yield database
 
     def close_mine(self) -> None:
-        """Close the calling thread's own; it gets another when it next asks."""
-        found = self._of_threads.pop(threading.current_thread(), None)
-        if found:
-            found[1].conn.close()
+        """Close the calling thread's own connection; the next use opens another."""
+        if found := self._of_threads.pop(threading.current_thread(), None):
+            found.conn.close()
 
     def close(self) -> None:
         """Close those of all threads; none of them may be in use."""
         self._closed = True
         while self._of_threads:
-            self._of_threads.popitem()[1][1].conn.close()
+            self._of_threads.popitem()[1].conn.close()
 
     def abandon(self) -> None:
         """Forget all of them without closing any, in a child that inherited them."""
-        for _, database in self._of_threads.values():
+        for database in self._of_threads.values():
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(database.conn))
         self._of_threads = {}
         self._writing = threading.RLock()

@@ -1,18 +1,17 @@
 """The SQLite schema of a collection, as numbered migrations that are never edited once released.
 
 A vector belongs to a text, not to a document: the same text under two ids is one row of `vectors` with two rows of
-`passages`. `vectors.id` only ever rises (AUTOINCREMENT), so it serves as the sequence number that tells what a
-generation of the FAISS index already holds. `documents.seal` covers a document's id, content and passages with the
-texts they stand for, `vectors.checksum` a vector with its text's hash. The triggers keep `unused`, the vectors that
-no passage points to, true inside SQLite itself, whatever happens to the process.
+`passages`. `vectors.id` only ever rises (AUTOINCREMENT), so that it tells which vectors a generation of the FAISS index
+already holds. `documents.seal` covers a document's id, content and passages with the texts they stand for,
+`vectors.checksum` a vector with its text's hash. Triggers maintain `unused`, the vectors that no passage points to.
+`PRAGMA user_version` is the number of migrations that were applied.
 """
 
 import contextlib
 import sqlite3
 
-from indexes.sqlite.library import Database, Migrations
-
-migrations = Migrations("retriever")
+PRE_RELEASE_TABLE = "_sqlite_migrations"
+"""A table that only databases made before the first release have."""
 
 INITIAL = """
 CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -79,8 +78,7 @@ CREATE TABLE quarantine (
 );
 """
 
-# The words of titles and texts (see words.py). It keeps no text of its own, so what leaves it must be said
-# as it went in; the triggers do that inside SQLite itself.
+# The index of words (words.py) keeps no text of its own, so a delete must repeat the text that was inserted.
 WORDS = """
 CREATE VIRTUAL TABLE words USING fts5(
     title, text, content='documents', content_rowid='number', tokenize='porter unicode61 remove_diacritics 2'
@@ -98,43 +96,33 @@ END;
 INSERT INTO words (words) VALUES ('rebuild');
 """
 
-
-@migrations()
-def m001_initial(db: Database) -> None:
-    _execute(db, INITIAL)
-
-
 WORDS_TRIGGERS = ("words_arrive", "words_leave", "words_change")
+MIGRATIONS = (INITIAL + WORDS,)
+FORMAT = len(MIGRATIONS)
 
 
-@migrations()
-def m002_words(db: Database) -> None:
-    make_words(db)
+def migrate(connection: sqlite3.Connection) -> None:
+    """Apply the migrations that the database lacks, within the caller's transaction."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    for script in MIGRATIONS[version:]:
+        execute_script(connection, script)
+    connection.execute(f"PRAGMA user_version = {FORMAT}")
 
 
-def make_words(db: Database) -> None:
-    """The index of words with its triggers, from the documents there are."""
-    _execute(db, WORDS)
-
-
-def changed_schema(connection: sqlite3.Connection) -> list[str]:
-    """The names of what the schema lacks, has too much or has otherwise than the migrations make it."""
-    query = "SELECT name, type, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE '\\_%' ESCAPE '\\'"
-    with contextlib.closing(sqlite3.connect(":memory:")) as fresh:
-        migrations.apply(Database(fresh))
-        made = set(fresh.execute(query))
-    return sorted({str(row[0]) for row in made ^ set(connection.execute(query))})
-
-
-def _execute(db: Database, script: str) -> None:
-    """Statement by statement: executescript would commit the transaction that the migration runs in."""
+def execute_script(connection: sqlite3.Connection, script: str) -> None:
+    """Execute statement by statement: `executescript` would commit the transaction."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
-        if _complete(statement):
-            db.conn.execute(statement)
+        if statement.strip() and sqlite3.complete_statement(statement):
+            connection.execute(statement)
             statement = ""
 
 
-def _complete(statement: str) -> bool:
-    return bool(statement.strip()) and sqlite3.complete_statement(statement)
+def changed_schema(connection: sqlite3.Connection) -> list[str]:
+    """List the names of tables, indexes and triggers that differ from what the migrations make."""
+    query = "SELECT name, type, tbl_name, sql FROM sqlite_master"
+    with contextlib.closing(sqlite3.connect(":memory:")) as fresh:
+        migrate(fresh)
+        expected = set(fresh.execute(query))
+    return sorted({str(row[0]) for row in expected ^ set(connection.execute(query))})

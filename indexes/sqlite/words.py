@@ -1,9 +1,9 @@
 """Search by words: SQLite's FTS5 over titles and texts, scored by BM25, in the same tables and transactions.
 
-A query is data: its words are quoted one by one, so that nothing in it means anything to FTS5. Whatever holds one of
-the words is found. Words are compared by their stems, without case or diacritics (`porter unicode61`). FTS5's BM25
-has k1 = 1.2 and b = 0.75, and its scores count downwards; here they count upwards. Scripts that put no space between
-words are one long word to it: there it finds little.
+Every word of a query is quoted, so that nothing in it has a meaning to FTS5. A document that holds one of the words is
+found. Words are compared by their stems, without case or diacritics (`porter unicode61`). FTS5's BM25 has k1 = 1.2 and
+b = 0.75; it returns negative scores, which are negated here. A script without spaces between words is one long word to
+FTS5, so that it finds little there.
 """
 
 import json
@@ -19,39 +19,116 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.folder.space import Match
-from indexes.sqlite.documents import DocumentStore, PassageRow, is_transient
-from indexes.sqlite.schema import WORDS_TRIGGERS, make_words
+from indexes.sqlite.database import is_transient
+from indexes.sqlite.documents import DocumentStore, PassageRow
+from indexes.sqlite.schema import WORDS, WORDS_TRIGGERS, execute_script
 
 K1 = 1.2
 MOST_WORDS = 1000
-"""Of a query longer than any question, a whole document pasted, the first so many different words."""
+"""The most different words of a query that are searched for, e.g. if a whole document was pasted."""
 LISTED = 10_000
-"""Up to so many documents are named to SQLite; of more, it is quicker to pass over what may not be found."""
+"""Up to this many documents are listed to SQLite; beyond it, skipping the other rows here is faster."""
 MARK = f"\x02{uuid4().hex}\x03"
 """What highlight() puts before a match; no document holds it."""
 
 
 class Words:
-    """The index of words of one store."""
+    """The index of words of one store. `documents` are the numbers of those that may be found, None for all."""
 
     def __init__(self, store: DocumentStore) -> None:
         self._store = store
 
     def best(self, query: str, k: int, documents: NDArray[np.int64] | None = None) -> list[tuple[int, float]]:
-        """The k documents with the highest BM25: (number, score); `documents` are those that may be found."""
-        return best(self._store, query, k, documents)
+        """Return the k documents with the highest BM25, best first, ties by arrival: (number, score)."""
+        expression = _expression(query)
+        if not expression:
+            return []
+        few = documents is not None and len(documents) <= LISTED
+        allowed, values = _among(documents.tolist()) if documents is not None and few else ("", [])
+        rows = self._store.db.conn.execute(
+            f"SELECT rowid, bm25(words) AS score FROM words WHERE words MATCH ?{allowed} ORDER BY score, rowid",  # noqa: S608 - constant text
+            [expression, *values],
+        )
+        found = rows if documents is None or few else (row for row in rows if _holds(documents, row[0]))
+        return [(number, -score) for number, score in islice(found, min(k, sys.maxsize))]
 
     def scores(self, query: str, documents: Iterable[int]) -> dict[int, float]:
-        """The BM25 of each of these documents that holds a word of the query."""
-        return scores(self._store, query, documents)
+        """Return the BM25 of each of these documents that holds a word of the query."""
+        return {number: -score for number, score in self._select("bm25(words)", [], query, documents)}
 
     def matches(self, query: str, k: int, documents: NDArray[np.int64] | None = None) -> list[Match]:
-        """The best as matches, each by the passage that holds the most words of the query."""
-        return matches(self._store, query, k, documents)
+        """Return the best documents, each by the passage that holds the most words of the query."""
+        store, found = self._store, self.best(query, k, documents)
+        numbers = [number for number, _ in found]
+        offsets, passages = self._offsets(query, numbers), store.passages_of_documents(numbers)
+
+        def words_held(passage: PassageRow) -> int:
+            return sum(passage.start <= offset < passage.end for offset in offsets.get(passage.document, []))
+
+        store.refuse_without_passages(passages)
+        best = {number: max(passages[number], key=words_held) for number in numbers}
+        fields = store.documents(numbers, best.values())
+        return [Match(best[number], score, fields[number], tuple(offsets.get(number, ()))) for number, score in found]
+
+    def _offsets(self, query: str, documents: Iterable[int]) -> dict[int, list[int]]:
+        """Return where words of the query begin in the texts of these documents."""
+        found = {}
+        for number, text in self._select("highlight(words, 1, ?, '')", [MARK], query, documents):
+            if not isinstance(text, str):
+                raise self._store._not_as_stored(f"document number {number}")
+            offsets, position = [], 0
+            for part in text.split(MARK)[:-1]:
+                position += len(part)
+                offsets.append(position)
+            found[number] = offsets
+        return found
+
+    def _select(self, what: str, bound: list[str], query: str, documents: Iterable[int]) -> Iterable[tuple[int, Any]]:
+        """Select a value for each of these documents that holds a word of the query; `what` is constant text."""
+        expression = _expression(query)
+        if not expression:
+            return []
+        allowed, values = _among(list(documents))
+        return self._store.db.conn.execute(
+            f"SELECT rowid, {what} FROM words WHERE words MATCH ?{allowed}",  # noqa: S608 - constant text
+            [*bound, expression, *values],
+        )
+
+    def problem(self) -> str:
+        """Describe what is wrong with the index; empty if nothing is.
+
+        FTS5 checks its index against the documents by a statement that is a write to SQLite, though nothing changes.
+        If this user cannot write, only the documents are counted.
+        """
+        connection = self._store.db.conn
+        existing = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        if missing := sorted({"words", "words_docsize", *WORDS_TRIGGERS} - existing):
+            return f"the index of words is incomplete: {', '.join(missing)} is missing"
+        lacking, stray = connection.execute(
+            "SELECT (SELECT count(*) FROM documents WHERE number NOT IN (SELECT id FROM words_docsize)),"
+            " (SELECT count(*) FROM words_docsize WHERE id NOT IN (SELECT number FROM documents))"
+        ).fetchone()
+        if lacking or stray:
+            return f"the index of words lacks {lacking:,} documents and has {stray:,} that do not exist"
+        try:
+            with self._store.changing():
+                connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
+        except sqlite3.DatabaseError as error:
+            # Read-only, or another process writes: nothing can be said.
+            return "" if is_transient(error) else "the index of words does not match the documents"
+        return ""
+
+    def rebuild(self) -> None:
+        """Make the index again from the documents, whatever is left of it."""
+        with self._store.changing() as db:
+            for trigger in WORDS_TRIGGERS:
+                db.conn.execute(f"DROP TRIGGER IF EXISTS {trigger}")
+            db.conn.execute("DROP TABLE IF EXISTS words")
+            execute_script(db.conn, WORDS)
 
 
-def words(query: str) -> list[str]:
-    """The different words of a query: runs of letters, digits and the marks that belong to them."""
+def query_words(query: str) -> list[str]:
+    """Split a query into its different words: runs of letters, digits and the marks that belong to them."""
     runs = ("".join(run) for is_word, run in groupby(query, _in_word) if is_word)
     # As they were typed: FTS5 folds case by older tables than Python, and must fold queries as it did documents.
     return list({run.lower(): run for run in runs}.values())[:MOST_WORDS]
@@ -62,28 +139,7 @@ def _in_word(character: str) -> bool:
 
 
 def _expression(query: str) -> str:
-    """The query as FTS5 takes it; a quoted word can mean nothing but itself, and holds no quote."""
-    return " OR ".join(f'"{word}"' for word in words(query))
-
-
-def best(
-    store: DocumentStore, query: str, k: int, documents: NDArray[np.int64] | None = None
-) -> list[tuple[int, float]]:
-    """The k documents with the highest BM25, best first, those that tie by arrival: (number, score).
-
-    `documents` are the numbers of those that may be found, None for all.
-    """
-    expression = _expression(query)
-    if not expression:
-        return []
-    few = documents is not None and len(documents) <= LISTED
-    allowed, values = _among(documents.tolist()) if documents is not None and few else ("", [])
-    rows = store.db.conn.execute(
-        f"SELECT rowid, bm25(words) AS score FROM words WHERE words MATCH ?{allowed} ORDER BY score, rowid",  # noqa: S608 - constant text
-        [expression, *values],
-    )
-    passed = rows if documents is None or few else (row for row in rows if _holds(documents, row[0]))
-    return [(number, -score) for number, score in islice(passed, min(k, sys.maxsize))]
+    return " OR ".join(f'"{word}"' for word in query_words(query))
 
 
 def _holds(documents: NDArray[np.int64], number: int) -> bool:
@@ -91,89 +147,6 @@ def _holds(documents: NDArray[np.int64], number: int) -> bool:
     return place < len(documents) and int(documents[place]) == number
 
 
-def scores(store: DocumentStore, query: str, documents: Iterable[int]) -> dict[int, float]:
-    """The BM25 of each of these documents that holds a word of the query."""
-    return {number: -score for number, score in _of(store, "bm25(words)", [], query, documents)}
-
-
-def matches(store: DocumentStore, query: str, k: int, documents: NDArray[np.int64] | None = None) -> list[Match]:
-    """The same k documents, each by the passage that holds the most words of the query."""
-    found = best(store, query, k, documents)
-    numbers = [number for number, _ in found]
-    places_of, passages = places(store, query, numbers), store.passages_of_documents(numbers)
-
-    def held(passage: PassageRow) -> int:
-        return sum(passage.start <= place < passage.end for place in places_of.get(passage.document, []))
-
-    store.refuse_without_passages(passages)
-    chosen = {number: max(passages[number], key=held) for number in numbers}
-    fields = store.documents(numbers, chosen.values())
-    return [Match(chosen[number], score, fields[number], tuple(places_of.get(number, ()))) for number, score in found]
-
-
-def places(store: DocumentStore, query: str, documents: Iterable[int]) -> dict[int, list[int]]:
-    """Where words of the query stand in the texts of these documents, as offsets of their first characters."""
-    marked = _of(store, "highlight(words, 1, ?, '')", [MARK], query, documents)
-    return {number: _offsets(text) for number, text in marked}
-
-
-def _of(
-    store: DocumentStore, what: str, bound: list[str], query: str, documents: Iterable[int]
-) -> Iterable[tuple[int, Any]]:
-    """What FTS5 says of each of these documents that holds a word of the query; `what` is constant text."""
-    expression = _expression(query)
-    if not expression:
-        return []
-    allowed, values = _among(list(documents))
-    return store.db.conn.execute(
-        f"SELECT rowid, {what} FROM words WHERE words MATCH ?{allowed}",  # noqa: S608 - constant text
-        [*bound, expression, *values],
-    )
-
-
-def _offsets(marked: str) -> list[int]:
-    parts = marked.split(MARK)[:-1]
-    offsets, position = [], 0
-    for part in parts:
-        position += len(part)
-        offsets.append(position)
-    return offsets
-
-
 def _among(documents: list[int]) -> tuple[str, list[str]]:
     # The plus keeps SQLite from asking FTS5 for one document after the other, which is far slower.
     return " AND +rowid IN (SELECT value FROM json_each(?))", [json.dumps(documents)]
-
-
-def problem(store: DocumentStore) -> str:
-    """What is wrong with the index of words; empty when all is well.
-
-    FTS5 checks its own index against the documents by what is a write to SQLite, though nothing changes: where that
-    cannot be, only the documents are counted.
-    """
-    there = {name for (name,) in store.db.conn.execute("SELECT name FROM sqlite_master")}
-    if gone := sorted({"words", "words_docsize", *WORDS_TRIGGERS} - there):
-        return f"the index of words is not whole: {', '.join(gone)} is gone"
-    missing, stray = store.db.conn.execute(
-        "SELECT (SELECT count(*) FROM documents WHERE number NOT IN (SELECT id FROM words_docsize)),"
-        " (SELECT count(*) FROM words_docsize WHERE id NOT IN (SELECT number FROM documents))"
-    ).fetchone()
-    if missing or stray:
-        return f"the index of words lacks {missing:,} documents and has {stray:,} that are not there"
-    try:
-        with store.changing():
-            store.db.conn.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
-    except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError) and is_transient(error):  # read-only, or another process writes
-            return ""
-        return "the index of words is not that of the documents"
-    return ""
-
-
-def rebuild(store: DocumentStore) -> None:
-    """Make the index of words again from the documents, whatever is left of it."""
-    with store.changing():
-        for trigger in WORDS_TRIGGERS:
-            store.db.conn.execute(f"DROP TRIGGER IF EXISTS {trigger}")
-        store.db.conn.execute("DROP TABLE IF EXISTS words")
-        make_words(store.db)

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from indexes.folder.collection import DATABASE, GENERATIONS, Collection
+from indexes.folder.collection import DATABASE, Collection
+from indexes.folder.publishing import GENERATIONS
 from retriever.card.space import Shapes, shapes
 from retriever.encoder.model_files import public_name
 from retriever.search.facets import facets

@@ -21,7 +21,7 @@ def show_hits(hits: Sequence[Hit], *, filtered: bool = False) -> None:
     for hit in hits:
         head = Text().append(f"{hit.rank:>3}  ", style="bold").append(f"{hit.score:.3f}  ", style="cyan")
         display.out.print(head + _name(hit.title, hit.id), soft_wrap=True)
-        shown = excerpt(hit, PASSAGE_LENGTH)
+        shown = excerpt(hit.passage, hit.highlight, PASSAGE_LENGTH)
         passage = Text(shown.before).append(shown.marked, style="bold yellow").append(shown.after)
         for line in passage.wrap(display.out, max(display.out.width - 5, 20)):
             display.out.print(Text("     ") + line)

@@ -102,8 +102,6 @@ def show_info(info: dict[str, Any]) -> None:
     row("on disk", size(sum(info["bytes"].values())) if info["bytes"] else "unknown: a Milvus server stores it")
     if info["quarantined"]:
         row("quarantine", plural(info["quarantined"], "row"), "yellow")
-    for path in info["kept_logs"]:
-        row("quarantine", f"{path}: an incomplete log. The last changes may be lost; run `retriever verify`", "yellow")
     row("made by", f"{info['made_by']}, {info['created']}")
     display.out.print(table)
     _show_choices(info)

@@ -6,13 +6,12 @@ import os
 import re
 import sqlite3
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
 import click
 
-from retriever.errors import DamageWarning, RetrieverError
+from retriever.errors import RetrieverError
 
 INTERRUPTED = 130
 KEPT = "What was stored is kept. Run the same command again to continue."
@@ -72,19 +71,6 @@ def with_flags(message: str, command: click.Command | None) -> str:
         return match[0] if name not in flags else f"{flags[name]} {value}" if value else flags[name]
 
     return re.sub(r'`(\w+)(?:="?([^`"]*)"?)?`', flag, message)
-
-
-def show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-    """Print a warning about damage as one line; leave other warnings to Python."""
-    from retriever.terminal import lines
-
-    if issubclass(category, DamageWarning):
-        click.echo(lines(f"Warning: {message}"), err=True)
-    else:
-        _show_python_warning(message, category, *where, **more)
-
-
-_show_python_warning = warnings.showwarning
 
 
 def _discard_output() -> bool:

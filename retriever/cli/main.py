@@ -9,8 +9,8 @@ import click
 
 from retriever.cli import demo, index, info, maintain, plan, search, serve
 from retriever.cli.bench import bench
-from retriever.cli.errors import Cli, show_warning
-from retriever.errors import DamageWarning, FitWarning
+from retriever.cli.errors import Cli
+from retriever.errors import FitWarning
 
 
 @click.group(cls=Cli, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -22,8 +22,6 @@ def main() -> None:
     retriever index notes/ --index collections/notes    make a collection
     retriever search --index collections/notes          search it
     """
-    warnings.showwarning = show_warning
-    warnings.simplefilter("default", DamageWarning)
     warnings.simplefilter("ignore", FitWarning)  # the commands print the notes of the transform
 
 

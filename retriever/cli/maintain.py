@@ -21,7 +21,9 @@ from retriever.errors import salvage_advice
 def verify(index: str | Path, repair: bool) -> None:
     """Check every hash and every row of a collection."""
     from retriever.cli import display, display_reports
+    from retriever.recovery.damage import refuse_broken_log
 
+    refuse_broken_log(index)
     with display.opened(index) as retriever:
         report = retriever.verify(repair=repair)
     display_reports.show_verify(report)

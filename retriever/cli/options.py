@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from indexes.address import in_milvus
+from indexes.places import in_milvus
 
 Command = Callable[..., Any]
 

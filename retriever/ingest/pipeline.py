@@ -142,7 +142,7 @@ class Ingestion:
 
     def _documents(self, batch: list[Document | Skipped]) -> Iterator[Document]:
         for place, item in enumerate(batch):
-            if isinstance(item, Document) and (reason := self.store.why_not(item.metadata)):
+            if isinstance(item, Document) and (reason := self.store.metadata_problem(item.metadata)):
                 item = Skipped(item.source or item.id, reason)
             if isinstance(item, Document):
                 self.report.read += 1

@@ -30,7 +30,7 @@ def is_due(collection: AnyCollection, wanted: IndexSettings) -> bool:
     generation = collection.generation()
     if generation is None:
         return collection.store.count("passages") > 0
-    if generation.manifest["asked"] != wanted.transform or generation.asked != wanted.index:
+    if generation.manifest["asked"] != wanted.transform or generation.requested != wanted.index:
         return True
     if _is_outgrown(collection, generation):
         return True

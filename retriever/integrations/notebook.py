@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Protocol
 
-from indexes.address import in_milvus
+from indexes.places import in_milvus
 from indexes.protocol import AnyCollection
 from retriever.errors import RetrieverError, first_line
 from retriever.terminal import cut, excerpt, one_line

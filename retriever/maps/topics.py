@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.faiss.vectors import import_faiss
-from indexes.sqlite.words import words
+from indexes.sqlite.words import query_words
 from retriever.terminal import cut, one_line
 
 MOST = 20
@@ -90,7 +90,7 @@ def labels(texts: Sequence[Sequence[str]]) -> list[str]:
 
 def _words(text: str) -> list[str]:
     found = []
-    for run in words(text):
+    for run in query_words(text):
         if _UNSPACED.match(run):
             found += [run[place : place + 2] for place in range(max(1, len(run) - 1))]
         elif len(run) >= SHORTEST_WORD and not run[0].isdigit():

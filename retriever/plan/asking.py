@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from indexes.faiss.building import exact_index
 from indexes.faiss.recall import WANTED
-from indexes.faiss.vectors import unit_rows
+from indexes.faiss.vectors import exact_index, unit_rows
 from retriever.plan.usage import answer_with, cpu_ms_between, cpu_seconds, peak_bytes
 from retriever.progress import Progress
 from retriever.retriever import Retriever

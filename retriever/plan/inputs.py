@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from indexes.address import in_milvus
 from indexes.faiss.types import DEFAULT_RECALL
 from indexes.folder.collection import Collection
+from indexes.places import in_milvus
 from retriever.corpus.source import Documents, OnError
 from retriever.encoder.encoder import Encoder, require_same_encoder
 from retriever.encoder.model_files import DEFAULT_ENCODER, EncoderIdentity

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from indexes.faiss.vectors import unit_rows
 from indexes.folder.collection import Collection
 from indexes.folder.generation import INDEX_FILE, NUMBERS_FILE
-from indexes.sqlite.documents import CACHE_KB
+from indexes.sqlite.database import CACHE_KB
 from retriever.corpus import Document
 from retriever.encoder.encoder import Encoder
 from retriever.ingest.fitted import FIT_SAMPLE, SHORT_TEXTS

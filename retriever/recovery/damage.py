@@ -1,22 +1,27 @@
-"""Errors that damage can explain, told as damage: nothing else than a `RetrieverError` leaves a damaged collection."""
+"""Reports SQLite's errors on a damaged collection as `Damaged`, with the first problem that `verify` finds."""
 
 import sqlite3
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from indexes.errors import DAMAGE
+from indexes.folder import verify
 from indexes.folder.verify import Report
+from indexes.places import in_milvus
 from indexes.protocol import AnyCollection
-from indexes.sqlite.documents import is_transient
+from indexes.sqlite.database import is_transient
 from retriever.errors import Damaged, first_line
+
+MISUSE = (sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.NotSupportedError)
+"""SQLite's errors about a wrong call rather than the database."""
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
 class Verifiable(Protocol):
-    """What holds a collection and can check it."""
+    """An object that holds a collection and can check it."""
 
     @property
     def collection(self) -> AnyCollection: ...
@@ -29,28 +34,35 @@ Method = Callable[Concatenate[Owner, Given], Result]
 
 
 def detect_damage(method: Method[Owner, Given, Result]) -> Method[Owner, Given, Result]:
-    """A method that says `Damaged` where it fails and the collection is not as it was stored.
+    """Let a method raise `Damaged` if SQLite fails and the collection is not as it was stored.
 
-    What it fails with may have another reason: then that is what it raises.
+    An error with another cause is raised as it is; a caller's mistake, such as a TypeError, always is.
     """
 
     @wraps(method)
-    def told(self: Owner, /, *given: Given.args, **named: Given.kwargs) -> Result:
+    def checked(self: Owner, /, *given: Given.args, **named: Given.kwargs) -> Result:
         store = self.collection.store
-        if not store.outlives_replacement:  # a thread with a connection could go on, and another could not begin
+        if not store.owner_detects_replacement:  # else a thread with a connection would go on with the old one
             store.refuse_if_replaced()
         try:
-            return store.steadily(lambda: method(self, *given, **named))
-        except (sqlite3.Error, *DAMAGE) as error:
+            return store.consistent_read(lambda: method(self, *given, **named))
+        except sqlite3.Error as error:
             if method.__name__ != "verify" and (problem := _explanation(self, error)):
                 raise Damaged(f"{problem}; look with: retriever verify --index {self.collection.name}") from error
             raise
 
-    return told
+    return checked
 
 
-def _explanation(owner: Verifiable, error: Exception) -> str:
-    if isinstance(error, sqlite3.OperationalError) and is_transient(error):
+def refuse_broken_log(place: str | Path) -> None:
+    """Refuse a folder whose write-ahead log is damaged, before it is opened: opening drops what follows the damage."""
+    if not in_milvus(place):
+        verify.refuse_broken_log(Path(place))
+
+
+def _explanation(owner: Verifiable, error: sqlite3.Error) -> str:
+    """Return the damage that explains an error; empty if there is none."""
+    if is_transient(error) or isinstance(error, MISUSE):
         return ""
     if type(error) is sqlite3.DatabaseError:
         return f"{owner.collection.name} is damaged: {first_line(error)}"

@@ -69,7 +69,7 @@ def _copies(collection: AnyCollection) -> list[dict[str, bytes]]:
     """The transform's files, as often as they are kept."""
     copies = []
     with contextlib.suppress(Damaged):
-        copies.append(collection.kept_files())
+        copies.append(collection.transform_files())
     if isinstance(collection, Collection):
         with contextlib.suppress(Damaged):
             copies.append(repair.folder_files(collection))

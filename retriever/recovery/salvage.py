@@ -23,7 +23,8 @@ from indexes.pages.carved import Carved, CarvedDocument
 from indexes.pages.carving import Carver
 from indexes.pages.page_file import Pages
 from indexes.pages.wal import path_of
-from indexes.sqlite.documents import VECTOR_TYPE, DocumentRow
+from indexes.sqlite.documents import DocumentRow
+from indexes.sqlite.vectors import VECTOR_TYPE
 from retriever.corpus import Document
 from retriever.corpus.passages import encoded_passages
 from retriever.encoder.encoder import Encoder

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from indexes.folder.collection import GENERATIONS, is_encoder
 from indexes.folder.generation import INDEX_FILE, MANIFEST, NUMBERS_FILE
+from indexes.folder.publishing import GENERATIONS, is_encoder
 from indexes.pages.carved import Carved
 from retriever.encoder.model_files import EncoderIdentity
 from retriever.errors import RetrieverError
@@ -44,8 +44,8 @@ def survivors(index: Path, carved: Carved) -> Survivors:
             known = _settings_of(manifest.content)
             break
     identity = _identity(known.get("encoder")) or _identity(carved.setting("encoder"))
-    index = _index_settings({key: known.get(key, carved.setting(key)) for key in INDEX_KEYS})
-    return Survivors(identity, index, _transforms(manifests, carved))
+    settings = _index_settings({key: known.get(key, carved.setting(key)) for key in INDEX_KEYS})
+    return Survivors(identity, settings, _transforms(manifests, carved))
 
 
 def _manifests(index: Path, carved: Carved) -> list[_Manifest]:

@@ -39,7 +39,7 @@ class Served:
     def __init__(self, name: str, retriever: Retriever) -> None:
         self.name = name
         self.retriever = retriever
-        retriever.local.store.outlives_replacement = True
+        retriever.local.store.owner_detects_replacement = True
         self.facts = _facts(retriever)
         self._facts_version: tuple[int, ...] | None = None
         self._facets: tuple[tuple[int, ...], list[Facet]] | None = None

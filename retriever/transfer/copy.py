@@ -13,11 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from indexes.address import in_milvus
 from indexes.folder.collection import Collection
 from indexes.folder.transfer import Transfer
 from indexes.milvus.address import Address
-from indexes.places import collection_class
+from indexes.places import collection_class, in_milvus
 from indexes.protocol import AnyCollection
 from retriever.errors import Damaged, Misuse
 from retriever.ingest.publishing import republish
@@ -67,7 +66,7 @@ def copy(
         compared = _compare(one, other, progress)
         counts = generation.manifest["fitted_on"]
         finished = {COPY_OF: None}  # in the same step as the index, so that a collection with an index is a whole copy
-        republish(other, wanted, one.kept_files(), counts, settings=finished, progress=progress)
+        republish(other, wanted, one.transform_files(), counts, settings=finished, progress=progress)
         made = other.generation()
         assert made is not None
         return CopyReport(
@@ -118,7 +117,7 @@ def _send(source: AnyCollection, target: AnyCollection, progress: Progress) -> t
     total = source.store.count("documents")
     for sealed in from_.documents(last_document):
         for _, row in sealed:
-            if reason := target.store.why_not(row.metadata):
+            if reason := target.store.metadata_problem(row.metadata):
                 raise Misuse(f"document {row.id!r} of {source.name} cannot be stored in {target.name}: {reason}.")
         to.put_documents(sealed)
         documents += len(sealed)

@@ -339,12 +339,21 @@ def test_an_encoder_that_moved_is_welcome(run: Run, collection: Path, tiny_bert:
 
 
 def test_a_newer_collection_is_refused(run: Run, collection: Path) -> None:
-    from sqlite_utils import Database
-
-    db = Database(collection / "documents.sqlite")
-    db["_sqlite_migrations"].insert({"migration_set": "retriever", "name": "m999_future", "applied_at": ""})
-    db.close()
+    with contextlib.closing(sqlite3.connect(collection / "documents.sqlite")) as connection:
+        connection.execute("PRAGMA user_version = 999")
     assert "newer version" in run("search", "x", "--index", collection, code=2).output
+
+
+@pytest.mark.parametrize("command", [["search", "x"], ["info"], ["verify"], ["index", "PETS"]])
+def test_a_collection_of_a_pre_release_is_refused(run: Run, tmp_path: Path, pets: Path, command: list[str]) -> None:
+    folder = tmp_path / "old"
+    folder.mkdir()
+    with contextlib.closing(sqlite3.connect(folder / "documents.sqlite")) as connection:
+        connection.execute("CREATE TABLE _sqlite_migrations (id INTEGER PRIMARY KEY, migration_set, name, applied_at)")
+        connection.execute("CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
+        connection.commit()
+    said = run(*[pets if word == "PETS" else word for word in command], "--index", folder, code=2).output
+    assert "made by a pre-release of retriever; make it again: retriever index SOURCE" in said.replace("\n", " ")
 
 
 def test_a_database_that_is_none(run: Run, collection: Path) -> None:

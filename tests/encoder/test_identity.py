@@ -248,25 +248,6 @@ def test_an_exported_encoder_swapped_for_another_is_made_again(folder: Path, mod
         assert [(hit.id, hit.score) for hit in retriever.search("Number 7", 60)] == before
 
 
-def test_a_collection_of_an_older_version_is_brought_up_to_date(folder: Path) -> None:
-    """The first tables had neither words nor checksums of settings."""
-    with Retriever.open(folder) as retriever:
-        before = [(hit.id, hit.score) for hit in retriever.search("Number 7", 60)]
-    with sqlite3.connect(folder / "documents.sqlite") as connection:
-        for trigger in ("words_arrive", "words_leave", "words_change"):
-            connection.execute(f"DROP TRIGGER {trigger}")
-        connection.execute("DROP TABLE words")
-        connection.execute("DELETE FROM _sqlite_migrations WHERE name = 'm002_words'")
-        connection.execute("DELETE FROM settings WHERE key = 'checksums'")
-    connection.close()
-    with Retriever.open(folder) as retriever:
-        assert retriever.verify().clean
-        assert [(hit.id, hit.score) for hit in retriever.search("Number 7", 60)] == before
-        assert retriever.search("odd", mode="lexical")
-        retriever.add([Document("new", "An odd one out.")])
-        assert retriever.verify().clean
-
-
 def test_a_collection_carried_elsewhere(folder: Path, model: Path, tmp_path: Path) -> None:
     with Retriever.open(folder) as retriever:
         before = [(hit.id, hit.score) for hit in retriever.search("Number 7", 60)]

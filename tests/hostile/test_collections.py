@@ -107,7 +107,7 @@ def test_kept_files_with_names_that_lead_elsewhere(index: Path, outside: Path, r
     faiss_file(index).write_bytes(b"")
     with Retriever.open(index) as retriever:
         with pytest.raises(Damaged, match="no plain file name"):
-            retriever.collection.kept_files()
+            retriever.collection.transform_files()
         retriever.verify(repair=True)
         assert retriever.verify().clean
         assert retriever.search("cats", mode="lexical")

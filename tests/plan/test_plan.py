@@ -147,7 +147,7 @@ def test_a_plan_by_a_collection(run: Run, source: Path, tmp_path: Path, options:
     assert found["rates"]["fitted"]["transform"] == "center"
     assert found["rates"]["sample"]["documents"] == COUNT
     assert str(folder) in found["rates"]["sample"]["what"]
-    assert Collection.is_there(folder)
+    assert Collection.exists(folder)
     output = run("plan", "--documents", 5, "--index", folder, "--precision", "int8", code=2).output
     assert "--precision goes with a SOURCE" in output
     assert "not both" in run("plan", "--documents", 5, source, "--index", folder, code=2).output

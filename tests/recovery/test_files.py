@@ -8,7 +8,7 @@ import damages
 import pytest
 
 from indexes.errors import Damaged
-from indexes.folder import checked_files as checked
+from indexes.folder import generation as generations
 from retriever import Retriever
 
 FLIPS = 1
@@ -25,10 +25,10 @@ def test_damage_to_any_derived_file(collection: Path, tmp_path: Path, times: int
 @pytest.mark.parametrize("name", ["vectors.faiss", "numbers.npy", "transform.safetensors", "novelty.json"])
 def test_a_file_damaged_after_it_was_found_sound(collection: Path, tmp_path: Path, name: str) -> None:
     folder = Path(shutil.copytree(collection, tmp_path / "c"))
-    time.sleep(2 * checked.TOO_YOUNG_NS / 1e9)
+    time.sleep(2 * generations.TOO_YOUNG_NS / 1e9)
     with Retriever.open(folder) as retriever:
         assert retriever.search("Number 7 is odd.")
-    assert (folder / checked.NAME).exists(), "the files were found sound, and that is remembered"
+    assert (folder / generations.CHECKED).exists(), "the files were found sound, and that is remembered"
     path = next(folder.glob(f"generations/*/{name}"))
     data = bytearray(path.read_bytes())
     data[-5] ^= 1
@@ -40,7 +40,7 @@ def test_a_file_damaged_after_it_was_found_sound(collection: Path, tmp_path: Pat
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"folder": 5}', "\0"])
 def test_what_was_remembered_is_damaged(collection: Path, tmp_path: Path, content: str) -> None:
     folder = Path(shutil.copytree(collection, tmp_path / "c"))
-    (folder / checked.NAME).write_text(content)
+    (folder / generations.CHECKED).write_text(content)
     (folder / "writer.lock").write_text(content)
     with Retriever.open(folder) as retriever:
         assert retriever.search("Number 7 is odd.") and retriever.verify().clean

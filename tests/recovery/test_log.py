@@ -1,21 +1,24 @@
-"""The write-ahead log, left by processes that were killed, cut, flipped and lost, with its index and without."""
+"""The write-ahead log, left by processes that were killed, cut, flipped and lost, with its index and without.
 
-import os
+Opening a collection does not look at its log; `retriever verify` does, before it opens it.
+"""
+
 import shutil
-import subprocess
-import sys
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from damaged_collection import contents
+from samples import Run
 
 from indexes.folder.collection import DATABASE
-from indexes.pages import wal, wal_index
+from indexes.pages import wal
 from retriever import Retriever
-from retriever.errors import Damaged, DamageWarning
+from retriever.errors import Damaged
+from retriever.recovery.damage import refuse_broken_log
 from retriever.recovery.salvage import salvage
+
+LOCKS = Path("/proc/locks")
 
 LOG, INDEX = f"{DATABASE}-wal", f"{DATABASE}-shm"
 SOME = [f"d{number}" for number in range(40, 100)]
@@ -68,56 +71,48 @@ def test_what_a_killed_writer_left_in_the_log_is_no_damage(
     report = salvage(tmp_path / "saved", left_over)
     assert not report.notes and not report.lost
     assert contents(tmp_path / "saved") == expected
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DamageWarning)
-        with Retriever.open(left_over) as retriever:
-            assert retriever.verify().problems == []
-            retriever.delete(["d3"])
-            assert retriever.verify().problems == []
+    refuse_broken_log(left_over)
+    with Retriever.open(left_over) as retriever:
+        assert retriever.verify().problems == []
+        retriever.delete(["d3"])
+        assert retriever.verify().problems == []
     del expected["d3"]
     assert contents(left_over) == expected
     assert not (left_over / "quarantine").exists()
 
 
-def test_without_its_index_it_is_told_and_kept(
-    left_over: Path, expected: dict[str, tuple[str, str, str]], tmp_path: Path
+def test_without_its_index_verify_tells_and_changes_nothing(
+    left_over: Path, expected: dict[str, tuple[str, str, str]], tmp_path: Path, run: Run
 ) -> None:
     (left_over / INDEX).unlink()
     before = (left_over / LOG).read_bytes()
     salvage(tmp_path / "saved", left_over)
     assert expected.items() <= contents(tmp_path / "saved").items(), "nothing is lost by what may not have happened"
-    for _ in range(2):
-        with pytest.warns(DamageWarning, match="verify --repair"), Retriever.open(left_over) as retriever:
-            assert len(retriever) == len(expected)
-            assert not retriever.verify().clean and len(retriever.info()["kept_logs"]) == 1
-    with pytest.warns(DamageWarning), Retriever.open(left_over) as retriever:
-        report = retriever.verify(repair=True)
-        assert report.left == [] and "kept the log" in report.repaired[0]
-        assert retriever.info()["kept_logs"] == []
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DamageWarning)
-        Retriever.open(left_over).close()
+    for options in ([], ["--repair"]):
+        said = run("verify", "--index", left_over, *options, code=1).output
+        assert "interrupted write" in said and "salvage" in said
+    assert (left_over / LOG).read_bytes() == before
+    with Retriever.open(left_over) as retriever:
+        assert len(retriever) == len(expected) and retriever.verify().clean
     assert contents(left_over) == expected
-    (kept,) = (path for path in (left_over / "quarantine").rglob("*") if path.is_file())
-    assert kept.read_bytes() == before
+    run("verify", "--index", left_over)
 
 
-def test_damage_before_what_was_left_over_is_found(left_over: Path, tmp_path: Path) -> None:
-    with Retriever.open(Path(shutil.copytree(left_over, tmp_path / "sound"))):
-        pass
+def test_damage_before_what_was_left_over_is_found(left_over: Path) -> None:
+    refuse_broken_log(left_over)
     sound = wal.read(left_over / DATABASE).sound
     flip(left_over / LOG, wal.HEADER + (sound - 1) * (4096 + wal.FRAME_HEADER) + 2000)
     with pytest.raises(Damaged, match="retriever salvage NEW"):
-        Retriever.open(left_over)
+        refuse_broken_log(left_over)
 
 
 @pytest.mark.parametrize("place", [-100, -4100, 3000])
-def test_a_bit_of_what_was_acknowledged_is_never_lost_silently(begun: Path, place: int) -> None:
+def test_a_bit_of_what_was_acknowledged_is_never_lost_silently(begun: Path, place: int, run: Run) -> None:
     flip(begun / LOG, place)
     before = (begun / LOG).read_bytes()
     for _ in range(2):
-        with pytest.raises(Damaged, match="frames were acknowledged.*retriever salvage NEW"):
-            Retriever.open(begun)
+        said = run("verify", "--index", begun, code=1).output
+        assert "frames were acknowledged" in said and "retriever salvage NEW" in said
     assert (begun / LOG).read_bytes() == before
 
 
@@ -126,61 +121,51 @@ def test_a_log_that_ends_before_what_was_acknowledged(begun: Path) -> None:
     for length in (len(data) - 1, len(data) // 2, 40, 0):
         (begun / LOG).write_bytes(data[:length])
         with pytest.raises(Damaged, match="salvage"):
-            Retriever.open(begun)
+            refuse_broken_log(begun)
     (begun / LOG).unlink()
-    with pytest.raises(Damaged, match="gone or empty"):
-        Retriever.open(begun)
+    with pytest.raises(Damaged, match="missing or empty"):
+        refuse_broken_log(begun)
     (begun / LOG).write_bytes(data)
+    refuse_broken_log(begun)
     with Retriever.open(begun) as retriever:
         assert retriever.verify().clean
 
 
 def test_an_index_that_is_damaged_counts_for_nothing(begun: Path) -> None:
-    noted = wal_index.noted(begun / DATABASE)
+    noted = wal._noted(begun / DATABASE)
     assert len(noted) == 2 and noted[0] == noted[1] and noted[0].frames == wal.read(begun / DATABASE).sound > 0
     flip(begun / INDEX, 16)
-    assert wal_index.noted(begun / DATABASE) == noted[1:]
+    assert wal._noted(begun / DATABASE) == noted[1:]
     flip(begun / INDEX, 48 + 16)
-    assert wal_index.noted(begun / DATABASE) == []
+    assert wal._noted(begun / DATABASE) == []
+    refuse_broken_log(begun)
     with Retriever.open(begun) as retriever:
         assert retriever.verify().clean
 
 
-def test_the_log_is_not_opened_when_no_copy_can_be_kept(left_over: Path) -> None:
-    (left_over / INDEX).unlink()
-    (left_over / "quarantine").write_text("in the way")
-    before = (left_over / LOG).read_bytes()
-    with pytest.raises(Damaged, match="no copy of it can be kept"):
-        Retriever.open(left_over)
-    assert (left_over / LOG).read_bytes() == before
+def test_verify_of_an_open_collection_finds_transactions_behind_a_break(
+    collection_with_log: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(collection_with_log, tmp_path / "c"))
+    with Retriever.open(folder) as retriever:
+        assert retriever.verify().clean
+        flip(folder / LOG, 500)
+        report = retriever.verify()
+        assert report.database_broken and "frame 1 is wrong" in report.problems[0]
 
 
-@pytest.mark.skipif(not wal.LOCKS.exists(), reason="the system does not list its locks")
-def test_reading_the_index_lets_go_of_no_lock(begun: Path) -> None:
+@pytest.mark.skipif(not LOCKS.exists(), reason="the system does not list its locks")
+def test_verify_lets_go_of_no_lock(begun: Path) -> None:
     def locks() -> list[str]:
         inode = str((begun / INDEX).stat().st_ino)
-        return sorted(line.split(":", 1)[1] for line in wal.LOCKS.read_text().splitlines() if f":{inode} " in line)
+        return sorted(line.split(":", 1)[1] for line in LOCKS.read_text().splitlines() if f":{inode} " in line)
 
     with Retriever.open(begun) as retriever, Retriever.open(begun) as other:
         assert len(retriever) == len(other)
         before = locks()
         assert before
-        assert wal_index.noted(begun / DATABASE) and retriever.verify().clean
+        assert retriever.verify().clean
         assert locks() == before
         with Retriever.open(begun) as third:
             assert len(third) == len(other)
         assert locks() == before
-
-
-def test_the_command_line_tells(left_over: Path) -> None:
-    (left_over / INDEX).unlink()
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    for command in (["info"], ["info", "--json"], ["delete", "d3"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "retriever", *command, "--index", left_over],
-            capture_output=True,
-            text=True,
-            env=environment,
-        )
-        assert done.returncode == 0 and done.stderr.startswith("Warning: "), done.stderr
-        assert "log-" in done.stdout or command[0] == "delete"

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from indexes.errors import Damaged, NotACollection
-from indexes.sqlite.words import best, words
+from indexes.sqlite.words import query_words
 from retriever import Document, Retriever
 
 
@@ -91,7 +91,7 @@ def test_nothing_in_a_query_means_anything_to_fts5(folder: Path, query: str, mod
     with Retriever.open(folder) as retriever:
         hits = retriever.search(query, 5, mode=mode)  # type: ignore[arg-type]
         if mode == "lexical":
-            plain = " ".join(words(query))
+            plain = " ".join(query_words(query))
             assert hits == (retriever.search(plain, 5, mode="lexical") if plain else [])
 
 
@@ -115,12 +115,12 @@ def test_as_many_as_anybody_asks_for(folder: Path, mode: str) -> None:
 def test_of_many_allowed_documents_as_of_few(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Documents are named to SQLite or passed over, by their number; what is found is the same."""
     with Retriever.open(folder) as retriever:
-        store = retriever.collection.store
+        words = retriever.collection.words
         allowed = np.arange(1, 201, 3)
-        few = best(store, "cat dog", 20, allowed)
+        few = words.best("cat dog", 20, allowed)
         monkeypatch.setattr("indexes.sqlite.words.LISTED", 10)
-        assert best(store, "cat dog", 20, allowed) == few
-        assert few == [found for found in best(store, "cat dog", 200) if found[0] % 3 == 1][:20]
+        assert words.best("cat dog", 20, allowed) == few
+        assert few == [found for found in words.best("cat dog", 200) if found[0] % 3 == 1][:20]
 
 
 def test_a_collection_whose_first_run_was_cut_off_is_refused(copy: Path) -> None:
@@ -161,32 +161,6 @@ def test_shows_the_passage_and_marks_the_sentence_with_the_words(tmp_path: Path,
         assert hit.highlight is not None
         assert hit.passage[slice(*hit.highlight)] == "The quagga was a striped zebra of the Cape."
         assert text[hit.start : hit.end] == hit.passage
-
-
-def forget_words(folder: Path) -> None:
-    """What a collection looked like before it had an index of words."""
-    connection = sqlite3.connect(folder / "documents.sqlite")
-    for trigger in ("words_arrive", "words_leave", "words_change"):
-        connection.execute(f"DROP TRIGGER {trigger}")
-    connection.execute("DROP TABLE words")
-    connection.execute("DELETE FROM _sqlite_migrations WHERE name = 'm002_words'")
-    connection.commit()
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    connection.close()
-
-
-def test_an_older_collection_gets_its_words_when_it_is_opened(copy: Path) -> None:
-    forget_words(copy)
-    with Retriever.open(copy) as retriever:
-        assert_is_bm25(retriever, some_documents(200), "cat dog")
-        assert retriever.verify().clean
-
-
-def test_an_older_collection_that_cannot_be_written_says_so(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    forget_words(copy)
-    monkeypatch.setattr("indexes.sqlite.opening.may_write", lambda path: False)  # tests may run as root
-    with pytest.raises(NotACollection, match="older version.*cannot be brought up to date"):
-        Retriever.open(copy)
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def warm(encoder: str) -> None:
     import tokenizers  # noqa: F401
 
     import retriever.retriever
-    from indexes.sqlite.library import Database
+    from indexes.sqlite.connections import Database
     from retriever.encoder.encoder import Encoder
     from retriever.ingest.pipeline import Ingestion
     from retriever.transforms import fit
@@ -117,7 +117,7 @@ def warm(encoder: str) -> None:
     for spec in ("center", "whiten", "standardize"):
         fit(spec, np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32), seed=0)
     assert retriever.retriever
-    Database(memory=True).conn.close()
+    Database(sqlite3.connect(":memory:")).conn.close()
     loaded = [Encoder(encoder, precision="fp32", max_length=length) for length in (None, LONGEST)]
     for part in ("_tokenizer", "_cutting_tokenizer", "_backend"):
         _load_once(Encoder, part, loaded)

@@ -25,6 +25,7 @@ from damaged_collection import DELETED, QUERIES, contents
 
 from indexes.errors import Damaged, RetrieverError
 from retriever import Hit, Retriever
+from retriever.recovery.damage import refuse_broken_log
 from retriever.recovery.salvage import salvage
 
 BATCH = 100
@@ -431,6 +432,7 @@ def _flips_judge(expected: Ranking) -> Judge:
 def _looked_at(collection: Path, *, repair: bool = True) -> tuple[bool, Ranking | None]:
     """Whether all is well with it, and what it finds; nothing but a RetrieverError may come out."""
     try:
+        refuse_broken_log(collection)
         retriever = Retriever.open(collection)
     except RetrieverError:
         return False, None

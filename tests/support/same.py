@@ -16,7 +16,6 @@ def contents(folder: Path) -> dict[str, Any]:
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         for (name,) in tables:
             found[name] = connection.execute(f'SELECT * FROM "{name}"').fetchall()  # noqa: S608 - a table's own name
-    del found["_sqlite_migrations"]  # when they were made
     found["settings"] = {key: _timeless(json.loads(value)) for key, value in found["settings"] if key not in TIMES}
     found["generations"] = [row[:2] for row in found["generations"]]
     for path in sorted(folder.glob("generations/*/*")):

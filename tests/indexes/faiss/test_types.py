@@ -16,7 +16,7 @@ from indexes.errors import Damaged, Misuse
 from indexes.faiss import auto as automatic
 from indexes.faiss import gpu
 from indexes.faiss.building import Vectors, build, build_tuned
-from indexes.faiss.building import made as made_by_name
+from indexes.faiss.building import build_requested as made_by_name
 from indexes.faiss.recall import RECALL_AT, STORED, WANTED, Nearest, Queries, interval, stored_queries
 from indexes.faiss.types import IndexRequest, candidates, estimated_bytes, factory_string, list_count, parse_bytes
 from indexes.faiss.vectors import VectorIndex, empty_index, import_faiss, unit_rows
@@ -140,11 +140,11 @@ def test_less_recall_asks_for_less_work() -> None:
 def choose(monkeypatch: pytest.MonkeyPatch, asked: IndexRequest, tried_on: int = COUNT) -> Any:
     monkeypatch.setattr(automatic, "SCANNED_EXACTLY", 100)
     monkeypatch.setattr(automatic, "TRIED_ON", tried_on)
-    return automatic.chosen(asked, VECTORS, Queries(QUERIES, "given"), find)
+    return automatic.choose_index(asked, VECTORS, Queries(QUERIES, "given"), find)
 
 
 def test_few_vectors_are_searched_exactly() -> None:
-    built = automatic.chosen(IndexRequest("auto"), VECTORS, Queries(QUERIES, "given"), find)
+    built = automatic.choose_index(IndexRequest("auto"), VECTORS, Queries(QUERIES, "given"), find)
     assert built.factory == "Flat" and built.facts["recall"] == 1.0 and built.facts["exact"]
 
 
@@ -165,10 +165,10 @@ def test_what_auto_chose_is_taken_again_while_it_does(monkeypatch: pytest.Monkey
     first = choose(monkeypatch, asked)
     before = {"factory": first.factory, "count": COUNT // 2, "measured": first.facts}
     monkeypatch.setattr(automatic, "_trials", None)
-    again = automatic.chosen(asked, VECTORS, Queries(QUERIES, "given"), find, before=before)
+    again = automatic.choose_index(asked, VECTORS, Queries(QUERIES, "given"), find, before=before)
     assert again.factory == first.factory and again.facts["considered"] == first.facts["considered"]
     with pytest.raises(TypeError):  # more than twice as many: tried anew
-        automatic.chosen(asked, VECTORS, Queries(QUERIES, "given"), find, before=before | {"count": COUNT // 3})
+        automatic.choose_index(asked, VECTORS, Queries(QUERIES, "given"), find, before=before | {"count": COUNT // 3})
 
 
 def test_auto_says_when_nothing_reaches_the_recall(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,10 +309,9 @@ def test_faiss_says_nothing_on_standard_error(capfd: pytest.CaptureFixture[str])
 
 
 def test_a_sound_file_is_hashed_once_and_a_changed_one_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from indexes.folder import checked_files as checked
     from indexes.folder import generation as generations
 
-    monkeypatch.setattr(checked, "TOO_YOUNG_NS", 0)
+    monkeypatch.setattr(generations, "TOO_YOUNG_NS", 0)
     hashed: list[str] = []
     real = generations.file_sha256
     monkeypatch.setattr(generations, "file_sha256", lambda path: hashed.append(path.name) or real(path))
@@ -368,7 +367,7 @@ def test_without_a_gpu(folder: Path) -> None:
 def test_a_gpu_finds_the_same(factory: str) -> None:
     built = build_tuned(factory, 0.95, VECTORS, Queries(QUERIES, "given"), find)
     on_cpu = [set(numbers[:5].tolist()) for numbers, _ in find(built.index, QUERIES)]
-    assert "GPU" in gpu.searched_on("cuda", built.index, factory)
+    assert "GPU" in gpu.search_on_gpu("cuda", built.index, factory)
     on_gpu = [set(numbers[:5].tolist()) for numbers, _ in find(built.index, QUERIES)]
     assert np.mean([len(a & b) / 5 for a, b in zip(on_cpu, on_gpu, strict=True)]) > 0.98
 

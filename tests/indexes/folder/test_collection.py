@@ -309,16 +309,6 @@ def test_a_first_run_killed_while_the_tables_were_made(tmp_path: Path, tiny_bert
         assert len(retriever) == 1
 
 
-def test_a_first_run_killed_between_two_tables(tmp_path: Path, tiny_bert: str) -> None:
-    folder = tmp_path / "c"
-    folder.mkdir()
-    connection = sqlite3.connect(folder / "documents.sqlite")
-    connection.execute("CREATE TABLE _sqlite_migrations (id INTEGER PRIMARY KEY, migration_set, name, applied_at)")
-    connection.close()
-    with Retriever.build(["Some text."], folder, encoder=tiny_bert) as retriever:
-        assert len(retriever) == 1
-
-
 def test_another_programs_database_is_left_alone(tmp_path: Path, tiny_bert: str) -> None:
     folder = tmp_path / "c"
     folder.mkdir()

@@ -128,7 +128,11 @@ def test_what_a_killed_process_left_can_be_read_or_is_told(folder: Path, built: 
     assert reader.asked().startswith("55 55 ") and reader.asked().endswith("[]")
     reader.leaves()
     (killed / "documents.sqlite-shm").unlink()
-    assert Reader(killed, built).says().startswith(f"NotReadable {killed} cannot be read where it cannot be written")
+    assert (
+        Reader(killed, built)
+        .says()
+        .startswith(f"NotReadable {killed} cannot be read by a user who may not write there")
+    )
 
 
 @pytest.mark.heavy
@@ -136,7 +140,7 @@ def test_it_is_read_anew_when_it_was_written(folder: Path, built: Path, monkeypa
     """For those who run the tests as a user who cannot become another."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with monkeypatch.context() as patch:
-        patch.setattr("indexes.sqlite.opening.may_write", lambda path: False)
+        patch.setattr("indexes.sqlite.database.may_write", lambda path: False)
         with Retriever.open(folder) as reader:
             assert len(reader.search("cat", 500)) == 60
             command = [
@@ -154,7 +158,7 @@ def test_it_is_read_anew_when_it_was_written(folder: Path, built: Path, monkeypa
 
 
 def test_a_database_that_never_stands_still_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("indexes.sqlite.opening.may_write", lambda path: False)
+    monkeypatch.setattr("indexes.sqlite.database.may_write", lambda path: False)
     with Retriever.open(folder) as reader:
         documents = reader.collection.store.documents
 
@@ -172,6 +176,6 @@ def test_a_log_without_its_index(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     with Retriever.open(folder) as writer:
         changed(folder, writer, 1)
         shutil.copytree(folder, killed, ignore=shutil.ignore_patterns("*-shm"))
-    monkeypatch.setattr("indexes.sqlite.opening.may_write", lambda path: False)
-    with pytest.raises(NotReadable, match="cannot be read where it cannot be written"):
+    monkeypatch.setattr("indexes.sqlite.database.may_write", lambda path: False)
+    with pytest.raises(NotReadable, match="cannot be read by a user who may not write there"):
         Retriever.open(killed)

@@ -14,7 +14,7 @@ from indexes.checksums import metadata_text
 from indexes.milvus import schema
 from indexes.milvus.address import Address
 from indexes.milvus.client import Client
-from indexes.milvus.facts import expression, facts_and_bounds, has_key, number_key, why_not
+from indexes.milvus.facts import expression, facts_and_bounds, has_key, metadata_problem, number_key
 from indexes.sqlite.conditions import Condition
 
 Metadata = dict[str, Any]
@@ -171,7 +171,7 @@ def test_texts_longer_than_what_is_compared(in_milvus: Matching) -> None:
 
 
 def test_metadata_that_is_too_much_is_told() -> None:
-    assert why_not({}) is None and why_not({"a": [*range(1000)]}) is None
-    assert "things that filters could ask for" in str(why_not({"a": [*range(5000)]}))
-    assert "bytes of bounds" in str(why_not({f"field {number}": "x" * 120 for number in range(300)}))
+    assert metadata_problem({}) is None and metadata_problem({"a": [*range(1000)]}) is None
+    assert "things that filters could ask for" in str(metadata_problem({"a": [*range(5000)]}))
+    assert "bytes of bounds" in str(metadata_problem({f"field {number}": "x" * 120 for number in range(300)}))
     assert has_key("a") != has_key("b")

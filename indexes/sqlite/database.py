@@ -1,0 +1,282 @@
+"""The SQLite file of a collection: opening it, one state for a whole read, one transaction for a write.
+
+SQLite reads a database with a write-ahead log only if the log's index exists or can be made. If this user may not write
+to the folder and there is no index, the database is opened as `immutable`; whether another process has changed it since
+is then checked before and after every read (`FileState`).
+"""
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.errors import Damaged, Locked, NotACollection, NotReadable, first_line, salvage_advice
+from indexes.sqlite.connections import Connections, Database
+from indexes.sqlite.schema import FORMAT, PRE_RELEASE_TABLE, migrate
+
+ATTEMPTS = 10
+# SQLite allows far more, but one statement of this many placeholders already runs at full speed.
+PLACEHOLDERS = 500
+# A search reads some seventy rows from all over the file. With SQLite's default of 2 MB each costs a system call.
+CACHE_KB = 65_536
+# Deleted texts are overwritten where that costs no write of its own, and cells are checked as a page is read. Not
+# trusted_schema=OFF: FTS5 could then not be written by a trigger ("unsafe use of virtual table").
+PRAGMAS = (
+    "foreign_keys=ON",
+    "recursive_triggers=ON",
+    f"cache_size=-{CACHE_KB}",
+    "secure_delete=FAST",
+    "cell_size_check=ON",
+    "synchronous=FULL",
+)
+TRANSIENT = ("locked", "busy", "full", "readonly", "unable to open", "interrupted", "disk I/O error")
+
+FileState = tuple[tuple[int, int, int, int] | None, ...]
+"""Of the database and its log: device, inode, size and time of change; None for a file that is missing."""
+Result = TypeVar("Result")
+
+
+class DatabaseFile:
+    """One database file, which every thread uses by a connection of its own."""
+
+    def __init__(self, path: Path, *, create: bool = False) -> None:
+        self.path = path
+        if not create and not path.is_file():
+            raise NotACollection(f"{path.parent} holds no collection (no {path.name} in it).")
+        self.owner_detects_replacement = False
+        """If True, the owner detects a replaced database itself, so running reads may finish on the old file."""
+        self._identity: tuple[int, int] | None = None
+        self._immutable_states: dict[int, FileState] = {}
+        """By thread that reads the database as immutable: the state it was opened in."""
+        _refuse_empty_with_log(path)
+        self.connections = Connections(self._connect)
+        try:
+            self.consistent_read(lambda: self._check_format(create))
+            if may_write(path) and self.db.conn.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                self.db.conn.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.DatabaseError as error:
+            self.connections.close()
+            if is_transient(error):
+                raise
+            raise Damaged(
+                f"{path} is not a readable SQLite database: {first_line(error)}; {salvage_advice(path.parent)}"
+            ) from error
+        except BaseException:
+            self.connections.close()
+            raise
+
+    def close(self) -> None:
+        self.connections.close()
+
+    @property
+    def db(self) -> Database:
+        """The calling thread's own connection."""
+        return self.connections.mine
+
+    def _connect(self) -> sqlite3.Connection:
+        connection, state = _connect(self.path)
+        try:
+            for pragma in PRAGMAS:
+                connection.execute(f"PRAGMA {pragma}")
+            self._identity = self._identity or file_identity(self.path)
+            self.refuse_if_replaced()
+        except BaseException:
+            connection.close()
+            raise
+        self._immutable_states.pop(threading.get_ident(), None)
+        if state:
+            self._immutable_states[threading.get_ident()] = state
+        return connection
+
+    def _check_format(self, create: bool) -> None:
+        folder = self.path.parent
+        (version,) = self.db.conn.execute("PRAGMA user_version").fetchone()
+        if version > FORMAT:
+            raise NotACollection(
+                f"{folder} was made by a newer version of retriever (format {version}, this version reads {FORMAT}); "
+                "upgrade with: pip install --upgrade flow-retriever"
+            )
+        if version == FORMAT:
+            return
+        tables = _tables(self.db.conn)
+        if PRE_RELEASE_TABLE in tables:
+            raise NotACollection(
+                f"{folder} was made by a pre-release of retriever; make it again: retriever index SOURCE --index NEW"
+            )
+        if not version and tables:
+            raise NotACollection(f"{self.path} is another program's database.")
+        if not version and not create:
+            raise NotACollection(f"{folder} holds no collection: {self.path.name} has no tables.")
+        self.db.conn.execute("PRAGMA journal_mode=WAL")
+        try:
+            self.db.conn.execute("BEGIN IMMEDIATE")  # if two processes create it at once, the second finds it done
+        except sqlite3.OperationalError as error:
+            if not is_transient(error):
+                raise
+            raise Locked(f"another process is making the collection in {folder}; try again when it is done.") from error
+        try:
+            migrate(self.db.conn)
+            self.db.conn.execute("COMMIT")
+        except BaseException:
+            self.db.conn.rollback()
+            raise
+
+    # ---- one state -----------------------------------------------------------------------------------------
+
+    @property
+    def replaced(self) -> bool:
+        """True if the database in the folder, if any, is no longer the one that was opened."""
+        return file_identity(self.path) != self._identity
+
+    def refuse_if_replaced(self) -> None:
+        """Refuse to go on with a database that is no longer the one in the folder."""
+        if self.replaced:
+            raise NotACollection(f"{self.path} was removed or replaced while it was open; open the collection again.")
+
+    def consistent_read(self, work: Callable[[], Result]) -> Result:
+        """Return what `work` reads from one state of the database, also if this user can take no lock on it."""
+        for _ in range(ATTEMPTS):
+            if self._changed():
+                self.connections.close_mine()
+            try:
+                result = work()
+            except Exception:
+                if self._changed():
+                    continue
+                raise
+            if not self._changed():
+                return result
+        raise Locked(f"{self.path.parent} is being written to all the time; try again when that is done.")
+
+    def _changed(self) -> bool:
+        state = self._immutable_states.get(threading.get_ident())
+        return state is not None and _file_state(self.path) != state
+
+    def snapshot(self) -> AbstractContextManager[Database]:
+        """Read everything within the block from one state."""
+        return self.db.atomic()
+
+    def changing(self) -> AbstractContextManager[Database]:
+        """Run a block in one transaction that writes."""
+        return self.connections.changing()
+
+    @property
+    def data_version(self) -> tuple[int, int, int]:
+        """A value that changes whenever this thread's connection or another one has committed a change."""
+        database = self.db
+        (version,) = database.conn.execute("PRAGMA data_version").fetchone()
+        return database.serial, int(version), database.conn.total_changes
+
+    # ---- rows ----------------------------------------------------------------------------------------------
+
+    def count(self, table: str) -> int:
+        if table not in {"documents", "passages", "vectors", "unused", "quarantine"}:
+            raise ValueError(f"no table {table}")
+        return int(self.db.conn.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 - a name of ours
+
+    def _select_in(self, query: str, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        """Select the rows for these values, some at a time; `{}` in the query stands for the placeholders."""
+        for i in range(0, len(values), PLACEHOLDERS):
+            some = values[i : i + PLACEHOLDERS]
+            yield from self.db.conn.execute(query.format(",".join("?" * len(some))), list(some)).fetchall()
+
+    def _integers(self, values: Iterable[Any], what: str) -> NDArray[np.int64]:
+        try:
+            return np.fromiter(values, np.int64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise self._not_as_stored(what) from error
+
+    def _not_as_stored(self, what: str) -> Damaged:
+        return Damaged(
+            f"{self.path}: {what} is not what was stored; run: retriever verify --repair --index {self.path.parent}"
+        )
+
+
+def is_blank(path: Path) -> bool:
+    """True if the database has no tables, as a first run leaves it that was killed while making them."""
+    connection = sqlite3.connect(path)
+    try:
+        return not _tables(connection)
+    finally:
+        connection.close()
+
+
+def _tables(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT tbl_name FROM sqlite_master")} - {"sqlite_sequence"}
+
+
+def is_transient(error: sqlite3.Error) -> bool:
+    """True if SQLite failed for a reason outside of the database, which may pass."""
+    return isinstance(error, sqlite3.OperationalError) and any(reason in str(error) for reason in TRANSIENT)
+
+
+def may_write(path: Path) -> bool:
+    """True if this user may write to the folder of the database, or make it."""
+    return not path.exists() or os.access(path.parent, os.W_OK)
+
+
+def file_identity(path: Path) -> tuple[int, int] | None:
+    """What distinguishes a file from another one that has taken its name; None if there is none."""
+    state = _stat(path)
+    return state and state[:2]
+
+
+def _connect(path: Path) -> tuple[sqlite3.Connection, FileState | None]:
+    """Open a connection; if it takes the database as immutable, with the state it had before."""
+    if may_write(path):
+        return sqlite3.connect(path, timeout=60, check_same_thread=False), None
+    for attempt in range(ATTEMPTS):
+        before = _file_state(path)
+        log, index = _beside(path, "wal"), _beside(path, "shm")
+        try:
+            if log.exists() and index.exists():
+                return _read_only(path, "mode=ro"), None
+            if before[1] and before[1][2]:
+                raise NotReadable(
+                    f"{path.parent} cannot be read by a user who may not write there: a killed process has left "
+                    f"{log.name} without {index.name}. Open it once as a user who may write there, or copy the folder."
+                )
+            return _read_only(path, "mode=ro&immutable=1"), before
+        except (sqlite3.OperationalError, NotReadable):
+            if attempt == ATTEMPTS - 1 or _file_state(path) == before:  # else a writer has just begun, or ended
+                raise
+    raise AssertionError("unreachable")
+
+
+def _read_only(path: Path, how: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True, timeout=60, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA schema_version").fetchone()  # only now are the files opened
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _refuse_empty_with_log(path: Path) -> None:
+    """Refuse an empty database beside a log: SQLite would delete the log."""
+    database, log = _file_state(path)
+    if database and not database[2] and log and log[2]:
+        raise Damaged(f"{path} is empty, but its log {path.name}-wal is not; {salvage_advice(path.parent)}")
+
+
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(f"{path.name}-{ending}")
+
+
+def _file_state(path: Path) -> FileState:
+    return _stat(path), _stat(_beside(path, "wal"))
+
+
+def _stat(path: Path) -> tuple[int, int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
