@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retriever.cli.bench_options import (
+from benchmarks.options import precision_option
+from retriever.cli.bench.options import (
     FOLDER,
     POOLINGS,
     device_option,
     json_option,
     need,
-    precision_option,
     report,
     say_written,
 )
@@ -114,13 +114,13 @@ def quantization(
     Recall is against exact search in each space, over sentences; nDCG@10 is of BEIR folders, and says which space is
     worth searching.
     """
-    from benchmarks.quantization import benchmark as question
     from benchmarks.quantization import codes
+    from benchmarks.quantization import sentences as question
     from benchmarks.quantization import tasks as quantization_tasks
-    from benchmarks.quantization.index_cells import BENCH, dimension_of
-    from benchmarks.quantization.tables import show_quantization
+    from benchmarks.quantization.cells import BENCH, dimension_of
+    from benchmarks.quantization.report import draw, show_quantization
     from retriever.cli import display
-    from retriever.cli.bench_search import collections_in
+    from retriever.cli.bench.search import collections_in
     from retriever.evaluate.fitting import canonical
     from retriever.evaluate.models.encoders import open_encoders
     from retriever.evaluate.results import RAW, Results
@@ -165,12 +165,7 @@ def quantization(
     least = question.least_bytes(recall_rows, factors)
     rows = [*recall_rows, *question.least_rows(least), *task_rows]
     report(findings, rows, as_json, lambda: show_quantization(recall_rows, task_rows, least, factors))
-    pictures: list[Path] = []
-    if out:
-        from benchmarks.quantization.plot import draw
-
-        pictures = draw(recall_rows, task_rows, factors, out)
-    say_written(findings, out, pictures)
+    say_written(findings, out, draw(recall_rows, task_rows, factors, out) if out else [])
 
 
 def _wiki_files(data: Sequence[Path]) -> list[Path]:

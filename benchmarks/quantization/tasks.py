@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.quantization import codes
-from benchmarks.quantization.index_cells import (
+from benchmarks.quantization.cells import (
     BENCH,
     FIT,
     REFINE,
@@ -29,14 +29,15 @@ from benchmarks.quantization.index_cells import (
 from indexes.folder.collection import Collection
 from retriever.corpus import Corpus
 from retriever.evaluate.data.beir import BeirSet
+from retriever.evaluate.data.trec import strictly_decreasing
+from retriever.evaluate.fitting import code_digest
 from retriever.evaluate.measures import effectiveness
 from retriever.evaluate.measures.intervals import mean_figures
 from retriever.evaluate.rankings import DEPTH, MAIN
-from retriever.evaluate.report.trec import strictly_decreasing
 from retriever.evaluate.results import RAW, Run
 from retriever.evaluate.retrieval import collection_folder
 from retriever.evaluate.runs import Findings, Plan
-from retriever.evaluate.systems import Model, code_digest
+from retriever.evaluate.systems import Model
 from retriever.ingest.publishing import SEED, load_transform
 from retriever.retriever import Retriever
 

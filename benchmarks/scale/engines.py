@@ -1,6 +1,6 @@
 """What a Ray cluster costs on one machine: the same documents indexed by threads and by Ray's workers, taking turns.
 
-Every run is a process of its own (`benchmarks.scale.engines_run`) that makes a new collection with a fixed precision
+Every run is a process of its own (`benchmarks.scale.engine_process`) that makes a new collection with a fixed precision
 and no transform, so that nothing but reading, embedding, storing and building is timed. Of Ray's runs the cluster's
 start and end are timed by themselves: they do not grow with the documents. Memory is the peak
 of any one process of a kind.
@@ -20,6 +20,7 @@ from rich.table import Table
 
 from benchmarks.speed.process import environment
 from retriever.errors import RetrieverError
+from retriever.evaluate.report.tables import text_table
 from retriever.progress import Progress, silent
 
 ENGINES = ("local", "ray")
@@ -68,8 +69,7 @@ class EngineFigures:
         return {**asdict(self), "ratios": ratios}
 
     def table(self) -> Table:
-        table = Table(title=f"Engines, {self.encoder}, {self.precision}", box=None, padding=(0, 2, 0, 0))
-        heads = (
+        heads = [
             "documents",
             "engine",
             "seconds",
@@ -79,9 +79,8 @@ class EngineFigures:
             "driver",
             "a worker",
             "reader",
-        )
-        for name in heads:
-            table.add_column(name, justify="left" if name == "engine" else "right", no_wrap=True)
+        ]
+        table = text_table(f"Engines, {self.encoder}, {self.precision}", heads, 2)
         for run in self.runs:
             peaks = (run.peak_bytes.get(kind) for kind in ("driver", "worker", "reader"))
             shown = (f"{peak / 1e6:,.0f} MB" if peak else "–" for peak in peaks)
@@ -123,7 +122,7 @@ def _run(source: Path, folder: Path, encoder: str, precision: str, engine: str, 
     command = [
         sys.executable,
         "-m",
-        "benchmarks.scale.engines_run",
+        "benchmarks.scale.engine_process",
         str(source),
         str(folder),
         encoder,

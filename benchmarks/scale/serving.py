@@ -1,12 +1,11 @@
 """What serving costs and bears: HTTP beside the Python API, one client beside sixteen, and long full load.
 
 The server runs as `retriever serve` in a process of its own over a copy of the collection, for it is published again in
-the middle of the long load; the clients run in another (`benchmarks.scale.serving_load`). All share the machine. The
+the middle of the long load; the clients run in another (`benchmarks.scale.load_clients`). All share the machine. The
 parts take turns, so that whatever else the machine does falls on each of them.
 """
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -24,7 +23,9 @@ from urllib.parse import urlsplit
 import numpy as np
 from rich.table import Table
 
+from benchmarks.speed.cost import cpu_seconds_of, status_of
 from retriever.errors import RetrieverError
+from retriever.evaluate.report.tables import text_table
 from retriever.progress import Progress, silent
 from retriever.retriever import Retriever
 
@@ -88,7 +89,7 @@ class Figures:
 
     def table(self) -> Table:
         """What is asked of serving, a row each."""
-        table = Table("", "figure", "", title=f"Serving {self.documents:,} documents")
+        table = text_table(f"Serving {self.documents:,} documents", ["", "figure", ""], 3)
         loads = {1: self.one, MANY_CLIENTS: self.many}
         table.add_row("Python API, p50", f"{np.median(self.api_p50_ms):.1f} ms", "")
         for clients, own in loads.items():
@@ -153,9 +154,9 @@ def _soak(
 
     def publish() -> None:
         time.sleep(seconds * 0.1)
-        memory["begin"] = _resident_mb(process.pid)
+        memory["begin"] = status_of(process.pid, "VmRSS") / 1000
         time.sleep(seconds * 0.35)
-        memory["middle"] = _resident_mb(process.pid)
+        memory["middle"] = status_of(process.pid, "VmRSS") / 1000
         command = [sys.executable, "-m", "retriever", "rebuild", "--index", str(folder), "--transform", transform]
         published.append(subprocess.run(command, capture_output=True, text=True, check=False))
 
@@ -163,7 +164,7 @@ def _soak(
     thread = threading.Thread(target=publish)
     thread.start()
     load = _load(process, url, bodies, MANY_CLIENTS, seconds)
-    memory["end"] = _resident_mb(process.pid)
+    memory["end"] = status_of(process.pid, "VmRSS") / 1000
     thread.join()
     if published[0].returncode:
         raise RetrieverError(f"the collection could not be published again: {published[0].stderr.strip()}")
@@ -217,8 +218,8 @@ def _load(process: "subprocess.Popen[str]", url: str, bodies: Sequence[Any], cli
         "clients": clients,
         "seconds": seconds,
     }
-    before = _cpu_seconds(process.pid)
-    command = [sys.executable, "-m", "benchmarks.scale.serving_load"]
+    before = cpu_seconds_of(process.pid)
+    command = [sys.executable, "-m", "benchmarks.scale.load_clients"]
     patience = seconds + SECONDS_TO_START
     done = subprocess.run(
         command, input=json.dumps(task), capture_output=True, text=True, check=False, timeout=patience
@@ -236,22 +237,6 @@ def _load(process: "subprocess.Popen[str]", url: str, bodies: Sequence[Any], cli
         p95_ms=p95,
         p99_ms=p99,
         client_cpu_seconds=found["client_cpu_seconds"],
-        server_cpu_seconds=_cpu_seconds(process.pid) - before,
+        server_cpu_seconds=cpu_seconds_of(process.pid) - before,
         generations=found["generations"],
     )
-
-
-def _cpu_seconds(pid: int) -> float:
-    """What a process has used of all cores; 0 where the system does not tell."""
-    path = Path(f"/proc/{pid}/stat")
-    if not path.is_file():
-        return 0.0
-    user, kernel = path.read_text().rpartition(")")[2].split()[11:13]
-    return (int(user) + int(kernel)) / os.sysconf("SC_CLK_TCK")
-
-
-def _resident_mb(pid: int) -> float:
-    """The memory of a process; 0 where the system does not tell."""
-    path = Path(f"/proc/{pid}/status")
-    lines = path.read_text().splitlines() if path.is_file() else []
-    return next((int(line.split()[1]) / 1000 for line in lines if line.startswith("VmRSS:")), 0.0)

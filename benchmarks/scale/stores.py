@@ -6,20 +6,19 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.table import Table
 
 from benchmarks.scale.serving import own_queries
 from indexes.folder.generation import INDEX_FILE
+from retriever.evaluate.report.tables import text_table
 from retriever.progress import Progress, silent
 from retriever.retriever import Retriever
 from retriever.search.searcher import Hits
 from retriever.transfer.copy import copy
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 TOP = 10
 ASKED_TOGETHER = 100
@@ -48,10 +47,8 @@ class Figures:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    def table(self) -> "Table":
-        from rich.table import Table
-
-        table = Table("", "figure", title=f"{self.documents:,} documents in a folder and in Milvus")
+    def table(self) -> Table:
+        table = text_table(f"{self.documents:,} documents in a folder and in Milvus", ["", "figure"], 2)
         same = f"{self.same_ids:,} of {self.queries:,}"
         table.add_row(f"queries with the same {TOP} best", same)
         table.add_row("largest difference of a score", f"{self.largest_difference:.1e}")

@@ -11,7 +11,7 @@
 
 Every system runs in processes of its own, and they take turns. What was measured in turns is taken from earlier results
 only as a whole, so that what is compared was measured side by side. What each system does exactly is said in its file
-under `benchmarks/rivals`. A row's dataset is the number of documents, its split the task, its transform the system.
+under `benchmarks/speed/rivals`. A row's dataset is the number of documents, its split the task, its transform the system.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,14 +21,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import indexes
-import retriever
 from benchmarks.sentence_vectors import Halves
 from benchmarks.speed.encoding import PLAIN_ONNX, encoder_names
 from benchmarks.speed.inputs import Inputs, installed_version
 from benchmarks.speed.rivals import OURS, SYSTEMS
 from benchmarks.speed.tasks import Tasks
-from retriever.evaluate.fitting import files_digest
+from retriever.evaluate.fitting import code_digest
 from retriever.evaluate.results import Run
 from retriever.evaluate.runs import Findings, Plan, digest
 from retriever.ingest.publishing import made_by
@@ -165,7 +163,6 @@ class Bench:
 def version_of(system: str) -> str:
     """What tells one state of a system from another: its version, of ours the code."""
     if system.partition(" ")[0] == OURS:
-        folders = (Path(package.__file__ or "").parent for package in (retriever, indexes))
-        return files_digest(sorted(path for folder in folders for path in folder.rglob("*.py")))
+        return code_digest("retriever", "indexes")
     package = SYSTEMS[system].package if system in SYSTEMS else "sentence_transformers"
     return f"{package} {installed_version('onnxruntime' if system == PLAIN_ONNX else package)}"

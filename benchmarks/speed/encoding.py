@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.speed.cost import measured
 from benchmarks.speed.rivals import OURS
 from benchmarks.speed.rivals.base import Matrix, SentenceTransformersEncoder
-from benchmarks.speed.worker import measured
 from retriever.encoder.encoder import Encoder
 from retriever.encoder.model_files import ModelFiles
 from retriever.encoder.runtimes.onnx_runtime import import_onnxruntime

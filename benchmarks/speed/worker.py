@@ -7,37 +7,23 @@ a few documents into another folder, so that imports are left out of the figures
 
 import json
 import os
-import resource
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
+from benchmarks.speed.cost import measured, peak_bytes
+from benchmarks.speed.encoding import encode_in_turns
+from benchmarks.speed.profile import profile_ingestion
 from benchmarks.speed.rivals import rival
 from benchmarks.speed.rivals.base import Documents, Matrix, Queries, Rival, StoredVectors
-from retriever.plan.usage import peak_bytes
 
 WARM_UP_DOCUMENTS = 64
 WARM_UP_QUERIES = 3
-
-
-@contextmanager
-def measured() -> Iterator[dict[str, float]]:
-    """Seconds by the clock and of all cores, filled in at the end."""
-    cost: dict[str, float] = {}
-    wall, cpu = time.perf_counter(), cpu_seconds()
-    yield cost
-    cost |= {"wall_seconds": time.perf_counter() - wall, "cpu_seconds": cpu_seconds() - cpu}
-
-
-def cpu_seconds() -> float:
-    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in both)
 
 
 class Worker:
@@ -102,14 +88,10 @@ class Worker:
 
     def encoding(self, model: str, texts: list[str], names: list[str]) -> dict[str, Any]:
         """Encoders taking turns over the same sentences."""
-        from benchmarks.speed.encoding import encode_in_turns
-
         return encode_in_turns(model, texts, names)
 
     def profile(self, source: str, folder: str, model: str) -> dict[str, Any]:
         """Where the time of an ingestion goes."""
-        from benchmarks.speed.profile import profile_ingestion
-
         return profile_ingestion(Path(source), Path(folder), model)
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from click.core import ParameterSource
 
 from indexes.address import in_milvus
 from retriever.cli.bench import bench
-from retriever.cli.bench_options import device_option
+from retriever.cli.bench.options import device_option
 from retriever.errors import DamageWarning, FitWarning, RetrieverError, salvage_advice
 
 if TYPE_CHECKING:

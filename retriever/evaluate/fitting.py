@@ -5,13 +5,14 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-import retriever
 from retriever.corpus.short_texts import short_texts
 from retriever.errors import FitWarning
 from retriever.ingest.publishing import FEWEST_FOR_SHORT, FIT_SAMPLE, SEED, SHORT_TEXTS
@@ -23,7 +24,15 @@ WANTED = ("none", "center", "whiten", "whiten:dimension=256", "bert-flow", "flow
 DEFAULT_TRANSFORMS = tuple(spec for spec in WANTED if spec.partition(":")[0] in FAMILIES)
 # These are the same whatever the seed; every other family draws something.
 SEEDLESS = ("none", "center", "standardize", "whiten")
-CHOICE_FILES = ("transforms/bm25.py", "corpus/passages.py", "corpus/short_texts.py")
+FIT_CODE = ("retriever.corpus", "retriever.transforms")
+RANKING_CODE = (
+    *FIT_CODE,
+    "retriever.encoder",
+    "retriever.evaluate",
+    "retriever.ingest",
+    "retriever.search",
+    "indexes",
+)
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
@@ -70,13 +79,23 @@ def _choose(texts: Sequence[str], vectors: NDArray[np.float32], encode: Encode, 
 
 
 @cache
-def code_digest(spec: str) -> str:
-    """SHA-256 of the code that decides what a fit of this spec gives."""
-    folder = Path(retriever.__file__).parent
-    files = sorted((folder / "transforms").glob("*.py"))
-    if spec == AUTO:
-        files += [folder / name for name in CHOICE_FILES]
-    return files_digest(files)
+def code_digest(*packages: str) -> str:
+    """SHA-256 of the source of packages, by default of all that decide a ranking; `report` packages do not count."""
+    folders = [
+        Path(place) for name in packages or RANKING_CODE for place in _spec(name).submodule_search_locations or ()
+    ]
+    return files_digest(
+        path
+        for folder in folders
+        for path in sorted(folder.rglob("*.py"))
+        if "report" not in path.relative_to(folder).parts
+    )
+
+
+def _spec(package: str) -> ModuleSpec:
+    found = find_spec(package)
+    assert found is not None, package
+    return found
 
 
 def files_digest(files: Iterable[Path]) -> str:

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from retriever.errors import Misuse
+from retriever.evaluate.data.published import lexical_rows
 from retriever.evaluate.data.sts_sets import Pair, read_nli, read_sets
 from retriever.evaluate.measures.correlation import edit_distance, pair_cosines, spearman
-from retriever.evaluate.report.published import lexical_rows
 from retriever.evaluate.results import RAW, Row, Run, rows_of
 from retriever.evaluate.runs import Findings, Measured, Plan, Subject, Vectors, measure_all
 from retriever.evaluate.sts import NLI_SAMPLE, PairScorer, fit_texts

@@ -21,14 +21,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from retriever.evaluate.data.published import qa_rows
 from retriever.evaluate.data.qa_sets import DATASETS, QaPair, QaSet, read_qa
 from retriever.evaluate.data.sts_sets import read_nli, with_phrases
 from retriever.evaluate.measures.correlation import pair_cosines
 from retriever.evaluate.measures.intervals import area_figures, mean_figures
 from retriever.evaluate.measures.overlap import BASELINES
-from retriever.evaluate.rankings import Comparison
-from retriever.evaluate.report.published import qa_rows
-from retriever.evaluate.results import RAW, Configuration, Row, Run, rows_of
+from retriever.evaluate.results import Row, Run, rows_of
 from retriever.evaluate.runs import Findings, Measured, Plan, Subject, Vectors, measure_all
 from retriever.evaluate.sts import NLI_SAMPLE
 from retriever.transforms import Transform
@@ -156,32 +155,3 @@ def convention(found: QaSet) -> str:
         f"WikiQA {DATASETS['wikiqa'].split}: {counted} of {questions} questions count, those that have both an answer "
         "and a sentence that is none; candidates with the same score stay in the order of the file"
     )
-
-
-def comparisons(rows: Sequence[Row]) -> list[Comparison]:
-    """Each configuration's figures from 0 to 1: over seeds their mean, and the largest p."""
-    found: dict[tuple[str, str, Configuration], dict[str, list[float]]] = {}
-    for row in rows:
-        if row.dataset in METRICS and not row.published:
-            line = Configuration(row.encoder, row.pooling, row.transform, row.fit)
-            found.setdefault((row.dataset, row.split, line), {}).setdefault(row.metric, []).append(row.value)
-    return [
-        _comparison(dataset, split, line, metric, values)
-        for (dataset, split, line), values in found.items()
-        for metric in METRICS[dataset]
-        if metric in values
-    ]
-
-
-def _comparison(
-    dataset: str, split: str, line: Configuration, metric: str, values: dict[str, list[float]]
-) -> Comparison:
-    def mean(name: str) -> float:
-        return float(np.mean(values[name])) / 100 if name in values else 0.0
-
-    figures = (mean(metric), mean(f"{metric}_low"), mean(f"{metric}_high"))
-    if line.transform == RAW or f"{metric}_p" not in values:
-        return Comparison(dataset, split, line, metric, *figures)
-    gains = (mean(f"{metric}_gain"), mean(f"{metric}_gain_low"), mean(f"{metric}_gain_high"))
-    base = line._replace(transform=RAW)
-    return Comparison(dataset, split, line, metric, *figures, base, *gains, max(values[f"{metric}_p"]))

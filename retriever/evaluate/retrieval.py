@@ -20,13 +20,13 @@ from indexes.folder.collection import Collection
 from retriever.corpus import Corpus
 from retriever.errors import FitFailed, Misuse
 from retriever.evaluate.data.beir import BeirSet
+from retriever.evaluate.data.trec import read_run, strictly_decreasing, unwritable, write_run
+from retriever.evaluate.fitting import code_digest
 from retriever.evaluate.measures import effectiveness
 from retriever.evaluate.rankings import DEPTH, MAIN, Comparison, Hits, Ranking, Topics
-from retriever.evaluate.report.mteb import model_name
-from retriever.evaluate.report.trec import read_run, strictly_decreasing, unwritable, write_run
 from retriever.evaluate.results import RAW, Configuration, Row, Run, rows_of
 from retriever.evaluate.runs import Findings, Plan
-from retriever.evaluate.systems import Model, System, code_digest, systems_for
+from retriever.evaluate.systems import Model, System, systems_for
 from retriever.ingest.publishing import SEED, made_by
 from retriever.progress import Progress
 from retriever.retriever import Retriever
@@ -40,11 +40,10 @@ ASKED_TOGETHER = 128
 
 @dataclass
 class RetrievalFindings(Findings):
-    """The rankings behind the rows, and how they compare."""
+    """The rankings behind the rows."""
 
     topics: list[Topics] = field(default_factory=list)
     rankings: list[Ranking] = field(default_factory=list)
-    comparisons: list[Comparison] = field(default_factory=list)
 
 
 def run(
@@ -83,8 +82,7 @@ def run(
             plan.progress("collections measured", done, total)
     findings.rankings.sort(key=lambda ranking: [t.dataset for t in findings.topics].index(ranking.dataset))
     findings.runs = [run_of(ranking) for ranking in findings.rankings]
-    findings.comparisons = effectiveness.compare(findings.rankings)
-    plan.results.put(comparison_rows(findings.comparisons))
+    plan.results.put(comparison_rows(effectiveness.compare(findings.rankings)))
     return findings
 
 
@@ -110,7 +108,7 @@ def comparison_rows(comparisons: Sequence[Comparison]) -> list[Row]:
 
 def collection_folder(collections: Path, found: BeirSet, model: Model) -> Path:
     """Where a corpus is kept as one model indexed it."""
-    name = model_name(Configuration(found.topics.dataset, model.label, model.pooling, ""))
+    name = Configuration(found.topics.dataset, model.label, model.pooling, "").file_name
     key = hashlib.sha256(f"{model.key} {found.files['corpus']}".encode()).hexdigest()[:16]
     return collections / f"{name}__{key}"
 
@@ -238,7 +236,7 @@ class _Bench:
                 f"({len(bad):,} in all); the figures hold, but are computed again each time. Rename them in corpus, "
                 "queries and qrels to have the file"
             ]
-        name = model_name(system.configuration._replace(fit=self.topics.split))
+        name = system.configuration._replace(fit=self.topics.split).file_name
         path = folder / RUNS / self.topics.dataset / f"{name}.trec"
         write_run(path, hits, name)
         return {"run_file": path.relative_to(folder).as_posix(), "run_sha256": file_sha256(path)}, []

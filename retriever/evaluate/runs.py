@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.errors import FitFailed, Misuse
-from retriever.evaluate.fitting import Fitted, code_digest, fit_transform, seeds_of
+from retriever.evaluate.fitting import FIT_CODE, Fitted, code_digest, fit_transform, seeds_of
 from retriever.evaluate.models.encoders import TextEncoder
 from retriever.evaluate.results import Results, Row, Run
 from retriever.evaluate.vectors import VectorCache
@@ -124,7 +124,7 @@ class _Job:
             "encoder": self.encoder.key,
             "data": f"{self.subject.inputs} {digest(self.subject.texts)}",
             "fit_text": self.fit_digest,
-            "transform_code": code_digest(self.run.transform),
+            "transform_code": code_digest(*FIT_CODE),
         }
 
 

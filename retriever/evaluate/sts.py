@@ -8,15 +8,15 @@ STS-B and SICK-R score their test split, the others all pairs. A transform is fi
 `target-train`, those of its train split; `nli`, sentences of natural language inference, fitted once for all sets.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from retriever.evaluate.data.published import sts_rows
 from retriever.evaluate.data.sts_sets import DATASETS, Pair, StsSet, distinct, read_nli, read_sets, with_phrases
 from retriever.evaluate.measures.correlation import pair_cosines, pearson, spearman, spearman_wmean
-from retriever.evaluate.report.published import sts_rows
-from retriever.evaluate.results import AVERAGE, Configuration, Row, Run, rows_of
+from retriever.evaluate.results import average_rows
 from retriever.evaluate.runs import Findings, Measured, Plan, Subject, Vectors, measure_all
 from retriever.transforms import Transform
 
@@ -81,7 +81,7 @@ def run(
         subjects.append(Subject(found.name, SPLIT, scorer.texts, texts, found.sha256, scorer))
     plan.results.put(sts_rows())
     findings = measure_all(plan, subjects)
-    averages = list(average_rows(findings.rows))
+    averages = [row for row in average_rows(findings.rows, list(DATASETS)) if row.metric in AGGREGATIONS]
     plan.results.put(averages)
     findings.runs += dict.fromkeys(row.run for row in averages)
     findings.problems += reading.problems
@@ -89,21 +89,3 @@ def run(
         if missing := [DATASETS[s.dataset].title for s in subjects if fit not in s.fit_texts]:
             findings.problems.append(f"no train split, so no figure for --fit {fit}: {', '.join(missing)}")
     return findings
-
-
-def average_rows(rows: Sequence[Row]) -> Iterator[Row]:
-    """The mean over the seven sets for each configuration and seed that has them all.
-
-    A transform without a seed counts as seed 0.
-    """
-    found: dict[tuple[Configuration, int | None], dict[str, dict[str, float]]] = {}
-    for row in rows:
-        key = Configuration(row.encoder, row.pooling, row.transform, row.fit), row.seed
-        found.setdefault(key, {}).setdefault(row.metric, {})[row.dataset] = row.value
-    for (line, seed), metrics in found.items():
-        whole = {
-            metric: float(np.mean([values[name] for name in DATASETS]))
-            for metric, values in metrics.items()
-            if metric in AGGREGATIONS and set(DATASETS) <= set(values)
-        }
-        yield from rows_of(Run(BENCH, AVERAGE, SPLIT, *line, seed), whole)

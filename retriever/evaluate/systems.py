@@ -8,13 +8,10 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
-from pathlib import Path
+from functools import cached_property
 
-import indexes
-import retriever
 from retriever.encoder.model_files import DEFAULT_ENCODER, EncoderIdentity, ModelFiles
-from retriever.evaluate.fitting import canonical, files_digest
+from retriever.evaluate.fitting import canonical, code_digest
 from retriever.evaluate.models.encoders import labels_of
 from retriever.evaluate.results import RAW, Configuration
 from retriever.search.searcher import Mode
@@ -23,22 +20,8 @@ from retriever.transforms.choice import AUTO
 FIT = "documents"
 BM25, HYBRID = "bm25", "hybrid"
 DEFAULT_SYSTEMS = (RAW, "center", "whiten", "bert-flow", "flow", AUTO, HYBRID, BM25)
-# What shows results or keeps house decides no ranking; all other code of the two packages does.
-NO_MATTER = (
-    *("demo.py", "display.py", "drift.py", "export.py", "progress.py", "prompt.py", "repair.py", "repairing.py"),
-    "terminal.py",
-)
-OWN = (
-    "retrieval.py",
-    "report/trec.py",
-    "measures/effectiveness.py",
-    "measures/intervals.py",
-    "data/beir.py",
-    "rankings.py",
-    "systems.py",
-)
-EMBEDDING = ("encoder/encoder.py", "encoder/model_loader.py", "ingest/pipeline.py", "corpus/passages.py")
-CHOOSING_POOLING = ("transforms/choice.py", "transforms/bm25.py", "ingest/pooling_choice.py", "corpus/short_texts.py")
+EMBEDDING_CODE = ("retriever.corpus", "retriever.encoder", "retriever.ingest")
+POOLING_CHOICE_CODE = ("retriever.transforms",)
 
 
 @dataclass(frozen=True)
@@ -55,9 +38,8 @@ class Model:
         """Changes whenever the vectors of a collection would."""
         parts = {name: value for name, value in self.identity.to_json().items() if name != "name"}
         parts["pooling"] = self.pooling
-        files = (*EMBEDDING, *(CHOOSING_POOLING if self.pooling == AUTO else ()))
-        folder = Path(retriever.__file__).parent
-        parts["code"] = files_digest(folder / name for name in files)
+        code = (*EMBEDDING_CODE, *(POOLING_CHOICE_CODE if self.pooling == AUTO else ()))
+        parts["code"] = code_digest(*code)
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -101,11 +83,3 @@ def systems_for(model: Model, specs: Sequence[str], *, with_bm25: bool) -> list[
         elif with_bm25:
             systems.append(System(Configuration(BM25, "", "", FIT), None, "lexical"))
     return systems
-
-
-@cache
-def code_digest() -> str:
-    """SHA-256 of the code that decides what is found."""
-    folders = [Path(package.__file__ or "").parent for package in (retriever, indexes)]
-    files = [path for folder in folders for path in sorted(folder.rglob("*.py")) if path.name not in NO_MATTER]
-    return files_digest([*files, *(Path(__file__).parent / name for name in OWN)])

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.checksums import file_sha256
+from retriever.evaluate.data.published import RANK_BINS
 from retriever.evaluate.models.encoders import Bert, TextEncoder
-from retriever.evaluate.report.published import RANK_BINS
 from retriever.evaluate.results import Row, Run
 from retriever.evaluate.runs import Plan
 

@@ -13,7 +13,7 @@ import pytest
 from questions import cells_of
 from samples import Run
 
-from retriever.cli import bench_data as commands_data
+from retriever.cli.bench import data as commands_data
 from retriever.errors import RetrieverError
 from retriever.evaluate.data.conversion import Record, Source
 from retriever.evaluate.data.download import BY_HAND, SETS, Outcome, download

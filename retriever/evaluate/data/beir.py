@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from indexes.checksums import file_sha256
-from retriever.cli.display import plural
+from retriever.card.wording import plural
 from retriever.corpus import Corpus, Document, Keys, Skipped
 from retriever.corpus.files import BEIR_CORPUS
 from retriever.corpus.lines import numbered_lines

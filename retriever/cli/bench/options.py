@@ -7,13 +7,11 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from retriever.evaluate.results import Row
     from retriever.evaluate.runs import Findings, Plan
 
@@ -21,13 +19,6 @@ POOLINGS = ("mean", "cls", "first-last", "last2", "max", "first", "word")
 FITS = ("target", "target-short", "target-train", "nli")
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
-precision_option = click.option(
-    "--precision",
-    type=click.Choice(["fp32", "int8"]),
-    default="fp32",
-    show_default=True,
-    help="In which the encoder embeds the sentences.",
-)
 device_option = click.option(
     "--device",
     type=click.Choice(["auto", "cpu", "cuda"]),
@@ -38,57 +29,6 @@ device_option = click.option(
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="The rows of results.json on standard output, no table."
 )
-
-
-def sentence_options(*sizes: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Which sentences are documents, how many of them, and what they are embedded with."""
-    parts = (
-        click.argument("sentences", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False)),
-        click.option("--data", type=FOLDER, help="Folder with wiki/wiki_sentences_*.txt.gz, in place of files."),
-        click.option(
-            "--documents",
-            multiple=True,
-            type=click.IntRange(1),
-            default=sizes,
-            show_default=True,
-            help="Size of the collection; may be repeated.",
-        ),
-        click.option("--encoder", metavar="NAME|DIR", help="What embeds.  [default: all-MiniLM-L6-v2]"),
-    )
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for part in reversed(parts):
-            command = part(command)
-        return command
-
-    return decorate
-
-
-class Figures(Protocol):
-    """What a benchmark has measured that keeps no rows of results."""
-
-    def to_json(self) -> dict[str, Any]: ...
-    def table(self) -> "Table": ...
-
-
-def figures_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Where such figures go."""
-    as_json = click.option("--json", "as_json", is_flag=True, help="The figures as JSON on standard output, no table.")
-    return click.option("--out", type=FOLDER, help="Folder for results.json.")(as_json(command))
-
-
-def tell_figures(figures: Figures, out: Path | None, as_json: bool) -> None:
-    """Write such figures to a folder if one is given, and show them."""
-    from retriever.evaluate.report.tables import show
-
-    written = json.dumps(figures.to_json(), indent=1)
-    if out:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "results.json").write_text(written + "\n", encoding="utf-8")
-    if as_json:
-        click.echo(written)
-    else:
-        show(figures.table())
 
 
 def shared_options(

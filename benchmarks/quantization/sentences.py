@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.quantization import codes
-from benchmarks.quantization.index_cells import (
+from benchmarks.quantization.cells import (
     BENCH,
     BYTES,
     FIT,
@@ -37,7 +37,6 @@ from retriever.evaluate.models.encoders import TextEncoder
 from retriever.evaluate.results import Row, Run
 from retriever.evaluate.runs import Findings, Plan, digest
 from retriever.ingest.publishing import SEED, made_by
-from retriever.transforms.choice import AUTO
 
 SENTENCES = "sentences"
 RECALL = "recall@10"
@@ -133,7 +132,7 @@ def _measure(
     inputs = {
         "sentences": sentences.digest,
         "encoder": encoder.key,
-        "transform_code": code_digest(AUTO),
+        "transform_code": code_digest(),
         **inputs_of(refine),
     }
     for spec in plan.transforms:

@@ -1,6 +1,6 @@
 """Which way of joining vectors and words is best without labels? The study behind `--mode hybrid`.
 
-    python -m benchmarks.fusion_study DATA/scifact COLLECTION
+    python -m benchmarks fusion DATA/scifact COLLECTION
 
 COLLECTION is one of the set's corpus, as `retriever index` or `retriever bench retrieval` leaves it. Every document is
 scored by both sides, so that no fusion is judged by how deep it looked. What came of it: FUSION_STUDY.md.
@@ -9,18 +9,15 @@ scored by both sides, so that no fusion is judged by how deep it looked. What ca
 from collections.abc import Callable
 from pathlib import Path
 
-import click
 import numpy as np
 from numpy.typing import NDArray
-from rich.table import Table
 
 from indexes.faiss.vectors import unit_rows
 from indexes.sqlite import words
-from retriever.cli.bench_options import FOLDER
 from retriever.evaluate.data.beir import read_set
 from retriever.evaluate.measures.effectiveness import scores
 from retriever.evaluate.rankings import DEPTH, MAIN
-from retriever.evaluate.report.tables import show
+from retriever.evaluate.report.tables import show, text_table
 from retriever.retriever import Retriever
 from retriever.search.fusion import surprise
 
@@ -93,15 +90,12 @@ FUSIONS: dict[str, Callable[[Scores, Scores], Scores]] = {
 }
 
 
-@click.command()
-@click.argument("data", type=FOLDER)
-@click.argument("collection", type=FOLDER)
-def main(data: Path, collection: Path) -> None:
-    """nDCG@10 x 100 of every fusion on one set."""
+def run(data: Path, collection: Path) -> None:
+    """Print nDCG@10 × 100 of every fusion on one set."""
     topics = read_set(data).topics
     with Retriever.open(collection) as retriever:
         ids, dense, lexical = both_sides(retriever, list(topics.queries.values()))
-    table = Table("fusion", "nDCG@10", title=f"{topics.dataset}, {collection.name}", box=None)
+    table = text_table(f"{topics.dataset}, {collection.name}", ["fusion", "nDCG@10"])
     for name, fusion in FUSIONS.items():
         order = np.argsort(-fusion(dense, lexical), axis=1, kind="stable")[:, :DEPTH]
         hits = {
@@ -111,7 +105,3 @@ def main(data: Path, collection: Path) -> None:
         values = scores(topics.judgements, hits)[MAIN].values()
         table.add_row(name, f"{100 * sum(values) / len(values):.1f}")
     show(table)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from retriever.cli.query_file import run_file
 from retriever.errors import Damaged
 from retriever.evaluate.rankings import Hits
+from retriever.files import atomic_write
 
 COLUMNS = 6
 
@@ -34,7 +34,7 @@ def unwritable(ids: Iterable[str]) -> list[str]:
 def write_run(path: Path, hits: Mapping[str, Hits], tag: str) -> None:
     """Write the hits of all queries, in place of an older file only once it is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with run_file(path) as file:
+    with atomic_write(path) as aside, aside.open("w", encoding="utf-8") as file:
         for query, own in hits.items():
             for rank, (document, score) in enumerate(own, 1):
                 file.write(f"{query} Q0 {document} {rank} {score:.9g} {tag}\n")

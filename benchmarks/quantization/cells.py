@@ -8,8 +8,7 @@ is open the space is not even made.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from benchmarks.quantization import codes
 from indexes.faiss.vectors import import_faiss, unit_rows
 from retriever.errors import FitFailed, Misuse
-from retriever.evaluate.fitting import files_digest
+from retriever.evaluate.fitting import code_digest
 from retriever.evaluate.results import Run
 from retriever.evaluate.runs import Findings
 from retriever.ingest.publishing import made_by
@@ -30,15 +29,7 @@ FIT = "documents"
 BYTES, CODE_BYTES = "bytes_per_vector", "code_bytes"
 REFINE = (4, 10, 40)
 MAPPED_TOGETHER = 20_000
-OWN = (
-    "benchmarks/quantization/codes.py",
-    "benchmarks/quantization/index_cells.py",
-    "benchmarks/quantization/benchmark.py",
-    "benchmarks/quantization/tasks.py",
-    "retriever/evaluate/fitting.py",
-    "retriever/evaluate/measures/effectiveness.py",
-    "retriever/evaluate/measures/intervals.py",
-)
+OWN = "benchmarks.quantization"
 
 
 @dataclass(frozen=True)
@@ -88,12 +79,11 @@ def variants(metric: str, refine: Sequence[int]) -> dict[str, int]:
 
 def inputs_of(refine: Sequence[int]) -> dict[str, str]:
     """What every figure depends on beside texts, encoder and transform."""
-    return {"refine": " ".join(map(str, refine)), "faiss": str(import_faiss().__version__), "own_code": own_digest()}
-
-
-@cache
-def own_digest() -> str:
-    return files_digest(Path(__file__).parents[2] / name for name in OWN)
+    return {
+        "refine": " ".join(map(str, refine)),
+        "faiss": str(import_faiss().__version__),
+        "own_code": code_digest(OWN),
+    }
 
 
 def dimension_of(spec: str, dimension: int) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retriever.cli.bench_options import (
+from retriever.cli.bench.options import (
     FOLDER,
     POOLINGS,
     device_option,
@@ -81,7 +81,7 @@ def retrieval(
     from retriever.cli import display
     from retriever.evaluate import retrieval as question
     from retriever.evaluate.data.beir import read_sets
-    from retriever.evaluate.report.retrieval_tables import show_retrieval
+    from retriever.evaluate.report.tables import show_retrieval
     from retriever.evaluate.results import Results
     from retriever.evaluate.runs import Plan
     from retriever.evaluate.systems import open_models, systems_of
@@ -101,15 +101,17 @@ def retrieval(
     report(findings, findings.rows, as_json, lambda: show_retrieval(findings))
     files: list[Path] = []
     if out:
+        from retriever.evaluate.rankings import comparisons
         from retriever.evaluate.report.mteb import write_retrieval_mteb
+        from retriever.evaluate.report.pictures import draw_retrieval
         from retriever.evaluate.report.report import write_report
-        from retriever.evaluate.report.retrieval_plot import draw
 
         write_retrieval_mteb(findings.rankings, out / "mteb")
-        found = (findings.topics, findings.rankings, findings.comparisons, findings.notes)
+        compared = comparisons(findings.rows)
+        found = (findings.topics, findings.rankings, compared, findings.notes)
         files = [
             write_report(out / "report.html", "Retrieval benchmark", *found),
-            draw(findings.comparisons, out / "retrieval.png"),
+            draw_retrieval(compared, out / "retrieval.png"),
             out / question.RUNS,
             out / "mteb",
         ]
@@ -147,10 +149,9 @@ def qa(
     Lexical baselines and the published figures stand beside; auto is among the default transforms.
     """
     from retriever.evaluate import qa as question
+    from retriever.evaluate.data.published import qa_rows
     from retriever.evaluate.fitting import DEFAULT_TRANSFORMS
-    from retriever.evaluate.report.published import qa_rows
-    from retriever.evaluate.report.retrieval_tables import show_retrieval
-    from retriever.evaluate.report.tables import qa_table, show, show_choices
+    from retriever.evaluate.report.tables import qa_tables, show, show_choices, show_retrieval
     from retriever.evaluate.results import RAW
     from retriever.evaluate.systems import BM25, HYBRID
     from retriever.transforms.choice import AUTO
@@ -166,9 +167,8 @@ def qa(
     findings.add(opened)
 
     def tables() -> None:
-        for dataset in question.METRICS:
-            if table := qa_table(rows, dataset, published):
-                show(table)
+        for table in qa_tables(rows, published):
+            show(table)
         show_choices(findings)
         if opened.rankings:
             show_retrieval(opened)
@@ -176,13 +176,14 @@ def qa(
     report(findings, [*rows, *opened.rows, *published], as_json, tables)
     files: list[Path] = []
     if out:
-        from retriever.evaluate.report.qa_plot import draw
+        from retriever.evaluate.rankings import comparisons
+        from retriever.evaluate.report.pictures import draw_qa
         from retriever.evaluate.report.report import write_report
 
-        compared = [*question.comparisons(rows), *opened.comparisons]
+        compared = comparisons([*rows, *opened.rows])
         found = (opened.topics, opened.rankings, compared, findings.notes)
         files = [write_report(out / "report.html", "Question answering benchmark", *found)]
-        files += [draw(rows, published, out / "qa.png")] if rows else []
+        files += [draw_qa(rows, published, out / "qa.png")] if rows else []
     say_written(findings, out, files)
 
 
