@@ -82,11 +82,7 @@ def read_sentences(paths: Sequence[Path], count: int) -> list[str]:
 
 
 def sentence_vectors(
-    paths: Sequence[Path],
-    encoder: TextEncoder,
-    count: int,
-    cache: Path | None = None,
-    progress: Progress = silent,
+    paths: Sequence[Path], encoder: TextEncoder, count: int, cache: Path | None = None, progress: Progress = silent
 ) -> tuple[list[str], Halves]:
     """The first `count` sentences of the files and their vectors; all of them where there are fewer."""
     shards = read_shards(paths, count)

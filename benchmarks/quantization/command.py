@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from benchmarks.options import precision_option
-from retriever.cli.bench.options import (
-    FOLDER,
-    POOLINGS,
-    device_option,
-    json_option,
-    need,
-    report,
-    say_written,
-)
+from retriever.cli.bench.options import FOLDER, POOLINGS, device_option, json_option, need, report, say_written
 
 if TYPE_CHECKING:
     from retriever.evaluate.data.beir import BeirSet

@@ -118,11 +118,7 @@ def _measure(
             vectors.append(sentences.vectors(encoder, plan))
         documents, queries = vectors[0]
         fitted = fit_as_published(
-            spec,
-            sentences.texts,
-            documents,
-            lambda texts: plan.cache.vectors(encoder, texts),
-            progress=plan.progress,
+            spec, sentences.texts, documents, lambda texts: plan.cache.vectors(encoder, texts), progress=plan.progress
         )
         return Space.of(fitted.transform, documents, queries, fitted.chosen)
 

@@ -16,16 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.quantization import codes
-from benchmarks.quantization.cells import (
-    BENCH,
-    FIT,
-    REFINE,
-    Space,
-    dimension_of,
-    inputs_of,
-    measure_types,
-    variants,
-)
+from benchmarks.quantization.cells import BENCH, FIT, REFINE, Space, dimension_of, inputs_of, measure_types, variants
 from indexes.folder.collection import Collection
 from retriever.corpus import Corpus
 from retriever.evaluate.data.beir import BeirSet

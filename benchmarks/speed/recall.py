@@ -26,11 +26,7 @@ def least_scores(vectors: Halves, queries: NDArray[np.float32], k: int) -> NDArr
 
 
 def recall(
-    vectors: Halves,
-    queries: NDArray[np.float32],
-    least: NDArray[np.float32],
-    found: Sequence[Sequence[str]],
-    k: int,
+    vectors: Halves, queries: NDArray[np.float32], least: NDArray[np.float32], found: Sequence[Sequence[str]], k: int
 ) -> float:
     """Recall@k: the mean share of a query's k nearest that was found; what ties with the k-th is as good as it.
 

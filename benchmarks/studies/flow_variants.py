@@ -199,7 +199,6 @@ def variants() -> list[Variant]:
         Variant("ranks, 200 quantiles", lambda d: [Ranks(d, 200)]),
         Variant("ranks, 20 quantiles, no radial", lambda d: [Ranks(d, 20)], radial=False),
         Variant(
-            "ranks, 20 quantiles, random rotations ×4",
-            lambda d: [Turned(Ranks(d, 20), rotation(d)) for _ in range(4)],
+            "ranks, 20 quantiles, random rotations ×4", lambda d: [Turned(Ranks(d, 20), rotation(d)) for _ in range(4)]
         ),
     ]

@@ -25,14 +25,7 @@ DEFAULT_TRANSFORMS = tuple(spec for spec in WANTED if spec.partition(":")[0] in 
 # These are the same whatever the seed; every other family draws something.
 SEEDLESS = ("none", "center", "standardize", "whiten")
 FIT_CODE = ("retriever.corpus", "retriever.transforms")
-RANKING_CODE = (
-    *FIT_CODE,
-    "retriever.encoder",
-    "retriever.evaluate",
-    "retriever.ingest",
-    "retriever.search",
-    "indexes",
-)
+RANKING_CODE = (*FIT_CODE, "retriever.encoder", "retriever.evaluate", "retriever.ingest", "retriever.search", "indexes")
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 

@@ -47,12 +47,7 @@ class RetrievalFindings(Findings):
 
 
 def run(
-    plan: Plan,
-    sets: Sequence[BeirSet],
-    models: Sequence[Model],
-    *,
-    collections: Path,
-    device: str = "auto",
+    plan: Plan, sets: Sequence[BeirSet], models: Sequence[Model], *, collections: Path, device: str = "auto"
 ) -> RetrievalFindings:
     """Every system of the plan on every set; what could not be measured is said in the notes.
 

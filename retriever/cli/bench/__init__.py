@@ -14,13 +14,5 @@ def bench() -> None:
     """
 
 
-for command in (
-    search.retrieval,
-    search.qa,
-    space.sts,
-    space.lexical,
-    space.isotropy,
-    data.model,
-    data.download,
-):
+for command in (search.retrieval, search.qa, space.sts, space.lexical, space.isotropy, data.model, data.download):
     bench.add_command(command)

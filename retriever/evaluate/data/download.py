@@ -61,13 +61,7 @@ SETS = {
     "wikiqa_beir": Wanted(
         _beir("wikiqa_beir", ("train", "dev", "test")),
         conversion.write_open_wikiqa,
-        {
-            "documents": 26_270,
-            "queries": 1242,
-            "train judgements": 1040,
-            "dev judgements": 140,
-            "test judgements": 293,
-        },
+        {"documents": 26_270, "queries": 1242, "train judgements": 1040, "dev judgements": 140, "test judgements": 293},
         NO_IDS,
     ),
     "scifact": Wanted(
