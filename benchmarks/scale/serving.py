@@ -1,8 +1,8 @@
-"""What serving costs and bears: HTTP beside the Python API, one client beside sixteen, and long full load.
+"""Serving: HTTP beside the Python API, one client beside sixteen, and a long full load.
 
-The server runs as `retriever serve` in a process of its own over a copy of the collection, for it is published again in
-the middle of the long load; the clients run in another (`benchmarks.scale.load_clients`). All share the machine. The
-parts take turns, so that whatever else the machine does falls on each of them.
+`retriever serve` runs in its own process over a copy of the collection, which is published again in the middle of the
+load; the clients run in another (`benchmarks.scale.load_clients`). The parts take turns, so that other work on the
+machine affects all of them.
 """
 
 import json
@@ -40,7 +40,7 @@ SECONDS_TO_START = 120
 
 @dataclass(frozen=True)
 class Load:
-    """What some clients got."""
+    """Answers and latencies of some clients."""
 
     clients: int
     requests: int
@@ -60,35 +60,32 @@ class Load:
 
 @dataclass
 class Figures:
-    """Everything measured."""
-
     documents: int
     api_p50_ms: list[float] = field(default_factory=list)
-    """Of each round."""
+    """One for each round."""
     one: list[Load] = field(default_factory=list)
     many: list[Load] = field(default_factory=list)
     soak: Load | None = None
     memory_mb: dict[str, float] = field(default_factory=dict)
-    """Of the server, at the begin, middle and end of the long load."""
+    """Of the server, at the start, middle and end of the full load."""
     exit_code: int | None = None
-    """Of the server, asked to end under load."""
+    """Of the server, after SIGTERM under load."""
 
     @property
     def beyond_api_ms(self) -> float:
-        """How much later HTTP answers than the Python API: the median over the rounds."""
+        """How much later HTTP answers than the Python API: the median over rounds."""
         pairs = zip(self.one, self.api_p50_ms, strict=True)
         return float(np.median([load.p50_ms - api for load, api in pairs]))
 
     @property
     def ratio(self) -> float:
-        """How many times the throughput of one client many get: the median over the rounds."""
+        """The throughput of many clients divided by that of one: the median over rounds."""
         return float(np.median([b.per_second / a.per_second for a, b in zip(self.one, self.many, strict=True)]))
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "beyond_api_ms": self.beyond_api_ms, "ratio": self.ratio}
 
     def table(self) -> Table:
-        """What is asked of serving, a row each."""
         table = text_table(f"Serving {self.documents:,} documents", ["", "figure", ""], 3)
         loads = {1: self.one, MANY_CLIENTS: self.many}
         table.add_row("Python API, p50", f"{np.median(self.api_p50_ms):.1f} ms", "")
@@ -111,12 +108,11 @@ class Figures:
             )
             told = ", ".join(f"{when} {size:.0f} MB" for when, size in self.memory_mb.items())
             table.add_row("memory of the server", told, "")
-        table.add_row("asked to end, exit code", str(self.exit_code), "")
+        table.add_row("exit code after SIGTERM", str(self.exit_code), "")
         return table
 
 
 def measure(folder: Path, seconds: float, *, rounds: int = ROUNDS, progress: Progress = silent) -> Figures:
-    """Serve a copy of the collection and load it."""
     with TemporaryDirectory(prefix="retriever-serving-") as temporary:
         copy = Path(temporary) / folder.resolve().name
         shutil.copytree(folder, copy)
@@ -150,7 +146,7 @@ def _soak(
     transform: str,
     memory: dict[str, float],
 ) -> Load:
-    """Full load for a while, with the index made and published again in the middle."""
+    """Full load, with the index published again in the middle."""
 
     def publish() -> None:
         time.sleep(seconds * 0.1)
@@ -172,7 +168,7 @@ def _soak(
 
 
 def own_queries(retriever: Retriever, most: int) -> list[str]:
-    """The first words of documents from all over the collection."""
+    """The first words of documents drawn from the whole collection."""
     numbers = [row[0] for row in retriever.local.store.db.conn.execute("SELECT number FROM documents")]
     if not numbers:
         raise RetrieverError(f"{retriever.local.folder} has no documents to ask for.")
@@ -192,7 +188,7 @@ def _api_p50(retriever: Retriever, queries: Sequence[str]) -> float:
 
 @contextmanager
 def _server(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """`retriever serve` in a process of its own, once it is ready, and its address."""
+    """`retriever serve` in its own process, with its address, once it is ready."""
     command = [sys.executable, "-m", "retriever", "serve", str(folder), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -202,7 +198,7 @@ def _server(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
                     yield process, line.split()[2]
                     break
             else:
-                raise RetrieverError("the server ended before it was ready; its message stands above.")
+                raise RetrieverError("the server ended before it was ready; its message is above.")
         finally:
             if process.poll() is None:
                 process.kill()

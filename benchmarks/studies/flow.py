@@ -1,14 +1,14 @@
-"""Which learned map on top of whitening is likelier, and which is better for similarity? The study behind `flow`.
+"""Learned maps on top of whitening: which is likelier, and which is better for similarity? The study behind `flow`.
 
     python -m benchmarks flow --data DIR --encoder DIR --pooling first-last
 
 For each set, 80 % of its sentences fit the shrunk whitening and train every variant by maximum likelihood; 10 % fit the
-radial map and stop the training; on the last 10 %, which nothing was fitted on, the bits per dimension are measured
-(lower is better). Spearman is that of the set's scored pairs, whose sentences are on all three sides, as in `bench sts
---fit target`; no score is ever fitted on.
+radial map and stop the training; on the last 10 % the bits per dimension are measured (lower is better). Spearman is of
+the set's scored pairs, whose sentences are in all three parts, as in `retriever bench sts --fit target`; no score is
+ever fitted on.
 
-Every variant starts as the identity in the principal axes: what turns the axes turns them back. So each can be tempered
-alike: its move times SHARE, then every direction as `flow:strength=0.75` scales it. What came of it: FLOW_STUDY.md.
+Every variant starts as the identity in the principal axes, so each can be tempered alike: its move times SHARE, then
+every direction scaled as by `flow:strength=0.75`. Results: FLOW_STUDY.md.
 """
 
 import math
@@ -47,14 +47,14 @@ Rows = NDArray[np.float32]
 
 
 def loss(chain: Chain, z: Tensor) -> Tensor:
-    """The part of the likelihood that the chain can change, in nats a row."""
+    """The part of the negative log-likelihood that the chain can change, in nats a row."""
     moved, log_det = chain(z)
     nats: Tensor = ((moved * moved).sum(dim=1) / 2 - log_det).mean()
     return nats
 
 
 def learn(chain: Chain, seen: Tensor, tuning: Tensor, steps: int, rate: float) -> None:
-    """Fit by maximum likelihood and keep the step that `tuning` likes best; ranks are fitted in closed form."""
+    """Fit by maximum likelihood and keep the step with the best loss on `tuning`; ranks are fitted in closed form."""
     z = seen
     for part in chain:
         ranks = part.inner if isinstance(part, Turned) else part
@@ -80,7 +80,7 @@ def learn(chain: Chain, seen: Tensor, tuning: Tensor, steps: int, rate: float) -
 
 
 def apply(chain: Chain, rows: Rows) -> Moved:
-    """The rows moved and their log-determinants, a few rows at a time: splines take much memory."""
+    """The moved rows and their log-determinants, a few rows at a time because splines take much memory."""
     with torch.no_grad():
         parts = [chain(part) for part in torch.split(torch.from_numpy(rows), AT_ONCE)]
     return torch.cat([moved for moved, _ in parts]), torch.cat([log_det for _, log_det in parts])
@@ -88,8 +88,6 @@ def apply(chain: Chain, rows: Rows) -> Moved:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one variant on one set."""
-
     parameters: int
     bits: float
     full: float
@@ -100,7 +98,7 @@ class Outcome:
 def study(
     vectors: Rows, scorer: PairScorer, scored: Rows, tried: Sequence[Variant], seed: int, steps: int, rate: float
 ) -> dict[str, Outcome]:
-    """Fit every variant to the vectors of a set's sentences and score them by the vectors of its pairs."""
+    """Fit every variant to the vectors of a set's sentences and score it by the vectors of its pairs."""
     rows = distinct(vectors)
     rows = rows[np.random.default_rng(seed).permutation(len(rows))]
     held = round(HELD_OUT_PART * len(rows))
@@ -138,7 +136,7 @@ def study(
 
 
 def table_of(found: dict[str, dict[str, Outcome]], title: str) -> Table:
-    """One line a variant, averaged over the sets."""
+    """One line for each variant, averaged over the sets."""
     heads = ["variant", "parameters", "bits/dim", "full strength", "tempered", "seconds a fit"]
     table = text_table(title, heads)
     for name in next(iter(found.values())):

@@ -1,9 +1,9 @@
-"""Which way of joining vectors and words is best without labels? The study behind `--mode hybrid`.
+"""Ways of joining vectors and words without labels: the study behind `--mode hybrid`.
 
     python -m benchmarks fusion DATA/scifact COLLECTION
 
-COLLECTION is one of the set's corpus, as `retriever index` or `retriever bench retrieval` leaves it. Every document is
-scored by both sides, so that no fusion is judged by how deep it looked. What came of it: FUSION_STUDY.md.
+COLLECTION is a collection of the set's corpus, made by `retriever index` or `retriever bench retrieval`. Both sides
+score every document, so the depth of a search has no influence. Results: FUSION_STUDY.md.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ from retriever.retriever import Retriever
 from retriever.search.fusion import surprise
 
 Scores = NDArray[np.float64]
-"""A row a query, a column a document."""
+"""A row for each query, a column for each document."""
 
 NATS = 1 / (words.K1 + 1)
 TAIL = 0.95
 
 
 def both_sides(retriever: Retriever, queries: list[str]) -> tuple[list[str], Scores, Scores]:
-    """The documents' ids; cosine of each query with each document's best passage; BM25, 0 where there is none."""
+    """The documents' ids; the cosine of each query with each document's best passage; BM25, 0 for no match."""
     store = retriever.local.store
     rows = store.db.conn.execute("SELECT number, id FROM documents ORDER BY number").fetchall()
     column = {number: place for place, (number, _) in enumerate(rows)}
@@ -62,7 +62,7 @@ def ranks(own: Scores) -> Scores:
 
 
 def spread(own: Scores) -> Scores:
-    """From 0 at the hundredth to 1 at the first."""
+    """From 0 at rank 100 to 1 at rank 1."""
     best = -np.sort(-own, axis=1)[:, :DEPTH]
     return np.clip((own - best[:, -1:]) / np.maximum(best[:, :1] - best[:, -1:], 1e-9), 0, None)
 
@@ -91,7 +91,6 @@ FUSIONS: dict[str, Callable[[Scores, Scores], Scores]] = {
 
 
 def run(data: Path, collection: Path) -> None:
-    """Print nDCG@10 × 100 of every fusion on one set."""
     topics = read_set(data).topics
     with Retriever.open(collection) as retriever:
         ids, dense, lexical = both_sides(retriever, list(topics.queries.values()))

@@ -1,4 +1,4 @@
-"""Fitting a transform for a benchmark: which are tried, which depend on a seed, and what `auto` does here."""
+"""Fitting transforms for a benchmark: the default specs, seeds, the choice of `auto`, and digests of code."""
 
 import hashlib
 import warnings
@@ -22,7 +22,7 @@ from retriever.transforms.choice import AUTO, POOL, Choice, Evidence, choose, ch
 
 WANTED = ("none", "center", "whiten", "whiten:dimension=256", "bert-flow", "flow")
 DEFAULT_TRANSFORMS = tuple(spec for spec in WANTED if spec.partition(":")[0] in FAMILIES)
-# These are the same whatever the seed; every other family draws something.
+# Every other family depends on the seed.
 SEEDLESS = ("none", "center", "standardize", "whiten")
 FIT_CODE = ("retriever.corpus", "retriever.transforms")
 RANKING_CODE = (*FIT_CODE, "retriever.encoder", "retriever.evaluate", "retriever.ingest", "retriever.search", "indexes")
@@ -32,19 +32,19 @@ Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Fitted:
-    """A transform and, where it was `auto`, what that chose."""
+    """A transform and, for `auto`, the spec that was chosen."""
 
     transform: Transform
     chosen: str | None = None
 
 
 def canonical(spec: str) -> str:
-    """A spec as rows name it; one that cannot be read is refused."""
+    """The spec as rows have it; raises an error if it is invalid."""
     return AUTO if spec.strip() == AUTO else str(parse(spec))
 
 
 def seeds_of(spec: str, count: int) -> list[int]:
-    """The seeds that are worth a fit each."""
+    """The seeds to fit a spec with."""
     seedless = spec != AUTO and parse(spec).family in SEEDLESS
     return [0] if seedless else list(range(count))
 
@@ -52,7 +52,7 @@ def seeds_of(spec: str, count: int) -> list[int]:
 def fit_transform(
     spec: str, texts: Sequence[str], vectors: NDArray[np.float32], encode: Encode, *, seed: int
 ) -> Fitted:
-    """Fit to the raw vectors of these texts; `encode` gives those of sentences cut from them."""
+    """Fit to the raw vectors of these texts; `encode` embeds sentences cut from them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # the notes of the transform say the same
         if spec != AUTO:
@@ -62,10 +62,7 @@ def fit_transform(
 
 
 def _choose(texts: Sequence[str], vectors: NDArray[np.float32], encode: Encode, seed: int) -> Choice:
-    """What `retriever index --transform auto` would choose if each text were a document.
-
-    With `--fit target-short` the texts have short ones among them, as a collection's sample has.
-    """
+    """What `retriever index --transform auto` would choose if each text were a document."""
     picked = np.sort(np.random.default_rng(seed).permutation(len(texts))[:POOL])
     evidence = Evidence([texts[n] for n in picked], np.arange(len(picked)), vectors[picked])
     return choose(evidence, encode, vectors, seed=seed)
@@ -92,7 +89,7 @@ def _spec(package: str) -> ModuleSpec:
 
 
 def files_digest(files: Iterable[Path]) -> str:
-    """SHA-256 of files with their names, in their order."""
+    """SHA-256 of the names and contents of files."""
     digest = hashlib.sha256()
     for path in files:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -102,9 +99,9 @@ def files_digest(files: Iterable[Path]) -> str:
 def fit_as_published(
     spec: str, texts: Sequence[str], vectors: NDArray[np.floating[Any]], encode: Encode, *, progress: Progress = silent
 ) -> Fitted:
-    """Fit as a collection of these texts would: on a sample of their vectors and on short texts cut from them.
+    """Fit as for a collection of these texts: on a sample of their vectors and on short texts cut from them.
 
-    The strength of a plain `flow` is chosen by the evidence of `auto`, as it is there.
+    The strength of a plain `flow` is chosen by the evidence of `auto`, as for a collection.
     """
     rng = np.random.default_rng(SEED)
     rows = np.sort(rng.choice(len(texts), min(FIT_SAMPLE, len(texts)), replace=False))

@@ -1,11 +1,11 @@
-"""How well does cosine agree with people about the similarity of sentences? STS-B, SICK-R and STS12 to STS16.
+"""How well cosine agrees with people about the similarity of sentences: STS-B, SICK-R and STS12 to STS16.
 
     retriever bench sts --data DIR --encoder DIR --pooling first-last --transform whiten --out results/
 
-STS-B and SICK-R score their test split, the others all pairs. A transform is fitted for each set on the text that
-`fit` names, every sentence once, as a collection holds it, and never on a score: `target`, all sentences of the set;
-`target-short`, these and a phrase cut from each, as a collection's transform is fitted on passages and short texts;
-`target-train`, those of its train split; `nli`, sentences of natural language inference, fitted once for all sets.
+STS-B and SICK-R score their test split, the others all pairs. A transform is fitted for each set on the text that `fit`
+names, every sentence once, and never on a score: `target`, all sentences of the set; `target-short`, these and a phrase
+cut from each, as for a collection; `target-train`, those of its train split; `nli`, sentences of natural language
+inference, fitted once for all sets.
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,6 @@ SPLIT = "test"
 
 
 class PairScorer:
-    """Correlates the cosines of a set's pairs with their gold scores."""
-
     def __init__(self, pairs: Sequence[Pair], *, by_subset: bool) -> None:
         self.texts = distinct(pairs)
         place = {text: number for number, text in enumerate(self.texts)}
@@ -51,7 +49,7 @@ class PairScorer:
 
 
 def fit_texts(found: StsSet, fits: Sequence[str], nli: Sequence[str]) -> dict[str, Sequence[str]]:
-    """The text of each kind of fit for one set, where it has that kind: only STS-B and SICK-R have a train split."""
+    """The text of each kind of fit that a set has; only STS-B and SICK-R have a train split."""
     texts: dict[str, Sequence[str]] = {}
     for fit in fits:
         own = nli if fit == "nli" else found.sentences("train" if fit == "target-train" else None)
@@ -70,7 +68,7 @@ def run(
     fits: Sequence[str] = ("target",),
     nli_sample: int = NLI_SAMPLE,
 ) -> Findings:
-    """Measure every set in the folder, and average over the seven where all are there."""
+    """Measure every set in the folder, and average over the seven if all are there."""
     reading = read_sets(data, list(dict.fromkeys(datasets)) or list(DATASETS))
     fits = list(dict.fromkeys(fits))
     nli = read_nli(data, nli_sample) if "nli" in fits else []

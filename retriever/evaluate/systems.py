@@ -1,7 +1,7 @@
-"""What a retrieval benchmark compares: encoders in their poolings, and the ways to answer queries with each.
+"""The systems of a retrieval benchmark: encoders with their poolings, and the ways to answer queries with each.
 
-A system is a transform, as `--transform` names it, or one of two that are none: `bm25`, the words alone, which needs no
-encoder and is asked once a corpus, and `hybrid`, the words together with the vectors through `auto`.
+A system is a transform, or `bm25`, which needs no encoder and is measured once for each corpus, or `hybrid`, BM25
+together with the vectors through `auto`.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ POOLING_CHOICE_CODE = ("retriever.transforms",)
 
 @dataclass(frozen=True)
 class Model:
-    """An encoder in one pooling, or in that which the text of each corpus chooses (`auto`)."""
+    """An encoder with a pooling, which may be `auto`."""
 
     name: str
     label: str
@@ -45,7 +45,7 @@ class Model:
 
 @dataclass(frozen=True)
 class System:
-    """A way to answer queries: what its rows are called, the transform it needs and the mode of search."""
+    """A way to answer queries: the configuration of its rows, the transform it needs and the mode of search."""
 
     configuration: Configuration
     transform: str | None
@@ -53,13 +53,13 @@ class System:
 
 
 def systems_of(specs: Sequence[str]) -> list[str]:
-    """What is asked for as rows name it, each once; raw always, because all others are compared with it."""
+    """The specs as rows have them, without duplicates; raw vectors are always included as the baseline."""
     named = [spec if spec in (BM25, HYBRID) else canonical(spec) for spec in specs or DEFAULT_SYSTEMS]
     return list(dict.fromkeys([RAW, *named]))
 
 
 def open_models(names: Sequence[str], poolings: Sequence[str], max_length: int | None = None) -> list[Model]:
-    """Every encoder in every pooling; without poolings, each in its own. Nothing is loaded yet."""
+    """Every encoder in every pooling, by default its own. Nothing is loaded yet."""
     names = list(dict.fromkeys(names or (DEFAULT_ENCODER,)))
     labels = labels_of(names)
     models = []
@@ -72,7 +72,6 @@ def open_models(names: Sequence[str], poolings: Sequence[str], max_length: int |
 
 
 def systems_for(model: Model, specs: Sequence[str], *, with_bm25: bool) -> list[System]:
-    """The systems that one model's collection answers."""
     systems = []
     for spec in specs:
         line = Configuration(model.label, model.pooling, spec, FIT)

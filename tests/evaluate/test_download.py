@@ -78,7 +78,7 @@ def fetched(folder: Path, *names: str) -> dict[str, Outcome]:
 def test_similarity_sets_are_read_back(tmp_path: Path) -> None:
     found = fetched(tmp_path, "stsb", "sts12")
     assert found["stsb"].counts == {"train": 5, "dev": 3, "test": 4}
-    assert "5 train where 5,749 are known" in found["stsb"].notes[0]
+    assert "5 train where 5,749 are expected" in found["stsb"].notes[0]
     assert "does not say which subset" in found["sts12"].notes[-1]
     reading = read_sets(tmp_path, ["stsb", "sts12"])
     assert not reading.problems

@@ -19,6 +19,20 @@ POOLINGS = ("mean", "cls", "first-last", "last2", "max", "first", "word")
 FITS = ("target", "target-short", "target-train", "nli")
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
+encoder_option = click.option(
+    "--encoder",
+    "encoders",
+    multiple=True,
+    metavar="NAME|DIR",
+    help="Hugging Face name or folder of a BERT; may be repeated.  [default: all-MiniLM-L6-v2]",
+)
+pooling_option = click.option(
+    "--pooling",
+    "poolings",
+    multiple=True,
+    type=click.Choice(POOLINGS),
+    help="How token vectors become one vector; may be repeated.  [default: the model's own, else first-last]",
+)
 device_option = click.option(
     "--device",
     type=click.Choice(["auto", "cpu", "cuda"]),
@@ -44,21 +58,15 @@ def shared_options(
             "encoders",
             multiple=True,
             metavar="NAME|DIR",
-            help="Hugging Face name or folder of a BERT, or glove; several may be given.  [default: all-MiniLM-L6-v2]",
+            help="Hugging Face name or folder of a BERT, or glove; may be repeated.  [default: all-MiniLM-L6-v2]",
         ),
-        click.option(
-            "--pooling",
-            "poolings",
-            multiple=True,
-            type=click.Choice(POOLINGS),
-            help="How token vectors become one; several may be given.  [default: the model's own, else first-last]",
-        ),
+        pooling_option,
         click.option(
             "--transform",
             "transforms",
             multiple=True,
             metavar="SPEC",
-            help="none, center, whiten:dimension=256, flow, auto, …; several may be given.  [default: none, center, "
+            help="none, center, whiten:dimension=256, flow, auto, …; may be repeated.  [default: none, center, "
             "whiten, whiten:dimension=256 and the flows]",
         ),
         click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Fits of what is random."),
@@ -78,7 +86,7 @@ def shared_options(
                 default=("target",),
                 show_default=True,
                 help="Text the transform learns from: all of the set, that and phrases cut from it, "
-                f"{'its train split, ' if train_split else ''}or NLI; several may be given.",
+                f"{'its train split, ' if train_split else ''}or NLI; may be repeated.",
             ),
             click.option(
                 "--nli-sample",

@@ -11,6 +11,7 @@ from retriever.cli.bench.options import (
     FOLDER,
     POOLINGS,
     device_option,
+    encoder_option,
     json_option,
     need,
     planned,
@@ -30,22 +31,16 @@ if TYPE_CHECKING:
     type=FOLDER,
     multiple=True,
     required=True,
-    help="BEIR folder (corpus.jsonl, queries.jsonl, qrels/), or a folder of such; several may be given.",
+    help="BEIR folder (corpus.jsonl, queries.jsonl, qrels/), or a folder of such; may be repeated.",
 )
 @click.option("--split", help="Which qrels/SPLIT.tsv.  [default: test, or the only one there is]")
-@click.option(
-    "--encoder",
-    "encoders",
-    multiple=True,
-    metavar="NAME|DIR",
-    help="Hugging Face name or folder of a BERT; several may be given.  [default: all-MiniLM-L6-v2]",
-)
+@encoder_option
 @click.option(
     "--pooling",
     "poolings",
     multiple=True,
     type=click.Choice(["auto", *POOLINGS]),
-    help="How token vectors become one; auto has each corpus choose; several may be given.  [default: the model's own, "
+    help="How token vectors become one; auto has each corpus choose; may be repeated.  [default: the model's own, "
     "else first-last]",
 )
 @click.option(
@@ -53,7 +48,7 @@ if TYPE_CHECKING:
     "transforms",
     multiple=True,
     metavar="SPEC",
-    help="A transform, or bm25, or hybrid (bm25 with auto); none is always measured; several may be given.  [default: "
+    help="A transform, or bm25, or hybrid (bm25 with auto); none is always measured; may be repeated.  [default: "
     "none, center, whiten, bert-flow, flow, auto, hybrid, bm25]",
 )
 @device_option

@@ -2,9 +2,8 @@
 
 Each configuration (encoder, pooling, transform, text of the fit) is a model. The main score of an STS task is one
 Spearman correlation over all pairs, from 0 to 1: our `spearman_all` / 100. MTEB's SICK-R scores all 9,927 pairs, while
-SICK's own test split has 4,927. The main score of a retrieval task is nDCG@10; the task has MTEB's name if the folder is
-named like a known set, else the folder's name. The data are the user's own files, so `dataset_revision` is a SHA-256 of
-them.
+SICK's own test split has 4,927. The main score of a retrieval task is nDCG@10; a task has MTEB's name if its folder is
+named like a known set, else the folder's name. `dataset_revision` is a SHA-256 of the user's files.
 """
 
 import datetime
@@ -21,7 +20,7 @@ from retriever.evaluate.runs import Findings
 from retriever.evaluate.sts import ALL, PEARSON, WMEAN
 
 LANGUAGES = ["eng-Latn"]
-# The tasks of BEIR's sets by the names that their folders have.
+# MTEB's tasks by the usual names of BEIR's folders.
 RETRIEVAL_TASKS = {
     "arguana": "ArguAna",
     "climate-fever": "ClimateFEVER",
