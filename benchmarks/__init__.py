@@ -1,1 +1,1 @@
-"""One file a question; every figure the README shows can be made again from here."""
+"""Comparisons of this project with others, and the studies behind its design; run by `python -m benchmarks`."""

@@ -1,29 +1,23 @@
-"""`python -m benchmarks`: this project beside others."""
+"""`python -m benchmarks`: this project beside others, and the studies behind its design."""
 
 import click
 
-from benchmarks.quantization import command as quantization
-from benchmarks.scale import commands_engines, commands_planning, commands_serving, commands_stores
-from benchmarks.speed import command as speed
+from benchmarks.quantization.command import quantization
+from benchmarks.scale.commands import engines, plan, serve, stores
+from benchmarks.speed.command import speed
+from benchmarks.studies.commands import flow, fusion
 from retriever.cli.errors import Cli
 
 
 @click.group(cls=Cli, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 def main() -> None:
-    """Compare this project with others: speed, quantization, engines, stores, serving, plans.
+    """Compare this project with others, and its parts with each other.
 
     With --out, a benchmark that was interrupted continues where it stopped.
     """
 
 
-for command in (
-    quantization.quantization,
-    speed.speed,
-    commands_serving.serve,
-    commands_stores.stores,
-    commands_engines.engines,
-    commands_planning.plan,
-):
+for command in (speed, quantization, engines, stores, serve, plan, flow, fusion):
     main.add_command(command)
 
 if __name__ == "__main__":

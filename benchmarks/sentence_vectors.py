@@ -1,10 +1,10 @@
-"""The vectors of very many sentences, embedded once: a file of halves for each file of sentences.
+"""A cache for the vectors of very many sentences: one file of float16 rows for each file of sentences.
 
     DIR/sentences/<SHA-256 of a file's sentences>-<key of the encoder>.npy
 
-holds the vectors of the first sentences of that file, as many as were ever asked for: float16, a row a sentence. It is
-written aside and renamed every few thousand sentences, so a run that was killed goes on there.
-`retriever.evaluate.vectors` keeps single texts in SQLite, which a million of them would outgrow.
+has the vectors of the first sentences of that file, as many as were ever needed. It is rewritten atomically every few
+thousand sentences, so a killed run continues. `retriever.evaluate.vectors` keeps single texts in SQLite instead, which
+is too slow for a million.
 """
 
 import gzip
@@ -30,15 +30,12 @@ Halves = NDArray[np.float16]
 
 @dataclass(frozen=True)
 class Shard:
-    """The sentences of one file, and the hash that its vectors go by."""
-
     path: Path
     sentences: list[str]
     sha256: str
 
 
 def wiki_files(data: Path) -> list[Path]:
-    """The files of Wikipedia sentences in a data folder, in order."""
     found = sorted(data.glob(WIKI))
     if not found:
         raise Misuse(f"{data} has no {WIKI}; give files of sentences instead, a sentence a line.")
@@ -46,14 +43,14 @@ def wiki_files(data: Path) -> list[Path]:
 
 
 def sentence_files(sentences: Sequence[Path], data: Path | None) -> list[Path]:
-    """The files that were given, or Wikipedia's of a data folder."""
+    """The given files, or Wikipedia's in the data folder."""
     if bool(sentences) == bool(data):
-        raise Misuse("give files of sentences, or --data DIR with Wikipedia's: one of the two.")
+        raise Misuse("give either files of sentences or --data DIR with Wikipedia's: one of the two.")
     return list(sentences) if data is None else wiki_files(data)
 
 
 def read_shard(path: Path) -> Shard:
-    """The lines of a text file, gzipped or not; blank ones are no sentences."""
+    """The lines of a text file, gzipped or not, without blank ones."""
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             sentences = [line.strip() for line in file if line.strip()]
@@ -65,7 +62,7 @@ def read_shard(path: Path) -> Shard:
 
 
 def read_shards(paths: Sequence[Path], count: int) -> list[Shard]:
-    """Shards in the order given, only as many as `count` sentences need; refused if there is no sentence at all."""
+    """The first shards, as many as `count` sentences need; raises Misuse if there is no sentence."""
     shards: list[Shard] = []
     for path in paths:
         if sum(len(shard.sentences) for shard in shards) >= count:
@@ -77,18 +74,14 @@ def read_shards(paths: Sequence[Path], count: int) -> list[Shard]:
 
 
 def read_sentences(paths: Sequence[Path], count: int) -> list[str]:
-    """The first `count` sentences of the files, or all where there are fewer."""
+    """The first `count` sentences of the files, or all if there are fewer."""
     return [text for shard in read_shards(paths, count) for text in shard.sentences][:count]
 
 
 def sentence_vectors(
-    paths: Sequence[Path],
-    encoder: TextEncoder,
-    count: int,
-    cache: Path | None = None,
-    progress: Progress = silent,
+    paths: Sequence[Path], encoder: TextEncoder, count: int, cache: Path | None = None, progress: Progress = silent
 ) -> tuple[list[str], Halves]:
-    """The first `count` sentences of the files and their vectors; all of them where there are fewer."""
+    """The first `count` sentences of the files, or all if there are fewer, and their vectors."""
     shards = read_shards(paths, count)
     wanted = [min(len(s.sentences), count - sum(len(b.sentences) for b in shards[:n])) for n, s in enumerate(shards)]
     texts = [text for shard, own in zip(shards, wanted, strict=True) for text in shard.sentences[:own]]
@@ -106,7 +99,7 @@ def sentence_vectors(
 def _complete(
     path: Path, shard: Shard, wanted: int, encoder: TextEncoder, place: tuple[int, int], progress: Progress
 ) -> None:
-    """Embed what the file lacks of the first `wanted` sentences; `place` is where they stand among all, for people."""
+    """Embed the missing ones of the first `wanted` sentences; `place` is their offset and the total for progress."""
     before, total = place
     stage = f"embedding with {encoder.label}, {encoder.pooling}"
     while (have := len(_stored(path, encoder))) < wanted:
@@ -126,7 +119,7 @@ def _complete(
 
 
 def _stored(path: Path, encoder: TextEncoder) -> Halves:
-    """What a file holds, not yet read from the disk; nothing where there is no file."""
+    """The vectors in a file, memory-mapped; none if there is no file."""
     if not path.is_file():
         return np.empty((0, encoder.dimension), np.float16)
     try:
@@ -134,7 +127,7 @@ def _stored(path: Path, encoder: TextEncoder) -> Halves:
         if found.dtype != np.float16 or found.ndim != 2 or found.shape[1] != encoder.dimension:
             raise ValueError(f"{found.dtype} {found.shape}, not float16 rows of {encoder.dimension}")
     except (ValueError, EOFError, OSError) as error:
-        raise Damaged(f"{path} cannot be used ({error}); delete it, its vectors are then made again.") from error
+        raise Damaged(f"{path} cannot be used ({error}); delete it to embed again.") from error
     return found
 
 
@@ -143,4 +136,4 @@ def _write(path: Path, vectors: Halves) -> None:
         with atomic_write(path) as aside, aside.open("wb") as file:
             np.save(file, vectors)
     except (FileExistsError, NotADirectoryError):
-        raise Misuse(f"--cache {path.parent} cannot be made a folder: a file is in the way.") from None
+        raise Misuse(f"--cache {path.parent} is a file; give a folder.") from None

@@ -1,4 +1,4 @@
-"""Where a benchmark's inputs and stores lie while it runs."""
+"""The folder of a benchmark's inputs and stores while it runs."""
 
 import shutil
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ WORK = "work"
 
 @contextmanager
 def work_folder(out: Path | None) -> Iterator[Path]:
-    """In --out, so that a killed run finds what it made again, and gone at the end; without --out somewhere else."""
+    """A folder in --out, removed at the end, so a killed run finds its files; without --out a temporary folder."""
     if out is None:
         with TemporaryDirectory() as name:
             yield Path(name)

@@ -1,8 +1,8 @@
-"""FAISS indexes by their bytes: a ladder of types, what each takes on disk, and the candidates its codes put forward.
+"""FAISS indexes by their size: the index types, the bytes of each, and the candidates that its codes find.
 
-The ladder runs from half a bit a dimension to the vectors themselves. Codes that follow single dimensions (SQ, RaBitQ)
-also stand behind a random rotation, which spares an uneven space much of its loss: without it, raw vectors would be
-compared at less than their best. PQ of 8 bits is not in it: FAISS takes minutes to train it at 768 dimensions.
+The types range from half a bit a dimension to float32. SQ and RaBitQ, which code single dimensions, are also measured
+after a random rotation, because without it the raw vectors would be at a disadvantage. PQ of 8 bits is left out because
+FAISS takes minutes to train it at 768 dimensions.
 """
 
 import math
@@ -18,7 +18,7 @@ from retriever.errors import Misuse
 
 FLAT = "Flat"
 NEAREST = 10
-# A walk through a graph and a look into lists trade recall for time: about a millisecond either way.
+# Graphs and inverted lists trade recall for time; both settings take about a millisecond.
 EF_SEARCH = 64
 KINDS = ("PQ", "RaBitQ", "SQ")
 LISTS_PROBED = 8  # of so many lists, one is looked into
@@ -28,7 +28,7 @@ Positions = NDArray[np.int64]
 
 
 def ladder(dimension: int, count: int) -> list[str]:
-    """The types measured unless told otherwise, few bytes first, for so many vectors of this dimension."""
+    """The default index types for `count` vectors of this dimension, smallest first."""
     quantizers = [f"PQ{dimension // size}x4fs" for size in (8, 4, 2) if dimension % size == 0]
     bits = ["RaBitQ", "RaBitQ2", "RaBitQ3", "RaBitQ4", "SQ4", "SQ6", "SQ8", "SQfp16"]
     rotated = [f"RR{dimension},{code}" for code in ("RaBitQ", "RaBitQ2", "SQ4", "SQ6")]
@@ -37,12 +37,12 @@ def ladder(dimension: int, count: int) -> list[str]:
 
 
 def exhaustive(index_type: str) -> bool:
-    """Whether it compares a query with every code, so that its bytes alone decide what it keeps."""
+    """True if the index compares a query with every code."""
     return not index_type.startswith(("IVF", "HNSW"))
 
 
 def kind(index_type: str) -> str:
-    """The kind of code that is compared with every query, or that not every code is."""
+    """The kind of code of an exhaustive index, else "HNSW, IVF"."""
     if not exhaustive(index_type):
         return "HNSW, IVF"
     code = index_type.rpartition(",")[2]
@@ -50,13 +50,13 @@ def kind(index_type: str) -> str:
 
 
 def empty_index(index_type: str, dimension: int) -> Any:
-    """Refuses a type that FAISS does not know for vectors of this dimension, compared by inner product."""
+    """An index by inner product; raises Misuse if FAISS does not know the type for this dimension."""
     faiss = import_faiss()
     try:
         index = faiss.index_factory(dimension, index_type, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:
         raise Misuse(
-            f"FAISS knows no index type {index_type!r} for the cosine of {dimension} dimensions; --index-type takes a "
+            f"FAISS has no index type {index_type!r} for the cosine of {dimension} dimensions; --index-type takes a "
             "factory string such as SQ8, RaBitQ4 or IVF256,Flat."
         ) from error
     inverted = faiss.try_extract_index_ivf(index)
@@ -68,7 +68,6 @@ def empty_index(index_type: str, dimension: int) -> Any:
 
 
 def _graph(index: Any) -> Any:
-    """The graph of an index that has one, else None."""
     faiss = import_faiss()
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
@@ -77,7 +76,7 @@ def _graph(index: Any) -> Any:
 
 
 def build(index_type: str, vectors: Vectors) -> Any:
-    """An index over these unit vectors, refused where they are too few to train it."""
+    """Build an index of unit vectors; raises Misuse if there are too few to train it."""
     index = empty_index(index_type, vectors.shape[1])
     try:
         index.train(vectors)
@@ -88,18 +87,18 @@ def build(index_type: str, vectors: Vectors) -> Any:
 
 
 def code_bytes(index: Any) -> int:
-    """What the code of one vector takes, without the graph, the lists and what was trained."""
+    """Bytes of one vector's code, without the graph, the lists and the trained parameters."""
     graph = _graph(index)
     return int((graph.storage if graph else index).sa_code_size())
 
 
 def file_bytes(index: Any) -> int:
-    """What the index takes on disk, and about as much in memory."""
+    """Bytes of the index on disk, and about as many in memory."""
     return int(import_faiss().serialize_index(index).nbytes)
 
 
 def candidates(index: Any, queries: Vectors, depths: Iterable[int]) -> dict[int, Positions]:
-    """For each depth, the positions of so many candidates of every query, best first by their codes; -1 for none."""
+    """For each depth, the positions of that many candidates of every query, best first; -1 for none."""
     depths = sorted({min(depth, index.ntotal) for depth in depths})
     if depends_on_k(index):
         return {depth: index.search(queries, depth)[1] for depth in depths}
@@ -108,27 +107,25 @@ def candidates(index: Any, queries: Vectors, depths: Iterable[int]) -> dict[int,
 
 
 def exact_nearest(vectors: Vectors, queries: Vectors) -> Positions:
-    """The positions of the nearest of every query, best first."""
     return candidates(build(FLAT, vectors), queries, [NEAREST])[min(NEAREST, len(vectors))]
 
 
 def shares_found(nearest: Positions, found: Positions) -> NDArray[np.float64]:
-    """For each query, the share of its nearest among what was found.
+    """For each query, the share of its nearest among the found.
 
-    Of candidates that are re-scored by the vectors themselves this is the recall of the best ones: whichever of the
-    nearest is among the candidates is then put first.
+    If the candidates are re-scored by their vectors, this is the recall of the best of them.
     """
     there = [np.isin(own, others).mean() for own, others in zip(nearest, found, strict=True)]
     return np.array(there, np.float64)
 
 
 def rescored(vectors: Vectors, queries: Vectors, found: Positions) -> Iterator[Positions]:
-    """For each query its candidates again, best first by the vectors themselves."""
+    """For each query its candidates, best first by their vectors."""
     for query, own in zip(queries, found, strict=True):
         kept = own[own >= 0]
         yield kept[np.argsort(-(vectors[kept] @ query), kind="stable")]
 
 
 def types_for(asked: Sequence[str], dimension: int, count: int) -> list[str]:
-    """What is asked for, each once, or the ladder; the exact one always, because all others are compared with it."""
+    """The given index types, else the ladder; Flat is always among them, because it is the baseline."""
     return list(dict.fromkeys([*asked, FLAT] if asked else ladder(dimension, count)))

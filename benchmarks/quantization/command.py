@@ -1,4 +1,4 @@
-"""`python -m benchmarks quantization`: what an index of few bytes keeps, space by space. Parses, calls, prints."""
+"""`python -m benchmarks quantization`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retriever.cli.bench_options import (
+from benchmarks.options import precision_option
+from retriever.cli.bench.options import (
     FOLDER,
-    POOLINGS,
+    encoder_option,
     json_option,
     need,
-    precision_option,
+    pooling_option,
     report,
     say_written,
 )
@@ -20,69 +21,53 @@ from retriever.cli.options import device_option
 if TYPE_CHECKING:
     from retriever.evaluate.data.beir import BeirSet
 
-DOCUMENTS = 100_000
-REFINE = (4, 10, 40)
-TRANSFORMS = ("none", "whiten", "flow")
-
 
 @click.command()
 @click.option(
     "--data",
     type=FOLDER,
     multiple=True,
-    help="Folder with wiki/wiki_sentences_*.txt.gz and BEIR folders, or a BEIR folder; several may be given.",
+    help="Folder with wiki/wiki_sentences_*.txt.gz and BEIR folders, or a BEIR folder; may be repeated.",
 )
 @click.option(
     "--sentences",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     multiple=True,
-    help="Text file of a sentence a line, gzipped or not; several may be given.  [default: those of --data]",
+    help="Text file with one sentence per line, gzipped or not; may be repeated.  [default: those of --data]",
 )
 @click.option(
     "--documents",
     type=click.IntRange(100),
-    default=DOCUMENTS,
+    default=100_000,
     show_default=True,
-    help="Sentences that are indexed; 500 more are the queries.",
+    help="Number of indexed sentences; 500 more are the queries.",
 )
 @click.option(
     "--index-type",
     "index_types",
     multiple=True,
     metavar="TYPE",
-    help="FAISS factory string; Flat is always measured; several may be given.  [default: PQ, RaBitQ and SQ of half a "
-    "bit to 16 bits a dimension, some behind a rotation, IVF and HNSW]",
+    help="FAISS factory string; Flat is always measured; may be repeated.  [default: PQ, RaBitQ and SQ of half a bit "
+    "to 16 bits a dimension, some behind a rotation, IVF and HNSW]",
 )
 @click.option(
     "--refine",
     multiple=True,
     type=click.IntRange(2),
-    default=REFINE,
+    default=(4, 10, 40),
     show_default=True,
-    help="So many times 10 candidates are re-scored by the stored vectors; several may be given.",
+    help="Re-score this many times 10 candidates by the stored vectors; may be repeated.",
 )
-@click.option(
-    "--encoder",
-    "encoders",
-    multiple=True,
-    metavar="NAME|DIR",
-    help="Hugging Face name or folder of a BERT; several may be given.  [default: all-MiniLM-L6-v2]",
-)
-@click.option(
-    "--pooling",
-    "poolings",
-    multiple=True,
-    type=click.Choice(POOLINGS),
-    help="How token vectors become one; several may be given.  [default: the model's own, else first-last]",
-)
+@encoder_option
+@pooling_option
 @click.option(
     "--transform",
     "transforms",
     multiple=True,
     metavar="SPEC",
-    default=TRANSFORMS,
+    default=("none", "whiten", "flow"),
     show_default=True,
-    help="Space that is indexed; none is always measured; several may be given.",
+    help="Space to index; none is always measured; may be repeated.",
 )
 @precision_option
 @device_option
@@ -95,32 +80,32 @@ TRANSFORMS = ("none", "whiten", "flow")
 @click.option("--out", type=FOLDER, help="Folder for results.json and plots.")
 @json_option
 def quantization(
-    data: tuple[Path, ...],
-    sentences: tuple[Path, ...],
+    data: Sequence[Path],
+    sentences: Sequence[Path],
     documents: int,
-    index_types: tuple[str, ...],
-    refine: tuple[int, ...],
-    encoders: tuple[str, ...],
-    poolings: tuple[str, ...],
-    transforms: tuple[str, ...],
+    index_types: Sequence[str],
+    refine: Sequence[int],
+    encoders: Sequence[str],
+    poolings: Sequence[str],
+    transforms: Sequence[str],
     precision: str,
     device: str,
     cache: Path | None,
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """What few bytes a vector keep: recall@10 and nDCG@10 of FAISS index types, in raw space and through transforms.
+    """Compare FAISS index types by size, in raw space and through transforms: recall@10 and nDCG@10.
 
-    Recall is against exact search in each space, over sentences; nDCG@10 is of BEIR folders, and says which space is
+    Recall is against exact search in each space, over sentences. nDCG@10 is of BEIR folders and says which space is
     worth searching.
     """
-    from benchmarks.quantization import benchmark as question
     from benchmarks.quantization import codes
+    from benchmarks.quantization import sentences as question
     from benchmarks.quantization import tasks as quantization_tasks
-    from benchmarks.quantization.index_cells import BENCH, dimension_of
-    from benchmarks.quantization.tables import show_quantization
+    from benchmarks.quantization.cells import BENCH, dimension_of
+    from benchmarks.quantization.report import draw, show_quantization
     from retriever.cli import display
-    from retriever.cli.bench_search import collections_in
+    from retriever.cli.bench.search import collections_in
     from retriever.evaluate.fitting import canonical
     from retriever.evaluate.models.encoders import open_encoders
     from retriever.evaluate.results import RAW, Results
@@ -165,12 +150,7 @@ def quantization(
     least = question.least_bytes(recall_rows, factors)
     rows = [*recall_rows, *question.least_rows(least), *task_rows]
     report(findings, rows, as_json, lambda: show_quantization(recall_rows, task_rows, least, factors))
-    pictures: list[Path] = []
-    if out:
-        from benchmarks.quantization.plot import draw
-
-        pictures = draw(recall_rows, task_rows, factors, out)
-    say_written(findings, out, pictures)
+    say_written(findings, out, draw(recall_rows, task_rows, factors, out) if out else [])
 
 
 def _wiki_files(data: Sequence[Path]) -> list[Path]:
@@ -180,7 +160,7 @@ def _wiki_files(data: Sequence[Path]) -> list[Path]:
 
 
 def _tasks(data: Sequence[Path]) -> tuple[Sequence["BeirSet"], Sequence[str]]:
-    """The BEIR folders, and what to say of those that cannot be read; a folder may also hold sentences alone."""
+    """The BEIR folders, and notes on those that cannot be read. A folder may also have sentences alone."""
     from retriever.evaluate.data.beir import read_sets
 
     folders = [folder for folder in data if any(folder.glob("*/corpus.jsonl*")) or not _wiki_files([folder])]

@@ -1,9 +1,8 @@
-"""What do few bytes keep of a task: nDCG@10 on BEIR folders by the codes alone, and by their candidates re-scored.
+"""nDCG@10 of small FAISS indexes on BEIR folders, by the codes alone and by their candidates re-scored.
 
-The collections are those of `retriever bench retrieval`, made by the real pipeline and kept in the same cache. Every
-transform is a `rebuild` of one, and the index types are built of the vectors that it then has, so that Flat gives the
-very figure of that benchmark. Candidates are passages, and a document counts by its best, as in any search. Unlike
-recall within a space, nDCG@10 compares one space with another, and so says which is worth its bytes.
+The collections are those of `retriever bench retrieval`, in the same cache, and every transform is a `rebuild` of one,
+so Flat has the figure of that benchmark. Candidates are passages, and a document counts by its best passage. Unlike
+recall within a space, nDCG@10 compares spaces.
 """
 
 import contextlib
@@ -16,27 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.quantization import codes
-from benchmarks.quantization.index_cells import (
-    BENCH,
-    FIT,
-    REFINE,
-    Space,
-    dimension_of,
-    inputs_of,
-    measure_types,
-    variants,
-)
+from benchmarks.quantization.cells import BENCH, FIT, REFINE, Space, dimension_of, inputs_of, measure_types, variants
 from indexes.folder.collection import Collection
-from retriever.corpus import Corpus
 from retriever.evaluate.data.beir import BeirSet
+from retriever.evaluate.data.trec import strictly_decreasing
+from retriever.evaluate.fitting import code_digest
 from retriever.evaluate.measures import effectiveness
 from retriever.evaluate.measures.intervals import mean_figures
 from retriever.evaluate.rankings import DEPTH, MAIN
-from retriever.evaluate.report.trec import strictly_decreasing
 from retriever.evaluate.results import RAW, Run
-from retriever.evaluate.retrieval import collection_folder
+from retriever.evaluate.retrieval import build_collection, collection_folder
 from retriever.evaluate.runs import Findings, Plan
-from retriever.evaluate.systems import Model, code_digest
+from retriever.evaluate.systems import Model
 from retriever.ingest.fitted import SEED
 from retriever.retriever import Retriever
 from retriever.transforms.families import load_transform
@@ -52,7 +42,7 @@ def run(
     refine: Sequence[int] = REFINE,
     device: str = "auto",
 ) -> Findings:
-    """Every index type in the space of every transform, on every set with every model."""
+    """Measure every index type in the space of every transform, on every set with every model."""
     findings = Findings(plan)
     findings.problems += [note for found in sets for note in found.topics.notes]
     for found in sets:
@@ -65,7 +55,7 @@ def run(
 
 @dataclass
 class _Task:
-    """A corpus and its queries with one model; the collection is opened when the first space is."""
+    """A corpus and its queries with one model; the collection is opened with the first space."""
 
     plan: Plan
     found: BeirSet
@@ -90,34 +80,15 @@ class _Task:
 
     def _open(self, spec: str) -> Space:
         if self._opened is None:
-            self._opened = _Passages(self._collection(), list(self.found.topics.queries.values()))
+            transform = None if Collection.is_begun(self.folder) else RAW
+            built = build_collection(self.plan, self.found, self.model, self.folder, transform, self.device)
+            collection = self.stack.enter_context(built)
+            self.stack.enter_context(collection.collection.writing())  # nobody else rebuilds it meanwhile
+            self._opened = _Passages(collection, list(self.found.topics.queries.values()))
         return self._opened.space(spec)
 
-    def _collection(self) -> Retriever:
-        """Built, or taken from the cache; nobody else rebuilds it before it is closed."""
-        embedding = f"embedding {self.found.topics.dataset} with {self.model.label}, {self.model.pooling}"
-
-        def progress(stage: str, done: int, total: int | None, detail: str = "") -> None:
-            self.plan.progress(embedding if stage == "embedding" else stage, done, total, detail)
-
-        collection = self.stack.enter_context(
-            Retriever.build(
-                Corpus([self.found.folder]),
-                self.folder,
-                encoder=self.model.name,
-                pooling=self.model.pooling,
-                max_length=self.model.identity.max_length,
-                transform=None if Collection.is_begun(self.folder) else RAW,
-                precision="fp32",
-                device=self.device,
-                progress=progress,
-            )
-        )
-        self.stack.enter_context(collection.collection.writing())
-        return collection
-
     def _figures(self, index: Any, space: Space, refine: Sequence[int]) -> dict[str, float]:
-        """nDCG@10 by the codes alone and re-scored, each with its interval over queries, in points."""
+        """nDCG@10 × 100 by the codes alone and re-scored, each with its interval over queries."""
         refined_depths = {m: depth for m, depth in variants(MAIN, refine).items() if m != MAIN}
         found = codes.candidates(index, space.queries, [DEPTH, *refined_depths.values()])
         rankings: dict[str, Iterator[codes.Positions]] = {MAIN: iter(found[min(DEPTH, index.ntotal)])}
@@ -140,7 +111,7 @@ class _Task:
 
 
 class _Passages:
-    """The raw vectors of a collection, which documents each stands for, and the raw vectors of the queries."""
+    """The raw vectors of a collection, the documents of each vector, and the raw vectors of the queries."""
 
     def __init__(self, collection: Retriever, queries: Sequence[str]) -> None:
         self.collection = collection
@@ -160,7 +131,7 @@ class _Passages:
         return Space.of(load_transform(generation), self.vectors, self.queries, chosen)
 
     def documents_at(self, positions: codes.Positions) -> list[str]:
-        """The ids of the documents whose passages stand at these positions, each where its best does."""
+        """The ids of the documents at these positions, each at the place of its best passage."""
         return list(dict.fromkeys(id_ for position in positions if position >= 0 for id_ in self.ids[position]))
 
 

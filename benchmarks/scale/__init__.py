@@ -1,1 +1,1 @@
-"""Ray beside threads, Milvus beside a folder, serving under load, plans beside real runs."""
+"""Ray and threads, Milvus and a folder, serving under load, plans and real runs."""

@@ -1,9 +1,8 @@
-"""What a Ray cluster costs on one machine: the same documents indexed by threads and by Ray's workers, taking turns.
+"""Ingestion by threads and by Ray's workers on one machine, taking turns.
 
-Every run is a process of its own (`benchmarks.scale.engines_run`) that makes a new collection with a fixed precision
-and no transform, so that nothing but reading, embedding, storing and building is timed. Of Ray's runs the cluster's
-start and end are timed by themselves: they do not grow with the documents. Memory is the peak
-of any one process of a kind.
+Every run is a process (`benchmarks.scale.engine_process`) that makes a new collection with a fixed precision and no
+transform. The start and end of a Ray cluster are timed separately, because they do not grow with the documents. Memory
+is the peak of any one process of a kind.
 """
 
 import json
@@ -20,6 +19,7 @@ from rich.table import Table
 
 from benchmarks.speed.process import environment
 from retriever.errors import RetrieverError
+from retriever.evaluate.report.tables import text_table
 from retriever.progress import Progress, silent
 
 ENGINES = ("local", "ray")
@@ -28,16 +28,14 @@ TIMES = ("seconds", "whole_seconds", "cpu_seconds")
 
 @dataclass(frozen=True)
 class EngineRun:
-    """One run: seconds of the work and of the whole, and the peak memory of each kind of process in bytes."""
-
     documents: int
     engine: str
     seconds: float
-    """From the first document read to the index published."""
+    """From the first document to the published index."""
     whole_seconds: float
-    """A cluster's start and end with it."""
+    """With the start and end of the cluster."""
     cpu_seconds: float
-    """Of all cores and processes, a cluster's own with it: what others do on the machine does not count."""
+    """Of all cores and processes, the cluster's own included."""
     peak_bytes: dict[str, int]
 
     @property
@@ -47,15 +45,15 @@ class EngineRun:
 
 @dataclass
 class EngineFigures:
-    """All runs, in the order they were made."""
-
     encoder: str
     precision: str
     runs: list[EngineRun] = field(default_factory=list)
 
     def ratio(self, documents: int, by: str = "seconds") -> float:
-        """Ray's throughput beside the threads', by the clock, with the cluster's start and end, or by CPU time: the
-        median over the rounds, of pairs that ran one after the other."""
+        """Ray's throughput divided by the threads', by the clock, with the cluster's start and end, or by CPU time.
+
+        The median over rounds, of pairs that ran one after the other.
+        """
         of = {name: [run for run in self.runs if (run.documents, run.engine) == (documents, name)] for name in ENGINES}
         pairs = zip(of["local"], of["ray"], strict=True)
         return float(np.median([getattr(local, by) / getattr(ray, by) for local, ray in pairs]))
@@ -68,8 +66,7 @@ class EngineFigures:
         return {**asdict(self), "ratios": ratios}
 
     def table(self) -> Table:
-        table = Table(title=f"Engines, {self.encoder}, {self.precision}", box=None, padding=(0, 2, 0, 0))
-        heads = (
+        heads = [
             "documents",
             "engine",
             "seconds",
@@ -79,9 +76,8 @@ class EngineFigures:
             "driver",
             "a worker",
             "reader",
-        )
-        for name in heads:
-            table.add_column(name, justify="left" if name == "engine" else "right", no_wrap=True)
+        ]
+        table = text_table(f"Engines, {self.encoder}, {self.precision}", heads, 2)
         for run in self.runs:
             peaks = (run.peak_bytes.get(kind) for kind in ("driver", "worker", "reader"))
             shown = (f"{peak / 1e6:,.0f} MB" if peak else "–" for peak in peaks)
@@ -102,7 +98,7 @@ def measure(
     rounds: int = 1,
     progress: Progress = silent,
 ) -> EngineFigures:
-    """Both engines at every size, one after the other, round after round."""
+    """Run both engines at every size in turns."""
     figures = EngineFigures(encoder, precision)
     plan = [(count, engine) for count in sorted(documents) for _ in range(rounds) for engine in ENGINES]
     with TemporaryDirectory() as name:
@@ -123,7 +119,7 @@ def _run(source: Path, folder: Path, encoder: str, precision: str, engine: str, 
     command = [
         sys.executable,
         "-m",
-        "benchmarks.scale.engines_run",
+        "benchmarks.scale.engine_process",
         str(source),
         str(folder),
         encoder,

@@ -1,12 +1,11 @@
-"""What serving costs and bears: HTTP beside the Python API, one client beside sixteen, and long full load.
+"""Serving: HTTP beside the Python API, one client beside sixteen, and a long full load.
 
-The server runs as `retriever serve` in a process of its own over a copy of the collection, for it is published again in
-the middle of the long load; the clients run in another (`benchmarks.scale.serving_load`). All share the machine. The
-parts take turns, so that whatever else the machine does falls on each of them.
+`retriever serve` runs in its own process over a copy of the collection, which is published again in the middle of the
+load; the clients run in another (`benchmarks.scale.load_clients`). The parts take turns, so that other work on the
+machine affects all of them.
 """
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -24,7 +23,9 @@ from urllib.parse import urlsplit
 import numpy as np
 from rich.table import Table
 
+from benchmarks.speed.cost import cpu_seconds_of, status_of
 from retriever.errors import RetrieverError
+from retriever.evaluate.report.tables import text_table
 from retriever.progress import Progress, silent
 from retriever.retriever import Retriever
 
@@ -39,7 +40,7 @@ SECONDS_TO_START = 120
 
 @dataclass(frozen=True)
 class Load:
-    """What some clients got."""
+    """Answers and latencies of some clients."""
 
     clients: int
     requests: int
@@ -59,36 +60,33 @@ class Load:
 
 @dataclass
 class Figures:
-    """Everything measured."""
-
     documents: int
     api_p50_ms: list[float] = field(default_factory=list)
-    """Of each round."""
+    """One for each round."""
     one: list[Load] = field(default_factory=list)
     many: list[Load] = field(default_factory=list)
     soak: Load | None = None
     memory_mb: dict[str, float] = field(default_factory=dict)
-    """Of the server, at the begin, middle and end of the long load."""
+    """Of the server, at the start, middle and end of the full load."""
     exit_code: int | None = None
-    """Of the server, asked to end under load."""
+    """Of the server, after SIGTERM under load."""
 
     @property
     def beyond_api_ms(self) -> float:
-        """How much later HTTP answers than the Python API: the median over the rounds."""
+        """How much later HTTP answers than the Python API: the median over rounds."""
         pairs = zip(self.one, self.api_p50_ms, strict=True)
         return float(np.median([load.p50_ms - api for load, api in pairs]))
 
     @property
     def ratio(self) -> float:
-        """How many times the throughput of one client many get: the median over the rounds."""
+        """The throughput of many clients divided by that of one: the median over rounds."""
         return float(np.median([b.per_second / a.per_second for a, b in zip(self.one, self.many, strict=True)]))
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "beyond_api_ms": self.beyond_api_ms, "ratio": self.ratio}
 
     def table(self) -> Table:
-        """What is asked of serving, a row each."""
-        table = Table("", "figure", "", title=f"Serving {self.documents:,} documents")
+        table = text_table(f"Serving {self.documents:,} documents", ["", "figure", ""], 3)
         loads = {1: self.one, MANY_CLIENTS: self.many}
         table.add_row("Python API, p50", f"{np.median(self.api_p50_ms):.1f} ms", "")
         for clients, own in loads.items():
@@ -110,12 +108,11 @@ class Figures:
             )
             told = ", ".join(f"{when} {size:.0f} MB" for when, size in self.memory_mb.items())
             table.add_row("memory of the server", told, "")
-        table.add_row("asked to end, exit code", str(self.exit_code), "")
+        table.add_row("exit code after SIGTERM", str(self.exit_code), "")
         return table
 
 
 def measure(folder: Path, seconds: float, *, rounds: int = ROUNDS, progress: Progress = silent) -> Figures:
-    """Serve a copy of the collection and load it."""
     with TemporaryDirectory(prefix="retriever-serving-") as temporary:
         copy = Path(temporary) / folder.resolve().name
         shutil.copytree(folder, copy)
@@ -149,13 +146,13 @@ def _soak(
     transform: str,
     memory: dict[str, float],
 ) -> Load:
-    """Full load for a while, with the index made and published again in the middle."""
+    """Full load, with the index published again in the middle."""
 
     def publish() -> None:
         time.sleep(seconds * 0.1)
-        memory["begin"] = _resident_mb(process.pid)
+        memory["begin"] = status_of(process.pid, "VmRSS") / 1000
         time.sleep(seconds * 0.35)
-        memory["middle"] = _resident_mb(process.pid)
+        memory["middle"] = status_of(process.pid, "VmRSS") / 1000
         command = [sys.executable, "-m", "retriever", "rebuild", "--index", str(folder), "--transform", transform]
         published.append(subprocess.run(command, capture_output=True, text=True, check=False))
 
@@ -163,7 +160,7 @@ def _soak(
     thread = threading.Thread(target=publish)
     thread.start()
     load = _load(process, url, bodies, MANY_CLIENTS, seconds)
-    memory["end"] = _resident_mb(process.pid)
+    memory["end"] = status_of(process.pid, "VmRSS") / 1000
     thread.join()
     if published[0].returncode:
         raise RetrieverError(f"the collection could not be published again: {published[0].stderr.strip()}")
@@ -171,7 +168,7 @@ def _soak(
 
 
 def own_queries(retriever: Retriever, most: int) -> list[str]:
-    """The first words of documents from all over the collection."""
+    """The first words of documents drawn from the whole collection."""
     numbers = [row[0] for row in retriever.local.store.db.conn.execute("SELECT number FROM documents")]
     if not numbers:
         raise RetrieverError(f"{retriever.local.folder} has no documents to ask for.")
@@ -191,7 +188,7 @@ def _api_p50(retriever: Retriever, queries: Sequence[str]) -> float:
 
 @contextmanager
 def _server(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """`retriever serve` in a process of its own, once it is ready, and its address."""
+    """`retriever serve` in its own process, with its address, once it is ready."""
     command = [sys.executable, "-m", "retriever", "serve", str(folder), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -201,7 +198,7 @@ def _server(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
                     yield process, line.split()[2]
                     break
             else:
-                raise RetrieverError("the server ended before it was ready; its message stands above.")
+                raise RetrieverError("the server ended before it was ready; its message is above.")
         finally:
             if process.poll() is None:
                 process.kill()
@@ -217,8 +214,8 @@ def _load(process: "subprocess.Popen[str]", url: str, bodies: Sequence[Any], cli
         "clients": clients,
         "seconds": seconds,
     }
-    before = _cpu_seconds(process.pid)
-    command = [sys.executable, "-m", "benchmarks.scale.serving_load"]
+    before = cpu_seconds_of(process.pid)
+    command = [sys.executable, "-m", "benchmarks.scale.load_clients"]
     patience = seconds + SECONDS_TO_START
     done = subprocess.run(
         command, input=json.dumps(task), capture_output=True, text=True, check=False, timeout=patience
@@ -236,22 +233,6 @@ def _load(process: "subprocess.Popen[str]", url: str, bodies: Sequence[Any], cli
         p95_ms=p95,
         p99_ms=p99,
         client_cpu_seconds=found["client_cpu_seconds"],
-        server_cpu_seconds=_cpu_seconds(process.pid) - before,
+        server_cpu_seconds=cpu_seconds_of(process.pid) - before,
         generations=found["generations"],
     )
-
-
-def _cpu_seconds(pid: int) -> float:
-    """What a process has used of all cores; 0 where the system does not tell."""
-    path = Path(f"/proc/{pid}/stat")
-    if not path.is_file():
-        return 0.0
-    user, kernel = path.read_text().rpartition(")")[2].split()[11:13]
-    return (int(user) + int(kernel)) / os.sysconf("SC_CLK_TCK")
-
-
-def _resident_mb(pid: int) -> float:
-    """The memory of a process; 0 where the system does not tell."""
-    path = Path(f"/proc/{pid}/status")
-    lines = path.read_text().splitlines() if path.is_file() else []
-    return next((int(line.split()[1]) / 1000 for line in lines if line.startswith("VmRSS:")), 0.0)

@@ -1,4 +1,4 @@
-"""Is a collection the same in Milvus as in a folder? Copied there and back, compared row by row and hit by hit."""
+"""Compare a collection in Milvus with the same in a folder: copy it there and back, compare rows and hits."""
 
 import hashlib
 import time
@@ -6,20 +6,19 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.table import Table
 
 from benchmarks.scale.serving import own_queries
 from indexes.folder.generation import INDEX_FILE
+from retriever.evaluate.report.tables import text_table
 from retriever.hits import Hits
 from retriever.progress import Progress, silent
 from retriever.retriever import Retriever
 from retriever.transfer.copy import copy
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 TOP = 10
 ASKED_TOGETHER = 100
@@ -32,26 +31,22 @@ TABLES = {
 
 @dataclass
 class Figures:
-    """What was the same, and the time it took."""
-
     documents: int
     queries: int
     same_ids: int = 0
-    """Queries whose ten best are the same documents by the same passages in the same order."""
+    """Queries whose ten best have the same documents and passages in the same order."""
     largest_difference: float = 0.0
-    """Of the scores of the same hits."""
+    """Between scores of the same hits."""
     same_tables: dict[str, bool] = field(default_factory=dict)
-    """Of the copy that came back, and the index that was built from it."""
+    """Of the copy that came back, its index included."""
     seconds: dict[str, float] = field(default_factory=dict)
     ms_a_query: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    def table(self) -> "Table":
-        from rich.table import Table
-
-        table = Table("", "figure", title=f"{self.documents:,} documents in a folder and in Milvus")
+    def table(self) -> Table:
+        table = text_table(f"{self.documents:,} documents in a folder and in Milvus", ["", "figure"], 2)
         same = f"{self.same_ids:,} of {self.queries:,}"
         table.add_row(f"queries with the same {TOP} best", same)
         table.add_row("largest difference of a score", f"{self.largest_difference:.1e}")
@@ -65,7 +60,6 @@ class Figures:
 
 
 def measure(folder: Path, queries: int, *, store: str | None = None, progress: Progress = silent) -> Figures:
-    """Copy the collection to Milvus and back, and compare."""
     with TemporaryDirectory(prefix="retriever-stores-") as temporary:
         place = store or f"milvus:{temporary}/milvus.db"
         back = Path(temporary) / "back"
@@ -112,7 +106,7 @@ def _which(hit: Any) -> tuple[str, int, int]:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Of every table, of the transform, and of the FAISS index."""
+    """SHA-256 of every table, of the transform and of the FAISS index."""
     with Retriever.open(folder) as retriever:
         connection = retriever.local.store.db.conn
         found = {}

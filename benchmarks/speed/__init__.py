@@ -1,1 +1,1 @@
-"""Speed and size beside other systems on the same sentences."""
+"""Speed and size of several systems on the same sentences."""

@@ -1,17 +1,17 @@
-"""How fast is it? Encoding, ingestion, cold and warm search of several systems on the same sentences, side by side.
+"""Encoding, ingestion, cold and warm search of several systems on the same sentences.
 
-    encoding        encoders taking turns over chunks of the same sentences, in one process
-    ingest-vectors  a store from documents whose vectors are given: what storing and indexing cost
-    ingest-text     a store from documents alone, by each system's own way of embedding with the same model; ours
-                    once more over the same documents, nothing changed
-    query-vectors   a store asked by vectors: everything but the encoder; recall against brute force over all vectors
-    query-text      the same store asked by text, the encoder alone timed beside it
+    encoding        encoders take turns over chunks of the same sentences, in one process
+    ingest-vectors  make a store from documents with given vectors: the cost of storing and indexing
+    ingest-text     make a store from documents alone, each system with its own way of embedding by the same model;
+                    ours also a second time, with nothing changed
+    query-vectors   search by vectors: everything but the encoder; recall against brute force over all vectors
+    query-text      search by text, with the time of the encoder alone
     cold            a command from process start to printed hits
     profile         where the time of our ingestion goes
 
-Every system runs in processes of its own, and they take turns. What was measured in turns is taken from earlier results
-only as a whole, so that what is compared was measured side by side. What each system does exactly is said in its file
-under `benchmarks/rivals`. A row's dataset is the number of documents, its split the task, its transform the system.
+Every system runs in its own processes, and they take turns. Figures that were measured in turns are reused only
+together. `benchmarks/speed/rivals` has one file for each system. A row's dataset is the number of documents, its split
+the task, its transform the system.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,14 +21,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import indexes
-import retriever
 from benchmarks.sentence_vectors import Halves
 from benchmarks.speed.encoding import PLAIN_ONNX, encoder_names
 from benchmarks.speed.inputs import Inputs, installed_version
 from benchmarks.speed.rivals import OURS, SYSTEMS
 from benchmarks.speed.tasks import Tasks
-from retriever.evaluate.fitting import files_digest
+from retriever.evaluate.fitting import code_digest
 from retriever.evaluate.results import Run
 from retriever.evaluate.runs import Findings, Plan, digest
 from retriever.settings import made_by
@@ -45,14 +43,12 @@ Measure = Callable[[int, Sequence[str]], Mapping[str, Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured."""
-
     documents: Sequence[int]
     queries: int = 200
     batch: int = 100
     repeats: int = 5
     embed_at_most: int = 100_000
-    """Stores by each system's own encoder are made up to so many documents."""
+    """Larger collections are not also embedded by each system's own encoder."""
 
     def __str__(self) -> str:
         return f"{self.queries} queries, {self.batch} at once, {self.repeats} cold"
@@ -60,7 +56,7 @@ class Sizes:
 
 @dataclass
 class Bench:
-    """What is measured and with what; `folder` holds the inputs and, while they are needed, the stores."""
+    """The systems, the inputs and the sizes; `folder` has the inputs and, while they are needed, the stores."""
 
     plan: Plan
     systems: Sequence[str]
@@ -86,7 +82,6 @@ class Bench:
         )
 
     def run(self) -> Findings:
-        """Every task at every size."""
         self.tasks.inputs.queries  # noqa: B018 - refused before anything is measured, if there are none
         self._encode()
         for count in self.sizes.documents:
@@ -99,7 +94,6 @@ class Bench:
         return self.findings
 
     def profile(self) -> Findings:
-        """Where the time of our ingestion goes, at every size."""
         for count in self.sizes.documents:
             self._measure(PROFILE, count, [OURS], self.tasks.profile)
         return self.findings
@@ -126,7 +120,7 @@ class Bench:
     # ---- what is known already ---------------------------------------------------------------------------
 
     def _measure(self, task: str, count: int, systems: Sequence[str], measure: Measure, anyway: bool = False) -> None:
-        """Measure and write down what is not known; these systems together or not at all."""
+        """Measure these systems together, unless all of their figures are known."""
         if systems and (anyway or not self._known(task, count, systems)):
             self.plan.progress(f"{task}, {count:,} documents", 0, None)
             for system, figures in measure(count, systems).items():
@@ -163,9 +157,8 @@ class Bench:
 
 @cache
 def version_of(system: str) -> str:
-    """What tells one state of a system from another: its version, of ours the code."""
+    """The version of a system; for ours a digest of the code."""
     if system.partition(" ")[0] == OURS:
-        folders = (Path(package.__file__ or "").parent for package in (retriever, indexes))
-        return files_digest(sorted(path for folder in folders for path in folder.rglob("*.py")))
+        return code_digest("retriever", "indexes")
     package = SYSTEMS[system].package if system in SYSTEMS else "sentence_transformers"
     return f"{package} {installed_version('onnxruntime' if system == PLAIN_ONNX else package)}"

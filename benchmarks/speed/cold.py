@@ -1,9 +1,9 @@
-"""One search from a cold start with one of the systems, as a script of its user would do it.
+"""One search from a cold start, as a user's script would do it.
 
-    python -m benchmarks.speed_cold SYSTEM STORE MODEL QUERY
+    python -m benchmarks.speed.cold SYSTEM STORE MODEL QUERY
 
-imports the system, opens the store, embeds the query with sentence-transformers, searches and prints the hits.
-`retriever search` is the same for ours.
+imports the system, opens the store, embeds the query with sentence-transformers, searches and prints the hits. For our
+system, `retriever search` is used instead.
 """
 
 import sys

@@ -1,19 +1,16 @@
-"""`python -m benchmarks speed`: how fast, how large, beside other systems. Parses, calls, prints."""
+"""`python -m benchmarks speed`: speed and size beside other systems."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from retriever.cli.bench_options import (
-    FOLDER,
-    json_option,
-    need,
-    precision_option,
-    report,
-    say_written,
-    sentence_options,
-)
+from benchmarks.options import precision_option, sentence_options
+from retriever.cli.bench.options import FOLDER, json_option, need, report, say_written
+
+if TYPE_CHECKING:
+    from retriever.evaluate.runs import Findings
 
 
 @click.command()
@@ -27,8 +24,8 @@ from retriever.cli.bench_options import (
     help="Only this one: retriever, 'retriever auto', 'sentence-transformers + FAISS', txtai, chroma, lancedb; may be "
     "repeated.",
 )
-@click.option("--queries", type=click.IntRange(1), default=200, show_default=True, help="Warm queries.")
-@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Cold commands a system.")
+@click.option("--queries", type=click.IntRange(1), default=200, show_default=True, help="Number of warm queries.")
+@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Cold commands for each system.")
 @click.option(
     "--embed-at-most",
     type=click.IntRange(0),
@@ -38,16 +35,15 @@ from retriever.cli.bench_options import (
 )
 @click.option("--profile", is_flag=True, help="Only show where the time of our ingestion goes, by stage and thread.")
 @click.option("--cache", type=FOLDER, help="Folder of raw vectors.  [default: ~/.cache/flow-retriever/vectors]")
-@click.option("--out", type=FOLDER, help="Folder for results.json and the plot; the same command goes on there.")
+@click.option("--out", type=FOLDER, help="Folder for results.json and the plot; the same command continues there.")
 @json_option
 def speed(profile: bool, out: Path | None, as_json: bool, **options: Any) -> None:
-    """Encoding, ingestion and search beside txtai, Chroma, LanceDB and sentence-transformers with FAISS.
+    """Compare encoding, ingestion and search with txtai, Chroma, LanceDB and sentence-transformers with FAISS.
 
-    SENTENCES are text files, a sentence a line, gzipped or not; each is a document. All systems get the same
-    documents and vectors and take turns; CPU time is of all threads and child processes.
+    SENTENCES are text files with one sentence per line, gzipped or not; each sentence is a document. All systems get
+    the same documents and vectors and take turns. CPU time is of all threads and child processes.
     """
-    from benchmarks.speed.run import measure
-    from benchmarks.speed.tables import profile_tables, speed_tables
+    from benchmarks.speed.report import draw, profile_tables, speed_tables
     from retriever.evaluate.report.tables import show
 
     if out:
@@ -60,9 +56,55 @@ def speed(profile: bool, out: Path | None, as_json: bool, **options: Any) -> Non
             show(table)
 
     report(findings, findings.rows, as_json, tables)
-    files = []
-    if out and not profile:
-        from benchmarks.speed.plot import draw
+    say_written(findings, out, [draw(findings.rows, out / "speed.png")] if out and not profile else [])
 
-        files = [draw(findings.rows, out / "speed.png")]
-    say_written(findings, out, files)
+
+def measure(
+    *,
+    sentences: Sequence[Path],
+    data: Path | None,
+    documents: Sequence[int],
+    encoder: str | None,
+    precision: str,
+    systems: tuple[str, ...],
+    queries: int,
+    repeats: int,
+    embed_at_most: int,
+    profile: bool,
+    cache: Path | None,
+    out: Path | None,
+) -> "Findings":
+    """Run the benchmark or the profile with a progress bar; what is left out is in the notes."""
+    import numpy as np
+
+    from benchmarks.sentence_vectors import read_sentences, sentence_files, sentence_vectors
+    from benchmarks.speed.benchmark import Bench, Sizes
+    from benchmarks.speed.rivals import chosen_systems
+    from benchmarks.work_folder import work_folder
+    from retriever.cli import display
+    from retriever.encoder.model_files import DEFAULT_ENCODER
+    from retriever.errors import Misuse
+    from retriever.evaluate.models.encoders import Bert, open_encoders
+    from retriever.evaluate.results import Results
+    from retriever.evaluate.runs import Plan
+    from retriever.evaluate.vectors import VectorCache
+
+    paths, count = sentence_files(sentences, data), max(documents)
+    chosen, notes = chosen_systems(systems)
+    (bert,) = open_encoders([encoder or DEFAULT_ENCODER], precision=precision, device="cpu")
+    if not isinstance(bert, Bert):
+        raise Misuse("--encoder must be a BERT.")
+    with Results(out) as results, display.progress_bar() as progress, work_folder(out) as folder:
+        if profile:  # it embeds for itself
+            texts, vectors = read_sentences(paths, count), np.empty((0, bert.dimension), np.float16)
+        else:
+            texts, vectors = sentence_vectors(paths, bert, count, cache, progress)
+        if len(texts) < count:
+            notes.append(f"there are only {len(texts):,} sentences, not {count:,}: all of them were taken")
+        plan = Plan("speed", [bert], [], cache=VectorCache(cache), results=results, progress=progress)
+        counts = sorted({min(count, len(texts)) for count in documents})
+        sizes = Sizes(counts, queries=queries, repeats=repeats, embed_at_most=embed_at_most)
+        bench = Bench(plan, chosen, str(bert.encoder.files.folder), texts, vectors, sizes, folder)
+        findings = bench.profile() if profile else bench.run()
+    findings.problems[:0] = notes
+    return findings

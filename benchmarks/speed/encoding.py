@@ -1,8 +1,8 @@
-"""How fast are encoders? Ours, sentence-transformers' and a plain ONNX Runtime session, chunks taking turns.
+"""The speed of encoders: ours, sentence-transformers and a plain ONNX Runtime session take turns over chunks.
 
-Plain ONNX Runtime is what fastembed does: the model as torch exports it, texts in the order they come in batches of
-32, each padded to its longest, mean pooling in NumPy. (fastembed itself only loads models from its own list, by
-network.) It stands for models that are pooled by the mean, and is left out for others.
+Plain ONNX Runtime does what fastembed does: the model as torch exports it, batches of 32 texts in their order, each
+padded to its longest, and mean pooling in NumPy. (fastembed itself only loads models of its own list.) It is left out
+for models with another pooling.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.speed.cost import measured
 from benchmarks.speed.rivals import OURS
 from benchmarks.speed.rivals.base import Matrix, SentenceTransformersEncoder
-from benchmarks.speed.worker import measured
 from retriever.encoder.encoder import Encoder
 from retriever.encoder.model_files import ModelFiles
 
@@ -33,7 +33,6 @@ def our_encoder(model: str, precision: str) -> Encode:
 
 
 def encoder_names(model: str, precisions: Sequence[str]) -> list[str]:
-    """Who takes part."""
     names = [f"{OURS} {precision}" for precision in precisions] + [SENTENCE_TRANSFORMERS]
     return names + [PLAIN_ONNX] * (find_spec("onnxruntime") is not None and ModelFiles(model).own_pooling == "mean")
 
@@ -68,7 +67,7 @@ def _encoder(name: str, model: str, folder: Path) -> Encode:
 
 
 def rotated(names: Sequence[str], turn: int) -> list[str]:
-    """Each turn another comes first."""
+    """The names with another one first in each turn."""
     first = turn % max(len(names), 1)
     return [*names[first:], *names[:first]]
 
@@ -88,7 +87,7 @@ class PlainOnnx:
         files = ModelFiles(model)
         export_plainly(files.folder, path)
         options = onnxruntime.SessionOptions()
-        # Its threads would otherwise spin for a while after each call, in the turn of another.
+        # Its threads would spin for a while after each call, in the turn of another encoder.
         options.add_session_config_entry("session.force_spinning_stop", "1")
         self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self._tokenizer = Tokenizer.from_file(str(files.folder / "tokenizer.json"))
@@ -112,7 +111,7 @@ class PlainOnnx:
 
 
 def export_plainly(folder: Path, path: Path) -> None:
-    """The model as torch writes it, without any optimisation of ours."""
+    """Export the model with torch, without any optimisation of ours."""
     import warnings
 
     import torch

@@ -1,4 +1,4 @@
-"""What every system of a run is given, as files in one folder: sentences, their vectors, queries and theirs."""
+"""The inputs of every system as files in one folder: sentences, their vectors, queries and their vectors."""
 
 import json
 from collections.abc import Sequence
@@ -19,10 +19,9 @@ WRITTEN_TOGETHER = 65_536
 
 
 class Inputs:
-    """Files that are written when they are first asked for.
+    """Files that are written when they are first needed.
 
-    Queries are phrases cut from the first sentences, as people would type them; those of `cut_from` documents, so that
-    they are the same at every size.
+    Queries are phrases cut from the first `cut_from` sentences, so they are the same at every size.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class Inputs:
 
     @cached_property
     def vectors_file(self) -> Path:
-        """Rows of float16, nothing else."""
+        """Rows of float16 without a header."""
         path = self.folder / "vectors.f16"
         with path.open("wb") as file:
             for start in range(0, len(self.vectors), WRITTEN_TOGETHER):
@@ -69,7 +68,7 @@ class Inputs:
         return path
 
     def source_file(self, count: int) -> Path:
-        """The first documents as `retriever index` reads them."""
+        """The first documents as a file for `retriever index`."""
         path = self.folder / f"{count}.jsonl"
         with path.open("w", encoding="utf-8") as file:
             for number, text in enumerate(self.texts[:count]):

@@ -1,4 +1,4 @@
-"""Processes that are measured: a worker that is asked, and a command that is run once."""
+"""Processes that are measured: a worker that answers requests, and a command that runs once."""
 
 import json
 import os
@@ -15,7 +15,7 @@ import benchmarks
 from benchmarks.speed.rivals import OURS, OURS_AUTOMATIC
 from retriever.errors import RetrieverError
 
-# No system may reach for the network in the midst of a measurement.
+# No system may use the network during a measurement.
 QUIET = {
     "ANONYMIZED_TELEMETRY": "False",
     "HF_HUB_OFFLINE": "1",
@@ -26,7 +26,7 @@ QUIET = {
 
 
 class MeasuredProcess:
-    """A `benchmarks.speed.worker` in a process of its own; `name` is who it is, for people."""
+    """A `benchmarks.speed.worker` in its own process; messages call it `name`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -42,7 +42,7 @@ class MeasuredProcess:
         )
 
     def ask(self, what: str, **given: Any) -> dict[str, Any]:
-        """Have it do something, and wait for the answer."""
+        """Send a request and wait for the answer."""
         assert self._process.stdin and self._process.stdout
         try:
             self._process.stdin.write(json.dumps({"do": what, "with": given}) + "\n")
@@ -72,13 +72,13 @@ class MeasuredProcess:
 
 
 def run_cold(command: Sequence[str]) -> dict[str, float]:
-    """Run a command from process start to its end: seconds by the clock and of all cores."""
+    """Wall and CPU seconds of a command."""
     cost = run_whole(command)
     return {name: cost[name] for name in ("wall_seconds", "cpu_seconds")}
 
 
 def run_whole(command: Sequence[str], extra: Mapping[str, str] | None = None) -> dict[str, float]:
-    """The same with the most memory that the system gave it; `extra` are variables of its environment."""
+    """Wall and CPU seconds and peak memory of a command; `extra` is added to its environment."""
     with TemporaryFile() as printed, TemporaryFile() as errors:
         began = time.perf_counter()
         process = subprocess.Popen(command, stdout=printed, stderr=errors, env={**environment(), **(extra or {})})
@@ -103,7 +103,7 @@ def folder_bytes(folder: Path) -> int:
 
 
 def environment() -> dict[str, str]:
-    """Ours, with this very package first to be found."""
+    """The environment, with this package first on the path."""
     here = str(Path(benchmarks.__file__).parents[1])
     paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, **QUIET, "PYTHONPATH": os.pathsep.join(paths)}

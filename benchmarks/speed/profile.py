@@ -1,8 +1,8 @@
-"""Where the time of an ingestion goes, by stage and thread, whatever the pipeline looks like inside.
+"""Where the time of an ingestion goes, by stage and thread.
 
-Every few milliseconds a thread looks where all others are (`sys._current_frames`) and takes down the innermost function
-of `retriever` or `indexes` on each stack; the module that it stands in says the stage. So a stage is told by what runs,
-not by what the pipeline says of itself, and threads that work at once are counted each.
+Every few milliseconds a thread samples the stacks of all others (`sys._current_frames`). The innermost function of
+`retriever` or `indexes` on a stack decides the stage, so no help of the pipeline is needed. Threads that run at the
+same time count separately.
 """
 
 import re
@@ -21,7 +21,7 @@ STORING, FITTING, BUILDING = "storing", "fitting", "building the index"
 LOADING, WAITING, OTHER = "loading the model", "waiting", "other"
 STAGES = (READING, SPLITTING, TOKENISING, ENCODING, STORING, FITTING, BUILDING, LOADING, OTHER, WAITING)
 
-# The first that fits a function's module, and its name, says the stage.
+# The first rule that matches a function's module and name decides the stage.
 RULES = tuple(
     (stage, re.compile(module), re.compile(function))
     for stage, module, function in (
@@ -45,14 +45,12 @@ WAITS = ("threading", "queue", "concurrent.futures.thread", "concurrent.futures.
 
 
 class Place(NamedTuple):
-    """A function."""
-
     module: str
     function: str
 
 
 def stage_of(stack: list[Place]) -> tuple[str, str]:
-    """The stage and the function that a stack, innermost first, is in; a stack that is none of ours is waiting."""
+    """The stage and the function of a stack, innermost first; a stack without our code is waiting."""
     own = [place for place in stack if place.module.partition(".")[0] in PACKAGES]
     if not own:
         return WAITING, ""
@@ -71,7 +69,7 @@ def stage_of(stack: list[Place]) -> tuple[str, str]:
 
 
 class Sampler:
-    """Samples every other thread of the process between entering and leaving."""
+    """Samples every other thread of the process while it is entered."""
 
     def __init__(self) -> None:
         self.by_thread: dict[str, Counter[str]] = {}
@@ -114,9 +112,9 @@ class Sampler:
         self.without_encoder += ENCODING not in stages
 
     def figures(self) -> dict[str, Any]:
-        """Shares of the wall time: of each stage over all threads, of each thread, and of the encoder's standing still.
+        """Shares of the wall time: of each stage over all threads, of each thread, and without any encoder running.
 
-        Stages of threads that run at once add up to more than the wall time.
+        The shares of threads that run at the same time add up to more than 1.
         """
         samples = max(self.samples, 1)
         shares = {
@@ -152,7 +150,7 @@ def _places(frame: FrameType | None) -> list[Place]:
 
 
 def profile_ingestion(source: Path, folder: Path, model: str) -> dict[str, Any]:
-    """`retriever index` of a file of documents, sampled. Imports are done before."""
+    """Sample an ingestion after all imports are done."""
     import torch  # noqa: F401
     import transformers  # noqa: F401
 

@@ -1,4 +1,4 @@
-"""What an approximate search is worth: its hits against brute force over every vector."""
+"""Recall of a system: its hits against brute force over every vector."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from benchmarks.sentence_vectors import Halves
 from indexes.faiss.vectors import unit_rows
 
 BLOCK = 65_536
-# Systems sum in another order and keep vectors in other precisions: what is as near as this is a tie.
+# Systems add in another order and store other precisions, so scores this close are ties.
 TIE = 1e-5
 
 
@@ -26,15 +26,11 @@ def least_scores(vectors: Halves, queries: NDArray[np.float32], k: int) -> NDArr
 
 
 def recall(
-    vectors: Halves,
-    queries: NDArray[np.float32],
-    least: NDArray[np.float32],
-    found: Sequence[Sequence[str]],
-    k: int,
+    vectors: Halves, queries: NDArray[np.float32], least: NDArray[np.float32], found: Sequence[Sequence[str]], k: int
 ) -> float:
-    """Recall@k: the mean share of a query's k nearest that was found; what ties with the k-th is as good as it.
+    """Recall@k: the mean share of a query's k nearest that was found; a tie with the k-th counts as found.
 
-    Ids are the numbers of rows.
+    Ids are row numbers.
     """
     directions = unit_rows(queries)
     wanted = min(k, len(vectors))

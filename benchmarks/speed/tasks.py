@@ -1,11 +1,11 @@
-"""The measurements of `python -m benchmarks speed`: each gives the figures of the systems it was asked for.
+"""The measurements of `python -m benchmarks speed`; each returns the figures of some systems.
 
-A system that fails is left out of what it gives, and `problems` says why.
+A system that fails is left out, and `problems` says why.
 """
 
 import shutil
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -31,8 +31,6 @@ Figures = dict[str, float]
 
 @dataclass
 class Tasks:
-    """Measures with one model on one set of inputs; stores lie under `folder`."""
-
     inputs: Inputs
     model: str
     folder: Path
@@ -41,13 +39,11 @@ class Tasks:
     progress: Progress
     problems: list[str] = field(default_factory=list)
 
-    # ---- stores ------------------------------------------------------------------------------------------
-
     def store(self, count: int, system: str) -> Path:
         return self.folder / "stores" / str(count) / "".join(c if c.isalnum() else "_" for c in system)
 
     def has_store(self, count: int, system: str) -> bool:
-        """Whether a store was made to its end."""
+        """True if the store was completed."""
         return self._whole(self.store(count, system)).is_file()
 
     def forget_stores(self, count: int) -> None:
@@ -58,21 +54,21 @@ class Tasks:
         return store.with_suffix(".whole")
 
     def ingest_vectors(self, count: int, systems: Sequence[str]) -> dict[str, Figures]:
-        """Stores with the vectors given; they are kept, to be searched."""
+        """Make stores from given vectors; they are kept for searching."""
         found = {}
         for system in systems:
             store = self.store(count, system)
-            with self._noting(system, count):
+            with self._noting(count):
                 found[system] = self._ingest(system, store, count, str(self.inputs.vectors_file))
                 self._whole(store).touch()
         return found
 
     def ingest_text(self, count: int, systems: Sequence[str]) -> dict[str, Figures]:
-        """Stores by each system's own encoder, and ours a second time over the same documents."""
+        """Make stores by each system's own encoder, and ours a second time over the same documents."""
         found = {}
         for system in systems:
             store = self.store(count, f"{system} text")
-            with self._noting(system, count):
+            with self._noting(count):
                 figures = self._ingest(system, store, count, None)
                 if system == OURS:
                     again = self._ask_to_ingest(system, store, count, None)
@@ -101,10 +97,8 @@ class Tasks:
                 dimension=self.inputs.dimension,
             )
 
-    # ---- searching ---------------------------------------------------------------------------------------
-
     def query_vectors(self, count: int, systems: Sequence[str]) -> dict[str, Figures]:
-        """Queries whose vectors are given, with their recall."""
+        """Search by given vectors, with recall."""
         found, hits = self._queries(count, systems, by_vector=True)
         vectors, queries = self.inputs.vectors[:count], self.inputs.query_vectors
         least = least_scores(vectors, queries, HITS)
@@ -113,20 +107,19 @@ class Tasks:
         return found
 
     def query_text(self, count: int, systems: Sequence[str]) -> dict[str, Figures]:
-        """Queries as people type them."""
         return self._queries(count, systems, by_vector=False)[0]
 
     def _queries(
         self, count: int, systems: Sequence[str], by_vector: bool
     ) -> tuple[dict[str, Figures], dict[str, list[list[str]]]]:
-        """Figures and hits of warm queries, each system's next few when all have answered the last."""
+        """Figures and hits of warm queries; the systems take turns, a few queries each."""
         answers: dict[str, list[dict[str, Any]]] = {system: [] for system in systems}
         batches: dict[str, list[dict[str, Any]]] = {system: [] for system in systems}
         total, batch = len(self.inputs.queries), min(self.batch, len(self.inputs.queries))
         with ExitStack() as stack:
             workers: dict[str, MeasuredProcess] = {}
             for system in systems:
-                with self._noting(system, count):
+                with self._noting(count):
                     workers[system] = self._opened(stack, system, count, by_vector)
             for turn, first in enumerate(range(0, total, TURN)):
                 for system in rotated(list(workers), turn):
@@ -154,12 +147,12 @@ class Tasks:
         return worker
 
     def cold(self, count: int, systems: Sequence[str]) -> dict[str, Figures]:
-        """A command each, from process start to the last hit, in turns; the median of the repeats."""
+        """Cold commands in turns; the median of the repeats."""
         costs: dict[str, list[Figures]] = {system: [] for system in systems}
         for turn in range(self.repeats):
             query = self.inputs.queries[turn % len(self.inputs.queries)]
             for system in rotated([system for system in systems if system in costs], turn):
-                with self._noting(system, count):
+                with self._noting(count):
                     command = cold_command(system, self.store(count, system), self.model, query)
                     costs[system].append(run_cold(command))
                     continue
@@ -167,15 +160,11 @@ class Tasks:
             self.progress(f"cold commands, {count:,} documents", turn + 1, self.repeats)
         return {system: {name: median(cost[name] for cost in own) for name in own[0]} for system, own in costs.items()}
 
-    # ---- the rest ----------------------------------------------------------------------------------------
-
     def encoding(self, count: int, encoders: Sequence[str]) -> dict[str, Figures]:
-        """Encoders in turns, in one process."""
         with MeasuredProcess("the encoders") as worker:
             return worker.ask("encoding", model=self.model, texts=self.inputs.texts[:count], names=list(encoders))
 
     def profile(self, count: int, systems: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Where the time of `retriever index` goes."""
         store, source = self.store(count, "profile"), self.inputs.source_file(count)
         self.forget_stores(count)
         store.parent.mkdir(parents=True, exist_ok=True)
@@ -185,23 +174,13 @@ class Tasks:
         source.unlink()
         return dict.fromkeys(systems, found)
 
-    def _noting(self, system: str, count: int) -> "_Noting":
-        return _Noting(self.problems, f"at {count:,} documents")
-
-
-class _Noting:
-    """Whatever a system could not do becomes a note; the others go on."""
-
-    def __init__(self, problems: list[str], where: str) -> None:
-        self._problems, self._where = problems, where
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, RetrieverError):
-            return False
-        self._problems.append(f"{error} ({self._where}); left out")
-        return True
+    @contextmanager
+    def _noting(self, count: int) -> Iterator[None]:
+        """Turn an error of a system into a note, so that the others continue."""
+        try:
+            yield
+        except RetrieverError as error:
+            self.problems.append(f"{error} (at {count:,} documents); left out")
 
 
 def _query_figures(answers: list[dict[str, Any]], batches: list[dict[str, Any]], batch: int) -> Figures:

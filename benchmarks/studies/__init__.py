@@ -1,1 +1,1 @@
-"""Experiments behind design decisions, with what lost."""
+"""Experiments behind design decisions, with the variants that lost."""

@@ -1,7 +1,6 @@
-"""The maps that flow_study.py tries on top of whitening, in torch: couplings, splines, ranks, and the axes for them.
+"""The maps that `benchmarks.studies.flow` tries on top of whitening: couplings, splines, ranks, and axes for them.
 
-Each gives the moved rows and the log-determinant of every row, and starts as the identity in the principal axes: what
-turns the axes turns them back.
+Each returns the moved rows and the log-determinant of every row, and starts as the identity in the principal axes.
 """
 
 import math
@@ -48,7 +47,7 @@ def spline(z: Tensor, raw: Tensor) -> Moved:
 
 
 class Coupling(nn.Module):
-    """One round: the rest is moved by what its net makes of the first `top` directions, then they by what the rest's.
+    """One round: the rest is moved by a net of the first `top` directions, then these by a net of the rest.
 
     `kind` is additive, affine (the log of the scale within ±LARGEST_LOG_SCALE) or spline.
     """
@@ -84,7 +83,7 @@ class Coupling(nn.Module):
 
 
 class Marginal(nn.Module):
-    """A learned spline for each direction alone."""
+    """A learned spline for each direction separately."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__()
@@ -95,7 +94,7 @@ class Marginal(nn.Module):
 
 
 class Ranks(nn.Module):
-    """Each direction to a Gaussian by its own quantiles: straight lines between `knots` of them, of slope 1 beyond."""
+    """Each direction to a Gaussian by its quantiles: linear between `knots` of them, with slope 1 outside."""
 
     x: Tensor
     y: Tensor
@@ -108,7 +107,7 @@ class Ranks(nn.Module):
         self.register_buffer("x", self.y.repeat(dimension, 1))
 
     def fit(self, z: Tensor) -> None:
-        """Take the quantiles of these rows; a direction that repeats one number keeps a small step between knots."""
+        """Take the quantiles of these rows; knots of equal value are separated by a small step."""
         found = torch.quantile(z, self.places, dim=0).T.contiguous()
         self.x = found + 1e-4 * torch.arange(found.shape[1])
 
@@ -124,7 +123,7 @@ class Ranks(nn.Module):
 
 
 class Turned(nn.Module):
-    """Another map in other axes, and back again; to given axes come so many learned reflections (Householder's)."""
+    """A map in other axes and back; the axes may have learned Householder reflections."""
 
     def __init__(self, inner: nn.Module, axes: Tensor, reflections: int = 0) -> None:
         super().__init__()
@@ -148,8 +147,6 @@ class Turned(nn.Module):
 
 
 class Chain(nn.ModuleList):
-    """One map after another."""
-
     def forward(self, z: Tensor) -> Moved:
         log_det = z.new_zeros(len(z))
         for part in self:
@@ -169,7 +166,7 @@ def rotation(d: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Variant:
-    """What is tried: a chain for vectors of so many dimensions, after the radial map or without it."""
+    """A chain for vectors of d dimensions, with or without the radial map before it."""
 
     name: str
     build: Callable[[int], list[nn.Module]] = lambda d: []
@@ -199,7 +196,6 @@ def variants() -> list[Variant]:
         Variant("ranks, 200 quantiles", lambda d: [Ranks(d, 200)]),
         Variant("ranks, 20 quantiles, no radial", lambda d: [Ranks(d, 20)], radial=False),
         Variant(
-            "ranks, 20 quantiles, random rotations ×4",
-            lambda d: [Turned(Ranks(d, 20), rotation(d)) for _ in range(4)],
+            "ranks, 20 quantiles, random rotations ×4", lambda d: [Turned(Ranks(d, 20), rotation(d)) for _ in range(4)]
         ),
     ]

@@ -1,1 +1,1 @@
-"""How good a collection and an encoder are: retrieval, question answering, sentence similarity, isotropy."""
+"""Evaluation of collections and encoders: retrieval, question answering, sentence similarity, isotropy."""

@@ -1,17 +1,18 @@
-"""Fitting a transform for a benchmark: which are tried, which depend on a seed, and what `auto` does here."""
+"""Fitting transforms for a benchmark: the default specs, seeds, the choice of `auto`, and digests of code."""
 
 import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-import retriever
 from retriever.corpus.short_texts import short_texts
 from retriever.errors import FitWarning
 from retriever.ingest.fitted import FEWEST_FOR_SHORT, FIT_SAMPLE, SEED, SHORT_TEXTS
@@ -22,28 +23,29 @@ from retriever.transforms.spec import AUTO
 
 WANTED = ("none", "center", "whiten", "whiten:dimension=256", "bert-flow", "flow")
 DEFAULT_TRANSFORMS = tuple(spec for spec in WANTED if spec.partition(":")[0] in FAMILIES)
-# These are the same whatever the seed; every other family draws something.
+# Every other family depends on the seed.
 SEEDLESS = ("none", "center", "standardize", "whiten")
-CHOICE_FILES = ("transforms/bm25.py", "corpus/passages.py", "corpus/short_texts.py")
+FIT_CODE = ("retriever.corpus", "retriever.transforms")
+RANKING_CODE = (*FIT_CODE, "retriever.encoder", "retriever.evaluate", "retriever.ingest", "retriever.search", "indexes")
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A transform and, where it was `auto`, what that chose."""
+    """A transform and, for `auto`, the spec that was chosen."""
 
     transform: Transform
     chosen: str | None = None
 
 
 def canonical(spec: str) -> str:
-    """A spec as rows name it; one that cannot be read is refused."""
+    """The spec as rows have it; raises an error if it is invalid."""
     return AUTO if spec.strip() == AUTO else str(parse(spec))
 
 
 def seeds_of(spec: str, count: int) -> list[int]:
-    """The seeds that are worth a fit each."""
+    """The seeds to fit a spec with."""
     seedless = spec != AUTO and parse(spec).family in SEEDLESS
     return [0] if seedless else list(range(count))
 
@@ -51,7 +53,7 @@ def seeds_of(spec: str, count: int) -> list[int]:
 def fit_transform(
     spec: str, texts: Sequence[str], vectors: NDArray[np.float32], encode: Encode, *, seed: int
 ) -> Fitted:
-    """Fit to the raw vectors of these texts; `encode` gives those of sentences cut from them."""
+    """Fit to the raw vectors of these texts; `encode` embeds sentences cut from them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # the notes of the transform say the same
         if spec != AUTO:
@@ -61,27 +63,34 @@ def fit_transform(
 
 
 def _choose(texts: Sequence[str], vectors: NDArray[np.float32], encode: Encode, seed: int) -> Choice:
-    """What `retriever index --transform auto` would choose if each text were a document.
-
-    With `--fit target-short` the texts have short ones among them, as a collection's sample has.
-    """
+    """What `retriever index --transform auto` would choose if each text were a document."""
     picked = np.sort(np.random.default_rng(seed).permutation(len(texts))[:POOL])
     evidence = Evidence([texts[n] for n in picked], np.arange(len(picked)), vectors[picked])
     return choose(evidence, encode, vectors, seed=seed)
 
 
 @cache
-def code_digest(spec: str) -> str:
-    """SHA-256 of the code that decides what a fit of this spec gives."""
-    folder = Path(retriever.__file__).parent
-    files = sorted((folder / "transforms").glob("*.py"))
-    if spec == AUTO:
-        files += [folder / name for name in CHOICE_FILES]
-    return files_digest(files)
+def code_digest(*packages: str) -> str:
+    """SHA-256 of the source of packages, by default of all that decide a ranking; `report` packages do not count."""
+    folders = [
+        Path(place) for name in packages or RANKING_CODE for place in _spec(name).submodule_search_locations or ()
+    ]
+    return files_digest(
+        path
+        for folder in folders
+        for path in sorted(folder.rglob("*.py"))
+        if "report" not in path.relative_to(folder).parts
+    )
+
+
+def _spec(package: str) -> ModuleSpec:
+    found = find_spec(package)
+    assert found is not None, package
+    return found
 
 
 def files_digest(files: Iterable[Path]) -> str:
-    """SHA-256 of files with their names, in their order."""
+    """SHA-256 of the names and contents of files."""
     digest = hashlib.sha256()
     for path in files:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -91,9 +100,9 @@ def files_digest(files: Iterable[Path]) -> str:
 def fit_as_published(
     spec: str, texts: Sequence[str], vectors: NDArray[np.floating[Any]], encode: Encode, *, progress: Progress = silent
 ) -> Fitted:
-    """Fit as a collection of these texts would: on a sample of their vectors and on short texts cut from them.
+    """Fit as for a collection of these texts: on a sample of their vectors and on short texts cut from them.
 
-    The strength of a plain `flow` is chosen by the evidence of `auto`, as it is there.
+    The strength of a plain `flow` is chosen by the evidence of `auto`, as for a collection.
     """
     rng = np.random.default_rng(SEED)
     rows = np.sort(rng.choice(len(texts), min(FIT_SAMPLE, len(texts)), replace=False))

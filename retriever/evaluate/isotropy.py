@@ -1,10 +1,10 @@
-"""How evenly do the vectors fill their space, before and after a transform?
+"""How evenly vectors fill their space, before and after a transform.
 
     retriever bench isotropy --data DIR --encoder DIR
 
-The sentences are STS-B's, or the lines of any text file. Each transform is fitted on nine tenths of them: the other
-tenth gives the held-out bits per dimension, which tell a density that was learned from one that was learned by heart.
-Everything else is measured on all sentences, alignment on the pairs that people scored 4 or more.
+The sentences are STS-B's, or the lines of a text file. Each transform is fitted on nine tenths of them. The other tenth
+gives the held-out bits per dimension, which reveal overfitting. Everything else is measured on all sentences, alignment
+on the pairs that people scored 4 or more.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from retriever.transforms.isotropy import Floats, unit_rows
 BENCH = "isotropy"
 DATASET = "stsb"
 ALIKE = 4.0
-"""Gold score from which two sentences count as saying the same."""
+"""Pairs with at least this gold score are alike."""
 HELD_OUT = 0.1
 MOST_TEXTS = 20_000
 FEWEST_TEXTS = 20
@@ -34,8 +34,6 @@ DIMENSIONS_SHOWN = 3
 
 
 class SpaceMeasurer:
-    """Measures the space that a transform makes of the sentences."""
-
     def __init__(self, texts: Sequence[str], alike: Sequence[Pair], seed: int = 0) -> None:
         self.texts = list(texts)
         place = {text: number for number, text in enumerate(self.texts)}
@@ -75,7 +73,7 @@ class SpaceMeasurer:
 
 
 def _details(rows: Vectors, some: Vectors, spectrum: Floats) -> dict[str, Any]:
-    """What the plots show: the cosines of random pairs, the spectrum, and the least Gaussian dimensions."""
+    """The data of the plots: cosines of random pairs, the spectrum, and the least Gaussian dimensions."""
     rng = np.random.default_rng(0)
     first, second = rng.integers(len(rows), size=(2, HISTOGRAM_PAIRS))
     different = first != second
@@ -108,7 +106,7 @@ def _least_gaussian(rows: Vectors) -> list[list[float]]:
 
 
 def read_texts(path: Path) -> list[str]:
-    """The different lines of a text file that are not empty."""
+    """The different non-empty lines of a text file."""
     try:
         lines = path.read_bytes().decode("utf-8").split("\n")
     except OSError as error:
@@ -130,7 +128,7 @@ def run(plan: Plan, data: Path | None, *, texts: Path | None = None, sample: int
         name, lines = DATASET, found.sentences()
         alike = [pair for pair in found.pairs if pair.score >= ALIKE]
     else:
-        raise Misuse("give a data folder with STS-B, or a file of texts.")
+        raise Misuse("give a data folder with STS-B or a file of texts.")
     if len(lines) > sample:
         chosen = np.sort(np.random.default_rng(0).choice(len(lines), sample, replace=False))
         lines = [lines[n] for n in chosen]

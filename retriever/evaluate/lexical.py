@@ -1,11 +1,11 @@
-"""Does similarity follow meaning, or only the wording? Its correlation with edit distance, beside that of people.
+"""Does similarity follow the meaning or the wording? The correlation of cosine with edit distance, beside people's.
 
     retriever bench lexical --data DIR --encoder DIR
 
 Li et al. (2020) found that BERT's similarity falls with the edit distance of two sentences far more steeply than
-people's does, and that the flow undoes most of it. Reported for each transform: Spearman's correlation of cosine with
-edit distance, and how far of the way from the raw vectors' to the gold scores' it has come. The paper does not say
-what it counts edits in; of those tried, words and marks come nearest to its figure for the gold scores.
+people's does, and that the flow undoes most of it. For each transform we report Spearman's correlation of cosine with
+edit distance, and the share of the way from the raw vectors' to the gold scores'. The paper does not say in which unit
+it counts edits; words and punctuation come nearest to its figure for the gold scores.
 """
 
 import math
@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from retriever.errors import Misuse
+from retriever.evaluate.data.published import lexical_rows
 from retriever.evaluate.data.sts_sets import Pair, read_nli, read_sets
 from retriever.evaluate.measures.correlation import edit_distance, pair_cosines, spearman
-from retriever.evaluate.report.published import lexical_rows
 from retriever.evaluate.results import RAW, Row, Run, rows_of
 from retriever.evaluate.runs import Findings, Measured, Plan, Subject, Vectors, measure_all
 from retriever.evaluate.sts import NLI_SAMPLE, PairScorer, fit_texts
@@ -30,8 +30,6 @@ CORRELATION, SHARE = "edit_distance_spearman", "share_of_way_to_gold"
 
 
 class LexicalScorer(PairScorer):
-    """Correlates the cosines of pairs with their edit distances."""
-
     def __init__(self, pairs: Sequence[Pair], unit: str) -> None:
         super().__init__(pairs, by_subset=False)
         self.distances = np.array([edit_distance(pair.first, pair.second, unit) for pair in pairs], np.float64)
@@ -54,7 +52,7 @@ def run(
     fits: Sequence[str] = ("target",),
     nli_sample: int = NLI_SAMPLE,
 ) -> Findings:
-    """Measure STS-B's split; the raw vectors are always measured too, for the way starts there."""
+    """Measure a split of STS-B; the raw vectors are always measured too."""
     reading = read_sets(data, [DATASET], scored=False)
     found = reading.sets[0]
     pairs = found.of(split)
@@ -64,7 +62,9 @@ def run(
     fits = list(dict.fromkeys(fits))
     scorer = LexicalScorer(pairs, unit)
     if math.isnan(scorer.gold_correlation):
-        raise Misuse(f"in STS-B's split {split!r} all gold scores or all edit distances are the same: nothing to rank.")
+        raise Misuse(
+            f"in STS-B's split {split!r} all gold scores or all edit distances are equal, so there is no correlation."
+        )
     texts = fit_texts(found, fits, read_nli(data, nli_sample) if "nli" in fits else [])
     if missing := [fit for fit in fits if fit not in texts]:
         raise Misuse(f"STS-B has no train split here, which --fit {', '.join(missing)} needs.")
@@ -79,7 +79,7 @@ def run(
 
 
 def share_rows(rows: Sequence[Row], gold: float) -> list[Row]:
-    """How far each run came from its encoder's raw figure to the gold scores', in percent."""
+    """The share of the way from the encoder's raw figure to the gold scores', in percent."""
     ours = [row for row in rows if row.metric == CORRELATION and row.encoder != GOLD]
     raw = {(row.encoder, row.pooling, row.fit): row.value for row in ours if row.transform == RAW}
     shares = []

@@ -1,13 +1,13 @@
-"""Does cosine find the sentence that answers a question? QNLI as pairs to tell apart, WikiQA as candidates to rank.
+"""Does cosine find the sentence that answers a question? QNLI as pairs to classify, WikiQA as candidates to rank.
 
     retriever bench qa --data DIR --encoder DIR --pooling first-last --out results/
 
-QNLI dev as Li et al. (2020) ran it: the area under ROC of the cosine of question and sentence, over all 5,463 pairs.
+QNLI dev, as Li et al. (2020) ran it: the area under ROC of the cosine of question and sentence, over all 5,463 pairs.
 WikiQA test: mean average precision and mean reciprocal rank of a question's candidates by cosine, over the questions
-that have an answer and a candidate that is none. Candidates with the same score stay in the order of the file. That
-order is the article's, and an article's first sentence answers 45 % of the questions where a random one would answer
-18 %. So it flatters a coarse score: containment ties in 207 of the 237 questions and has a MAP of 68.0, which would be
-50.7 with ties broken against it. Cosines tie only where a sentence stands twice.
+with both a right and a wrong candidate. Candidates with the same score keep the order of the file. That is the order of
+the article, whose first sentence answers 45 % of the questions while a random one answers 18 %. So ties flatter coarse
+scores: containment ties in 207 of the 237 questions and has a MAP of 68.0, but 50.7 with ties broken against it.
+Cosines tie only if a sentence is there twice.
 
 A transform is fitted on questions and sentences, never on a label: `target`, all of the file; `target-short`, these
 and a phrase cut from each; `nli`, sentences of natural language inference. The gain is over the raw vectors of the same
@@ -21,14 +21,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from retriever.evaluate.data.published import qa_rows
 from retriever.evaluate.data.qa_sets import DATASETS, QaPair, QaSet, read_qa
 from retriever.evaluate.data.sts_sets import read_nli, with_phrases
 from retriever.evaluate.measures.correlation import pair_cosines
 from retriever.evaluate.measures.intervals import area_figures, mean_figures
 from retriever.evaluate.measures.overlap import BASELINES
-from retriever.evaluate.rankings import Comparison
-from retriever.evaluate.report.published import qa_rows
-from retriever.evaluate.results import RAW, Configuration, Row, Run, rows_of
+from retriever.evaluate.results import Row, Run, rows_of
 from retriever.evaluate.runs import Findings, Measured, Plan, Subject, Vectors, measure_all
 from retriever.evaluate.sts import NLI_SAMPLE
 from retriever.transforms import Transform
@@ -38,12 +37,10 @@ BENCH = "qa"
 LEXICAL = "lexical"
 METRICS = {"qnli": ("auc",), "wikiqa": ("map", "mrr")}
 OPEN_RETRIEVAL = "wikiqa_beir"
-"""The folder of WikiQA over all its sentences, which `retriever.evaluate.retrieval` measures."""
+"""The folder of WikiQA over all its sentences, for `retriever.evaluate.retrieval`."""
 
 
 class QaScorer:
-    """Scores every pair of a set by cosine, and judges these scores beside those of the raw vectors."""
-
     def __init__(self, found: QaSet) -> None:
         self.dataset, self.texts = found.name, found.texts
         self.pairs = found.evaluated
@@ -60,7 +57,7 @@ class QaScorer:
 
 
 def judge(dataset: str, pairs: Sequence[QaPair], scores: Floats, raw: Floats | None = None) -> dict[str, float]:
-    """The metrics of a set with their intervals, and the gain over the raw vectors' scores where these are given."""
+    """The metrics of a set with their intervals, and the gain over the raw vectors' scores if these are given."""
     if not np.isfinite(scores).all():
         return dict.fromkeys(METRICS[dataset], float("nan"))
     if dataset == "qnli":
@@ -73,9 +70,9 @@ def judge(dataset: str, pairs: Sequence[QaPair], scores: Floats, raw: Floats | N
 
 
 def rank_candidates(pairs: Sequence[QaPair], scores: Floats) -> dict[str, NDArray[np.float64]]:
-    """Average precision and reciprocal rank of each question, through ir_measures.
+    """Average precision and reciprocal rank of each question, by ir_measures.
 
-    It is given places in the ranking for scores: it would cut these to float32 and order ties by the candidate's id.
+    Its scores are negated ranks, because it would cut real scores to float32 and order ties by the candidate's id.
     """
     import ir_measures
     from ir_measures import AP, RR
@@ -103,7 +100,7 @@ def run(
     fits: Sequence[str] = ("target",),
     nli_sample: int = NLI_SAMPLE,
 ) -> Findings:
-    """Measure the sets in the folder that are asked for, with the lexical baselines beside them."""
+    """Measure the sets in the folder, and the lexical baselines."""
     names = [name for name in METRICS if name in (datasets or METRICS)]
     if not names:
         return Findings(plan)
@@ -123,12 +120,11 @@ def run(
 
 
 def pairs_there(data: Path) -> bool:
-    """Whether the folder has a set of questions and sentences."""
     return any((data / known.file).is_file() for known in DATASETS.values())
 
 
 def fit_text(found: QaSet, fit: str, nli: Sequence[str]) -> Sequence[str]:
-    """What a transform of this kind of fit learns from."""
+    """The text that a transform is fitted on."""
     if fit == "nli":
         return nli
     if fit == "target-short":
@@ -137,7 +133,7 @@ def fit_text(found: QaSet, fit: str, nli: Sequence[str]) -> Sequence[str]:
 
 
 def lexical_rows(found: QaSet) -> list[Row]:
-    """What the words alone are worth on a set."""
+    """The figures of the lexical baselines on a set."""
     pairs, rows = found.evaluated, []
     for name, baseline in BASELINES.items():
         scores = baseline([pair.question for pair in pairs], [pair.sentence for pair in pairs])
@@ -147,7 +143,7 @@ def lexical_rows(found: QaSet) -> list[Row]:
 
 
 def convention(found: QaSet) -> str:
-    """What was counted, for people who compare the figures with others."""
+    """A note on what was counted."""
     if found.name == "qnli":
         return f"QNLI {DATASETS['qnli'].split}: all {len(found.evaluated):,} pairs count"
     counted = len({pair.question_id for pair in found.evaluated})
@@ -156,32 +152,3 @@ def convention(found: QaSet) -> str:
         f"WikiQA {DATASETS['wikiqa'].split}: {counted} of {questions} questions count, those that have both an answer "
         "and a sentence that is none; candidates with the same score stay in the order of the file"
     )
-
-
-def comparisons(rows: Sequence[Row]) -> list[Comparison]:
-    """Each configuration's figures from 0 to 1: over seeds their mean, and the largest p."""
-    found: dict[tuple[str, str, Configuration], dict[str, list[float]]] = {}
-    for row in rows:
-        if row.dataset in METRICS and not row.published:
-            line = Configuration(row.encoder, row.pooling, row.transform, row.fit)
-            found.setdefault((row.dataset, row.split, line), {}).setdefault(row.metric, []).append(row.value)
-    return [
-        _comparison(dataset, split, line, metric, values)
-        for (dataset, split, line), values in found.items()
-        for metric in METRICS[dataset]
-        if metric in values
-    ]
-
-
-def _comparison(
-    dataset: str, split: str, line: Configuration, metric: str, values: dict[str, list[float]]
-) -> Comparison:
-    def mean(name: str) -> float:
-        return float(np.mean(values[name])) / 100 if name in values else 0.0
-
-    figures = (mean(metric), mean(f"{metric}_low"), mean(f"{metric}_high"))
-    if line.transform == RAW or f"{metric}_p" not in values:
-        return Comparison(dataset, split, line, metric, *figures)
-    gains = (mean(f"{metric}_gain"), mean(f"{metric}_gain_low"), mean(f"{metric}_gain_high"))
-    base = line._replace(transform=RAW)
-    return Comparison(dataset, split, line, metric, *figures, base, *gains, max(values[f"{metric}_p"]))

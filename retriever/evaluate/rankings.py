@@ -1,21 +1,25 @@
-"""What a retrieval benchmark leaves behind: the rankings of every configuration, and what each is worth by query.
+"""The data of a retrieval benchmark: topics, rankings with their scores by query, and comparisons with raw vectors.
 
-Everything shown of a run (table, report, MTEB files) is made from these; they are made from TREC run files and the
-judgements alone, so an unchanged run is read back and not searched again.
+Tables, plots, the report and MTEB's files are made from these. Rankings are read back from TREC run files, so an
+unchanged run is not searched again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from retriever.evaluate.results import Configuration
+from retriever.evaluate.results import RAW, Configuration, Row, summarise
 
 MAIN = "ndcg@10"
 METRICS = ("ndcg@10", "mrr@10", "map@100", "recall@10", "recall@100")
 DEPTH = 100
-"""How many documents of a query are ranked."""
+"""How many documents are ranked for each query."""
 
 Hits = Sequence[tuple[str, float]]
 """Document ids with their scores, best first."""
+# Besides the figure itself, a metric has rows for its interval, its gain over raw and the p of the gain.
+PARTS = re.compile(r"(.+?)(?:_(gain_low|gain_high|gain|low|high|p))?")
 
 
 @dataclass(frozen=True)
@@ -25,26 +29,26 @@ class Topics:
     dataset: str
     split: str
     queries: Mapping[str, str]
-    """Only those that have judgements, id to text, in the order of the file."""
+    """Id to text, in the order of the file; only queries that have judgements."""
     judgements: Mapping[str, Mapping[str, int]]
     """Query id to document id to grade; 0 is judged and not relevant."""
     documents: int
-    """How many documents the corpus has."""
+    """The number of documents in the corpus."""
     text_of: Callable[[Sequence[str]], Mapping[str, tuple[str, str]]]
-    """Title and text of documents by id, for showing them; ids that are not there are left out."""
+    """Returns title and text of documents by id; unknown ids are left out."""
     notes: Sequence[str] = ()
     """What was left out of the data and why, one sentence each."""
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """What one configuration answered to every query, and the worth of each answer."""
+    """The hits of one configuration for every query, and the scores of each query."""
 
     dataset: str
     split: str
     configuration: Configuration
     hits: Mapping[str, Hits]
-    """Query id to its hits; every judged query is there."""
+    """Query id to hits, for every judged query."""
     scores: Mapping[str, Mapping[str, float]]
     """Metric to query id to value, from 0 to 1."""
     provenance: Mapping[str, object] = field(default_factory=dict)
@@ -56,7 +60,7 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A ranking's metric: its mean with a 95 % interval, and its gain over a base, paired by query."""
+    """The figure of a configuration with its 95 % interval and its paired gain over a base, as rows divided by 100."""
 
     dataset: str
     split: str
@@ -66,9 +70,43 @@ class Comparison:
     low: float
     high: float
     base: Configuration | None = None
-    """What it is compared with: the raw vectors of the same encoder and pooling; None where there is none."""
+    """The raw vectors of the same encoder and pooling, if they were measured."""
     gain: float = 0.0
     gain_low: float = 0.0
     gain_high: float = 0.0
     p: float | None = None
-    """Two-sided, from a paired permutation test; None where there is no base."""
+    """Two-sided, from a paired test; None without a base."""
+    spread: float | None = None
+    """The sample standard deviation over seeds; None for a single seed."""
+
+
+def comparisons(rows: Iterable[Row]) -> list[Comparison]:
+    """The rows of each configuration, data set and metric as one figure: over seeds the mean, and the largest p."""
+    found: dict[tuple[str, str, Configuration, str], dict[str, list[float]]] = {}
+    for row in rows:
+        if parts := PARTS.fullmatch(row.metric):
+            key = row.dataset, row.split, row.configuration, parts[1]
+            found.setdefault(key, {}).setdefault(parts[2] or "mean", []).append(row.value)
+    return [_comparison(*key, values) for key, values in found.items() if "mean" in values]
+
+
+def _comparison(
+    dataset: str, split: str, line: Configuration, metric: str, values: Mapping[str, list[float]]
+) -> Comparison:
+    seeds = summarise(values["mean"])
+    means = {name: summarise(own).mean / 100 for name, own in values.items()}
+    tested: dict[str, float] = {}
+    if "p" in values and line.transform != RAW:
+        tested = {name: means[name] for name in ("gain", "gain_low", "gain_high")} | {"p": max(values["p"])}
+    return Comparison(
+        dataset,
+        split,
+        line,
+        metric,
+        means["mean"],
+        means.get("low", math.nan),
+        means.get("high", math.nan),
+        line._replace(transform=RAW) if tested else None,
+        **tested,
+        spread=seeds.spread / 100 if seeds.seeds > 1 else None,
+    )

@@ -1,14 +1,15 @@
-"""The one format of every benchmark: flat rows, a folder that keeps them, and what a row may be taken from again.
+"""The format of every benchmark: flat rows in `results.json`, and in `provenance.json` what each was computed from.
 
 `results.json` is a list of rows {bench, dataset, split, encoder, pooling, transform, fit, seed, metric, value}.
-`provenance.json` beside it says for each run (a row without metric and value) what it was computed from. A run whose
-inputs are all the same is not computed again; both files are replaced whole after each run.
+`provenance.json` has an entry for each run, i.e. for each row without its metric and value. A run is not computed again
+while its inputs are the same. Both files are rewritten atomically after each run.
 """
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -20,12 +21,26 @@ from retriever.files import atomic_write
 RESULTS, PROVENANCE, LOCK = "results.json", "provenance.json", ".lock"
 AVERAGE = "average"
 RAW = "none"
-"""The transform that leaves the encoder's vectors as they are: what all others are compared with."""
+"""The transform that leaves the encoder's vectors unchanged: the baseline of every comparison."""
 PUBLISHED = "(published)"
 
 
+class Configuration(NamedTuple):
+    """What a line of a table stands for: everything that is the same over data sets and seeds."""
+
+    encoder: str
+    pooling: str
+    transform: str
+    fit: str
+
+    @property
+    def file_name(self) -> str:
+        """The configuration as the name of a file or folder."""
+        return re.sub(r"[^\w.=,-]+", "__", "__".join(part for part in self if part)).strip("_")
+
+
 class Run(NamedTuple):
-    """What was measured: everything of a row but the metric and its value."""
+    """What was measured: a row without its metric and value."""
 
     bench: str
     dataset: str
@@ -39,9 +54,12 @@ class Run(NamedTuple):
     def __str__(self) -> str:
         return " | ".join("" if part is None else str(part) for part in self)
 
+    @property
+    def configuration(self) -> Configuration:
+        return Configuration(self.encoder, self.pooling, self.transform, self.fit)
 
-@dataclass(frozen=True)
-class Row:
+
+class Row(NamedTuple):
     """One figure."""
 
     bench: str
@@ -57,14 +75,18 @@ class Row:
 
     @property
     def run(self) -> Run:
-        return Run(*(getattr(self, name) for name in Run._fields))
+        return Run(*self[:8])
+
+    @property
+    def configuration(self) -> Configuration:
+        return self.run.configuration
 
     @property
     def published(self) -> bool:
         return self.encoder.endswith(PUBLISHED)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return self._asdict()
 
 
 def rows_of(run: Run, values: Mapping[str, float]) -> list[Row]:
@@ -72,7 +94,7 @@ def rows_of(run: Run, values: Mapping[str, float]) -> list[Row]:
 
 
 class Results:
-    """Rows in a folder, or only in memory where there is none."""
+    """Rows in a folder, or only in memory if there is no folder."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
@@ -84,14 +106,11 @@ class Results:
         if self.folder and self._lock:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-            except (FileExistsError, NotADirectoryError):
-                raise Misuse(f"--out {self.folder} cannot be made a folder: a file is in the way.") from None
-            try:
                 self._lock.acquire(timeout=0)
+            except (FileExistsError, NotADirectoryError):
+                raise Misuse(f"--out {self.folder} is a file; give a folder.") from None
             except Timeout:
-                raise Locked(
-                    f"another benchmark is writing to {self.folder}; wait for it or give another --out."
-                ) from None
+                raise Locked(f"another benchmark is writing to {self.folder}; wait or give another --out.") from None
             try:
                 self._load(self.folder)
             except BaseException:
@@ -108,27 +127,27 @@ class Results:
             try:
                 found = Row(**row)
             except TypeError as error:
-                raise Damaged(f"{folder / RESULTS} holds a row that is none ({error}); move the file away.") from error
+                raise Damaged(f"{folder / RESULTS} has an invalid row ({error}); move the file away.") from error
             self._rows.setdefault(found.run, []).append(found)
         self._provenance = dict(_read(folder / PROVENANCE, dict))
         if not all(isinstance(entry, dict) for entry in self._provenance.values()):
-            raise Damaged(f"{folder / PROVENANCE} holds an entry that is none; move the file away.")
+            raise Damaged(f"{folder / PROVENANCE} has an invalid entry; move the file away.")
 
     def known(self, run: Run, inputs: Mapping[str, str]) -> bool:
-        """Whether this very run was measured before, from the same inputs."""
+        """True if this run was measured before from the same inputs."""
         return run in self._rows and self.provenance(run).get("inputs") == dict(inputs)
 
     def provenance(self, run: Run) -> dict[str, Any]:
         return self._provenance.get(str(run), {})
 
     def add(self, run: Run, values: Mapping[str, float], provenance: Mapping[str, Any]) -> None:
-        """Take in the figures of a run, in place of older ones, and write everything down."""
+        """Replace the figures of a run and write the files."""
         self._rows[run] = rows_of(run, values)
         self._provenance[str(run)] = dict(provenance)
         self.write()
 
     def put(self, rows: Iterable[Row]) -> None:
-        """Take in rows that no run gave by itself: averages, shares, published figures."""
+        """Add derived rows: averages, shares, published figures."""
         for row in (row for row in rows if math.isfinite(row.value)):
             kept = [other for other in self._rows.get(row.run, []) if other.metric != row.metric]
             self._rows[row.run] = [*kept, row]
@@ -139,14 +158,13 @@ class Results:
 
     def write(self) -> None:
         if self.folder:
-            rows = [row.to_json() for own in self._rows.values() for row in own]
-            write_json(self.folder / RESULTS, rows)
+            write_json(self.folder / RESULTS, [row.to_json() for own in self._rows.values() for row in own])
             write_json(self.folder / PROVENANCE, self._provenance)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The mean of a figure over seeds, its sample standard deviation (0 for one seed) and their number."""
+    """The mean of a figure over seeds, its sample standard deviation (0 for one seed) and the number of seeds."""
 
     mean: float
     spread: float
@@ -162,27 +180,20 @@ def summarise(values: Sequence[float]) -> Summary:
     return Summary(mean, spread, len(values))
 
 
-class Configuration(NamedTuple):
-    """A line of a table: what is the same over data sets and seeds."""
-
-    encoder: str
-    pooling: str
-    transform: str
-    fit: str
-
-
-def by_configuration(rows: Iterable[Row], metric: str) -> dict[Configuration, dict[str, Summary]]:
-    """For each line of a table, each data set's figure over the seeds."""
-    values: dict[Configuration, dict[str, list[float]]] = {}
+def average_rows(rows: Iterable[Row], datasets: Sequence[str]) -> list[Row]:
+    """The mean over these data sets, for every configuration, seed and metric that has a figure for all of them."""
+    found: dict[tuple[Run, str], dict[str, float]] = {}
     for row in rows:
-        if row.metric == metric:
-            line = values.setdefault(Configuration(row.encoder, row.pooling, row.transform, row.fit), {})
-            line.setdefault(row.dataset, []).append(row.value)
-    return {key: {name: summarise(own) for name, own in line.items()} for key, line in values.items()}
+        found.setdefault((row.run._replace(dataset=AVERAGE), row.metric), {})[row.dataset] = row.value
+    return [
+        Row(*run, metric, math.fsum(values[name] for name in datasets) / len(datasets))
+        for (run, metric), values in found.items()
+        if set(datasets) <= set(values)
+    ]
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON file whole, or not at all."""
+    """Write a JSON file atomically."""
     with atomic_write(path) as aside:
         aside.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
@@ -193,7 +204,7 @@ def _read(path: Path, kind: type) -> Any:
     try:
         found = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"{path} is not valid JSON ({error}); move it away, and the run starts afresh.") from error
+        raise Damaged(f"{path} is not valid JSON ({error}); move it away to start afresh.") from error
     if not isinstance(found, kind):
-        raise Damaged(f"{path} holds no {'list' if kind is list else 'object'}; move it away to start afresh.")
+        raise Damaged(f"{path} is not a JSON {'list' if kind is list else 'object'}; move it away to start afresh.")
     return found

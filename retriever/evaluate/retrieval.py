@@ -1,11 +1,10 @@
-"""How well does a BERT find documents, raw and through each transform, beside BM25 and both together?
+"""How well a BERT finds documents, raw and through each transform, beside BM25 and both together.
 
     retriever bench retrieval --data DIR --encoder DIR --pooling auto --out results/
 
-A corpus is indexed by the pipeline that users have: one collection an encoder and pooling, kept in a cache, so that
-nothing is embedded twice; every transform is a `rebuild` of it, and the queries are asked as any others. What comes of
-each is a TREC run file, and everything shown is made from these and the judgements. A run whose inputs are unchanged
-and whose file is whole is read back.
+A corpus is indexed by the pipeline of `retriever index`: one collection for each encoder and pooling, kept in a cache,
+so nothing is embedded twice. Every transform is a `rebuild` of it. The hits are written to TREC run files, and all
+figures are computed from these and the judgements. A run with unchanged inputs and an undamaged file is read back.
 """
 
 import hashlib
@@ -20,16 +19,15 @@ from indexes.folder.collection import Collection
 from retriever.corpus import Corpus
 from retriever.errors import FitFailed, Misuse
 from retriever.evaluate.data.beir import BeirSet
+from retriever.evaluate.data.trec import read_run, strictly_decreasing, unwritable, write_run
+from retriever.evaluate.fitting import code_digest
 from retriever.evaluate.measures import effectiveness
 from retriever.evaluate.rankings import DEPTH, MAIN, Comparison, Hits, Ranking, Topics
-from retriever.evaluate.report.mteb import model_name
-from retriever.evaluate.report.trec import read_run, strictly_decreasing, unwritable, write_run
 from retriever.evaluate.results import RAW, Configuration, Row, Run, rows_of
 from retriever.evaluate.runs import Findings, Plan
-from retriever.evaluate.systems import Model, System, code_digest, systems_for
+from retriever.evaluate.systems import Model, System, systems_for
 from retriever.hits import Mode
 from retriever.ingest.fitted import SEED
-from retriever.progress import Progress
 from retriever.retriever import Retriever
 from retriever.settings import made_by
 from retriever.transforms.spec import AUTO
@@ -41,24 +39,16 @@ ASKED_TOGETHER = 128
 
 @dataclass
 class RetrievalFindings(Findings):
-    """The rankings behind the rows, and how they compare."""
-
     topics: list[Topics] = field(default_factory=list)
     rankings: list[Ranking] = field(default_factory=list)
-    comparisons: list[Comparison] = field(default_factory=list)
 
 
 def run(
-    plan: Plan,
-    sets: Sequence[BeirSet],
-    models: Sequence[Model],
-    *,
-    collections: Path,
-    device: str = "auto",
+    plan: Plan, sets: Sequence[BeirSet], models: Sequence[Model], *, collections: Path, device: str = "auto"
 ) -> RetrievalFindings:
-    """Every system of the plan on every set; what could not be measured is said in the notes.
+    """Measure every system of the plan on every set; the notes say what could not be measured.
 
-    `plan.transforms` are systems as `systems_of` gives them; BM25 is asked once a set, of the first model's collection.
+    `plan.transforms` are systems of `systems_of`. BM25 is measured once for each set, in the first model's collection.
     """
     findings = RetrievalFindings(plan, topics=[found.topics for found in sets])
     findings.problems += [note for found in sets for note in found.topics.notes]
@@ -84,8 +74,7 @@ def run(
             plan.progress("collections measured", done, total)
     findings.rankings.sort(key=lambda ranking: [t.dataset for t in findings.topics].index(ranking.dataset))
     findings.runs = [run_of(ranking) for ranking in findings.rankings]
-    findings.comparisons = effectiveness.compare(findings.rankings)
-    plan.results.put(comparison_rows(findings.comparisons))
+    plan.results.put(comparison_rows(effectiveness.compare(findings.rankings)))
     return findings
 
 
@@ -94,7 +83,7 @@ def run_of(ranking: Ranking | Comparison) -> Run:
 
 
 def comparison_rows(comparisons: Sequence[Comparison]) -> list[Row]:
-    """Intervals, gains and p; all in points, from 0 to 100, but for p."""
+    """Rows for the intervals, gains and p; all times 100 except p."""
     rows = []
     for found in comparisons:
         values = {f"{MAIN}_low": 100 * found.low, f"{MAIN}_high": 100 * found.high}
@@ -110,14 +99,35 @@ def comparison_rows(comparisons: Sequence[Comparison]) -> list[Row]:
 
 
 def collection_folder(collections: Path, found: BeirSet, model: Model) -> Path:
-    """Where a corpus is kept as one model indexed it."""
-    name = model_name(Configuration(found.topics.dataset, model.label, model.pooling, ""))
+    name = Configuration(found.topics.dataset, model.label, model.pooling, "").file_name
     key = hashlib.sha256(f"{model.key} {found.files['corpus']}".encode()).hexdigest()[:16]
     return collections / f"{name}__{key}"
 
 
+def build_collection(
+    plan: Plan, found: BeirSet, model: Model, folder: Path, transform: str | None, device: str
+) -> Retriever:
+    """Index the corpus of a set with a model, or open what was indexed before."""
+    embedding = f"embedding {found.topics.dataset} with {model.label}, {model.pooling}"
+
+    def progress(stage: str, done: int, total: int | None, detail: str = "") -> None:
+        plan.progress(embedding if stage == "embedding" else stage, done, total, detail)
+
+    return Retriever.build(
+        Corpus([found.folder]),
+        folder,
+        encoder=model.name,
+        pooling=model.pooling,
+        max_length=model.identity.max_length,
+        transform=transform,
+        precision="fp32",
+        device=device,
+        progress=progress,
+    )
+
+
 class _Bench:
-    """One collection: a corpus indexed with one model."""
+    """A corpus indexed with one model."""
 
     def __init__(self, plan: Plan, found: BeirSet, model: Model, collections: Path, device: str) -> None:
         self.plan, self.found, self.model, self.device = plan, found, model, device
@@ -135,7 +145,7 @@ class _Bench:
         return {**self.found.files, **encoder, "code": code_digest()}
 
     def read_back(self, system: System) -> Ranking | None:
-        """The ranking of an earlier run, if it was of the same inputs and its file is as it was written."""
+        """The ranking of an earlier run, if its inputs are the same and its file is undamaged."""
         run, folder = self.run_of(system), self.plan.results.folder
         provenance = self.provenance(system)
         if folder is None or not self.plan.results.known(run, self.inputs(system)) or not provenance.get("run_file"):
@@ -146,23 +156,13 @@ class _Bench:
         return self._ranking(system, read_run(path, list(self.topics.queries)), provenance)
 
     def measure(self, systems: Sequence[System], findings: Findings) -> dict[System, Ranking]:
-        """Build the collection or take it from the cache, then one transform after the other."""
+        """Build the collection or take it from the cache, then measure one transform after the other."""
         if not systems:
             return {}
         rankings: dict[System, Ranking] = {}
         published = None if Collection.is_begun(self.collection) else (AUTO if self.model.pooling == AUTO else RAW)
         with (
-            Retriever.build(
-                Corpus([self.found.folder]),
-                self.collection,
-                encoder=self.model.name,
-                pooling=self.model.pooling,
-                max_length=self.model.identity.max_length,
-                transform=published,
-                precision="fp32",
-                device=self.device,
-                progress=self._progress,
-            ) as collection,
+            build_collection(self.plan, self.found, self.model, self.collection, published, self.device) as collection,
             collection.collection.writing(),
         ):  # nobody else rebuilds it between a fit and its queries
             order = [None, published, *(system.transform for system in systems)]  # each transform once
@@ -180,13 +180,8 @@ class _Bench:
                 rankings[system] = self._write_down(system, hits, collection.info(), time.perf_counter() - began)
         return rankings
 
-    @property
-    def _progress(self) -> Progress:
-        embedding = f"embedding {self.topics.dataset} with {self.model.label}, {self.model.pooling}"
-        return lambda stage, *told: self.plan.progress(embedding if stage == "embedding" else stage, *told)
-
     def _ask(self, collection: Retriever, mode: Mode) -> dict[str, Hits]:
-        """The hits of every query; one more is asked for, because a query that is a document finds itself."""
+        """The hits of every query; one more than DEPTH is retrieved: a query that is a document finds itself."""
         hits: dict[str, Hits] = {}
         queries = list(self.topics.queries.items())
         for start in range(0, len(queries), ASKED_TOGETHER):
@@ -228,7 +223,7 @@ class _Bench:
         return ranking
 
     def _write_run(self, system: System, hits: Mapping[str, Hits]) -> tuple[dict[str, str], list[str]]:
-        """Where the run was written and its SHA-256; or, where it cannot be, why."""
+        """Write the run file; returns its path and SHA-256, or a note on why it cannot be written."""
         folder = self.plan.results.folder
         if folder is None:
             return {}, []
@@ -236,10 +231,10 @@ class _Bench:
         if bad := unwritable(ids):
             return {}, [
                 f"no run file is written, because TREC's format cannot carry ids with white space, such as {bad[0]!r} "
-                f"({len(bad):,} in all); the figures hold, but are computed again each time. Rename them in corpus, "
-                "queries and qrels to have the file"
+                f"({len(bad):,} in all). The figures are correct, but computed again each time. Rename the ids in "
+                "corpus, queries and qrels to get the file"
             ]
-        name = model_name(system.configuration._replace(fit=self.topics.split))
+        name = system.configuration._replace(fit=self.topics.split).file_name
         path = folder / RUNS / self.topics.dataset / f"{name}.trec"
         write_run(path, hits, name)
         return {"run_file": path.relative_to(folder).as_posix(), "run_sha256": file_sha256(path)}, []

@@ -1,8 +1,8 @@
-"""The loop that every benchmark shares: embed once, fit each transform, measure, write it down, go on.
+"""The loop of every benchmark: embed once, fit each transform, measure, write the figures.
 
-A benchmark gives its subjects (texts, the text to fit on, a measure); the plan says with which encoders, transforms
-and seeds. A run is one subject under one of each. Runs that the results already hold from the same inputs are taken
-from there, and where no run is left the encoder is not even loaded.
+A benchmark has subjects (texts, the text to fit on, a measure); the plan has encoders, transforms and seeds. A run is
+one subject with one of each. Runs that the results have from the same inputs are not measured again, and an encoder
+without runs is not loaded.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.errors import FitFailed, Misuse
-from retriever.evaluate.fitting import Fitted, code_digest, fit_transform, seeds_of
+from retriever.evaluate.fitting import FIT_CODE, Fitted, code_digest, fit_transform, seeds_of
 from retriever.evaluate.models.encoders import TextEncoder
 from retriever.evaluate.results import Results, Row, Run
 from retriever.evaluate.vectors import VectorCache
@@ -30,7 +30,7 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Measured:
-    """The figures of a run, and what a plot needs beside them."""
+    """The figures of a run, and the data of its plot."""
 
     values: Mapping[str, float]
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -38,21 +38,19 @@ class Measured:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is measured. `measure` gets a fitted transform and the raw vectors of `texts`, in their order."""
+    """What is measured. `measure` takes a fitted transform and the raw vectors of `texts`."""
 
     dataset: str
     split: str
     texts: Sequence[str]
     fit_texts: Mapping[str, Sequence[str]]
     inputs: str
-    """A hash or name of everything the measure depends on beside the texts and the transform."""
+    """A digest of everything else that the measure depends on."""
     measure: Callable[[Transform, Vectors], Measured]
 
 
 @dataclass
 class Plan:
-    """With what the subjects are measured, and where vectors and figures are kept."""
-
     bench: str
     encoders: Sequence[TextEncoder]
     transforms: Sequence[str]
@@ -64,7 +62,7 @@ class Plan:
 
 @dataclass
 class Findings:
-    """The runs that have figures, the rows of each, and what people should know about them."""
+    """The runs with figures, and notes on them."""
 
     plan: Plan
     runs: list[Run] = field(default_factory=list)
@@ -82,20 +80,20 @@ class Findings:
     _told: dict[tuple[str, ...], dict[str, list[str]]] = field(default_factory=dict)
 
     def tell(self, run: Run, text: str) -> None:
-        """Keep what a fit says of itself; the same of several sets and seeds becomes one note."""
+        """Add a note on a fit; the same note on several sets and seeds is shown once."""
         datasets = self._told.setdefault((run.encoder, run.pooling, run.transform, text), {}).setdefault(run.fit, [])
         if run.dataset not in datasets:
             datasets.append(run.dataset)
 
     def add(self, other: "Findings") -> None:
-        """Count in what another benchmark of the same command has found, and tell its notes."""
+        """Add the counts and notes of another benchmark of the same command."""
         self.measured += other.measured
         self.reused += other.reused
         self.problems += other.notes
 
     @property
     def notes(self) -> list[str]:
-        """What people should know: problems of the data first, then what the fits say."""
+        """Problems of the data first, then notes on the fits."""
         told = []
         for (encoder, pooling, transform, text), places in self._told.items():
             where = "; ".join(f"{fit} of {', '.join(datasets)}" for fit, datasets in places.items())
@@ -111,7 +109,7 @@ class _Job:
 
     @property
     def texts(self) -> Sequence[str]:
-        """What the transform is fitted on; "none" learns nothing, so nothing more need be embedded for it."""
+        """The text that the transform is fitted on; "none" learns nothing, so nothing more is embedded for it."""
         return self.subject.texts if self.run.transform == "none" else self.subject.fit_texts[self.run.fit]
 
     @cached_property
@@ -124,7 +122,7 @@ class _Job:
             "encoder": self.encoder.key,
             "data": f"{self.subject.inputs} {digest(self.subject.texts)}",
             "fit_text": self.fit_digest,
-            "transform_code": code_digest(self.run.transform),
+            "transform_code": code_digest(*FIT_CODE),
         }
 
 
@@ -134,7 +132,7 @@ def digest(texts: Sequence[str]) -> str:
 
 
 def measure_all(plan: Plan, subjects: Sequence[Subject]) -> Findings:
-    """Every run of the plan, in order; what could not be measured is said in the notes."""
+    """Measure every run of the plan; the notes say what could not be measured."""
     findings = Findings(plan)
     by_encoder = [(encoder, list(_jobs(plan, encoder, subjects))) for encoder in plan.encoders]
     total, done = sum(len(jobs) for _, jobs in by_encoder), 0
@@ -159,7 +157,7 @@ def measure_all(plan: Plan, subjects: Sequence[Subject]) -> Findings:
 
 
 def _jobs(plan: Plan, encoder: TextEncoder, subjects: Sequence[Subject]) -> Iterator[_Job]:
-    """Subjects innermost, so that one fit serves all that share its text."""
+    """Subjects are innermost, so that one fit serves all that share its text."""
     for fit in dict.fromkeys(name for subject in subjects for name in subject.fit_texts):
         for spec in plan.transforms:
             for seed in seeds_of(spec, plan.seeds):
@@ -170,8 +168,6 @@ def _jobs(plan: Plan, encoder: TextEncoder, subjects: Sequence[Subject]) -> Iter
 
 
 class _Worker:
-    """Fits and measures with one encoder."""
-
     def __init__(self, plan: Plan, encoder: TextEncoder, jobs: Sequence[_Job]) -> None:
         self.plan, self.encoder = plan, encoder
         self._texts = list(dict.fromkeys(t for job in jobs for texts in (job.subject.texts, job.texts) for t in texts))
@@ -186,7 +182,7 @@ class _Worker:
         return self._matrix[[self._row[text] for text in texts]]
 
     def measure(self, job: _Job) -> str | None:
-        """Measure and write it down; or say why that was not possible."""
+        """Measure and write the figures; returns a note if that was not possible."""
         vectors = self._vectors(job.subject.texts)
         began = time.perf_counter()
         try:
@@ -196,11 +192,11 @@ class _Worker:
         found = job.subject.measure(fitted.transform, vectors)
         values = {name: float(value) for name, value in found.values.items() if math.isfinite(value)}
         if not values:
-            return "the transformed vectors are all alike or not finite, so there is nothing to measure; left out"
+            return "the transformed vectors are all equal or not finite; left out"
         transform = fitted.transform
         notes = list(transform.notes)
         if lost := [name for name in found.values if name not in values]:
-            notes.append(f"no figure for {', '.join(lost)}: what it is computed from is constant or not finite")
+            notes.append(f"no figure for {', '.join(lost)}: its inputs are constant or not finite")
         provenance: dict[str, Any] = {
             "inputs": job.inputs,
             "made_by": made_by(),

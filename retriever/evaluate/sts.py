@@ -1,22 +1,22 @@
-"""How well does cosine agree with people about the similarity of sentences? STS-B, SICK-R and STS12 to STS16.
+"""How well cosine agrees with people about the similarity of sentences: STS-B, SICK-R and STS12 to STS16.
 
     retriever bench sts --data DIR --encoder DIR --pooling first-last --transform whiten --out results/
 
-STS-B and SICK-R score their test split, the others all pairs. A transform is fitted for each set on the text that
-`fit` names, every sentence once, as a collection holds it, and never on a score: `target`, all sentences of the set;
-`target-short`, these and a phrase cut from each, as a collection's transform is fitted on passages and short texts;
-`target-train`, those of its train split; `nli`, sentences of natural language inference, fitted once for all sets.
+STS-B and SICK-R score their test split, the others all pairs. A transform is fitted for each set on the text that `fit`
+names, every sentence once, and never on a score: `target`, all sentences of the set; `target-short`, these and a phrase
+cut from each, as for a collection; `target-train`, those of its train split; `nli`, sentences of natural language
+inference, fitted once for all sets.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from retriever.evaluate.data.published import sts_rows
 from retriever.evaluate.data.sts_sets import DATASETS, Pair, StsSet, distinct, read_nli, read_sets, with_phrases
 from retriever.evaluate.measures.correlation import pair_cosines, pearson, spearman, spearman_wmean
-from retriever.evaluate.report.published import sts_rows
-from retriever.evaluate.results import AVERAGE, Configuration, Row, Run, rows_of
+from retriever.evaluate.results import average_rows
 from retriever.evaluate.runs import Findings, Measured, Plan, Subject, Vectors, measure_all
 from retriever.transforms import Transform
 
@@ -29,8 +29,6 @@ SPLIT = "test"
 
 
 class PairScorer:
-    """Correlates the cosines of a set's pairs with their gold scores."""
-
     def __init__(self, pairs: Sequence[Pair], *, by_subset: bool) -> None:
         self.texts = distinct(pairs)
         place = {text: number for number, text in enumerate(self.texts)}
@@ -51,7 +49,7 @@ class PairScorer:
 
 
 def fit_texts(found: StsSet, fits: Sequence[str], nli: Sequence[str]) -> dict[str, Sequence[str]]:
-    """The text of each kind of fit for one set, where it has that kind: only STS-B and SICK-R have a train split."""
+    """The text of each kind of fit that a set has; only STS-B and SICK-R have a train split."""
     texts: dict[str, Sequence[str]] = {}
     for fit in fits:
         own = nli if fit == "nli" else found.sentences("train" if fit == "target-train" else None)
@@ -70,7 +68,7 @@ def run(
     fits: Sequence[str] = ("target",),
     nli_sample: int = NLI_SAMPLE,
 ) -> Findings:
-    """Measure every set in the folder, and average over the seven where all are there."""
+    """Measure every set in the folder, and average over the seven if all are there."""
     reading = read_sets(data, list(dict.fromkeys(datasets)) or list(DATASETS))
     fits = list(dict.fromkeys(fits))
     nli = read_nli(data, nli_sample) if "nli" in fits else []
@@ -81,7 +79,7 @@ def run(
         subjects.append(Subject(found.name, SPLIT, scorer.texts, texts, found.sha256, scorer))
     plan.results.put(sts_rows())
     findings = measure_all(plan, subjects)
-    averages = list(average_rows(findings.rows))
+    averages = [row for row in average_rows(findings.rows, list(DATASETS)) if row.metric in AGGREGATIONS]
     plan.results.put(averages)
     findings.runs += dict.fromkeys(row.run for row in averages)
     findings.problems += reading.problems
@@ -89,21 +87,3 @@ def run(
         if missing := [DATASETS[s.dataset].title for s in subjects if fit not in s.fit_texts]:
             findings.problems.append(f"no train split, so no figure for --fit {fit}: {', '.join(missing)}")
     return findings
-
-
-def average_rows(rows: Sequence[Row]) -> Iterator[Row]:
-    """The mean over the seven sets for each configuration and seed that has them all.
-
-    A transform without a seed counts as seed 0.
-    """
-    found: dict[tuple[Configuration, int | None], dict[str, dict[str, float]]] = {}
-    for row in rows:
-        key = Configuration(row.encoder, row.pooling, row.transform, row.fit), row.seed
-        found.setdefault(key, {}).setdefault(row.metric, {})[row.dataset] = row.value
-    for (line, seed), metrics in found.items():
-        whole = {
-            metric: float(np.mean([values[name] for name in DATASETS]))
-            for metric, values in metrics.items()
-            if metric in AGGREGATIONS and set(DATASETS) <= set(values)
-        }
-        yield from rows_of(Run(BENCH, AVERAGE, SPLIT, *line, seed), whole)

@@ -1,8 +1,7 @@
-"""Raw vectors on disk, so that a text is embedded once whatever is then asked of it.
+"""A cache of raw vectors on disk, so that a text is embedded once.
 
-One SQLite file an encoder, named by the key of everything that decides its vectors; a row is the hash of a text and
-its vector. What is embedded is stored every few hundred texts: an interrupted run goes on where it was, and two runs
-may share the folder.
+There is one SQLite file for each encoder, named by its key; a row is the hash of a text and its vector. Vectors are
+stored every few hundred texts, so an interrupted run continues, and two runs may share the folder.
 """
 
 import contextlib
@@ -24,12 +23,11 @@ BUSY_SECONDS = 60
 
 
 def default_cache() -> Path:
-    """The user's cache folder for this project."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flow-retriever" / "vectors"
 
 
 class VectorCache:
-    """The vectors of every encoder that was asked for, in one folder."""
+    """The vectors of all encoders, in one folder."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or default_cache()
@@ -37,7 +35,7 @@ class VectorCache:
     def vectors(
         self, encoder: TextEncoder, texts: Sequence[str], *, progress: Progress = silent
     ) -> NDArray[np.float32]:
-        """One row a text, in the order given; only texts that were never embedded are."""
+        """One row for each text; only texts that are not in the cache are embedded."""
         hashes = [hashlib.sha256(text.encode("utf-8")).digest() for text in texts]
         path = self.folder / f"{encoder.key}.sqlite"
         try:
@@ -49,12 +47,12 @@ class VectorCache:
                 return _read(db, hashes, encoder.dimension, path)
         except sqlite3.OperationalError as error:
             raise RetrieverError(
-                f"the cached vectors in {path} cannot be read or written ({error}); make room, wait for the other run, "
-                "or give another --cache."
+                f"the cached vectors in {path} cannot be read or written ({error}); free disk space, wait for the "
+                "other run, or give another --cache."
             ) from error
         except sqlite3.DatabaseError as error:
             raise Damaged(
-                f"the cached vectors in {path} cannot be used ({error}); delete the file, they are then made again."
+                f"the cached vectors in {path} cannot be used ({error}); delete the file to embed again."
             ) from error
 
     @contextlib.contextmanager
@@ -62,7 +60,7 @@ class VectorCache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
-            raise Misuse(f"--cache {self.folder} cannot be made a folder: a file is in the way.") from None
+            raise Misuse(f"--cache {self.folder} is a file; give a folder.") from None
         with contextlib.closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as db:
             db.execute("CREATE TABLE IF NOT EXISTS vectors (text BLOB PRIMARY KEY, vector BLOB NOT NULL)")
             yield db
@@ -97,6 +95,6 @@ def _read(db: sqlite3.Connection, hashes: list[bytes], dimension: int, path: Pat
         (stored,) = db.execute("SELECT vector FROM vectors WHERE text = ?", (text_hash,)).fetchone()
         vector = np.frombuffer(stored, np.float32) if len(stored) == 4 * dimension else np.array([np.nan])
         if not np.isfinite(vector).all():
-            raise Damaged(f"{path} holds a vector that is not whole; delete the file, its vectors are then made again.")
+            raise Damaged(f"{path} has a damaged vector; delete the file to embed again.")
         out[row] = vector
     return out

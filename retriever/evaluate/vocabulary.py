@@ -1,9 +1,9 @@
-"""Do frequent words lie near the origin and densely, rare ones far out and sparsely?
+"""Are frequent words near the origin and dense, and rare ones far out and sparse?
 
-The analysis by which Li et al. (2020) explain why BERT's cosine misleads, for the word embeddings of any BERT: their
-mean l2 norm and the mean l2 distance to their 3 nearest neighbours, by frequency rank. The ranks come from a table
-`bert_vocab/vocab_wordfreq.tsv` (id, token, is_word, wordfreq_rank, zipf); tokens are matched by what they say, so that
-a vocabulary other than bert-base-uncased's counts as far as it holds the same words.
+Li et al. (2020) explain by this why BERT's cosine misleads. For the word embeddings of any BERT we measure the mean l2
+norm and the mean l2 distance to the 3 nearest neighbours, by frequency rank. The ranks come from a table
+`bert_vocab/vocab_wordfreq.tsv` (id, token, is_word, wordfreq_rank, zipf). Tokens are matched by their text, so another
+vocabulary counts as far as it has the same words.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.checksums import file_sha256
+from retriever.evaluate.data.published import RANK_BINS
 from retriever.evaluate.models.encoders import Bert, TextEncoder
-from retriever.evaluate.report.published import RANK_BINS
 from retriever.evaluate.results import Row, Run
 from retriever.evaluate.runs import Plan
 
@@ -25,14 +25,14 @@ COLUMNS = 5
 NEIGHBOURS = 3
 CHUNK = 512
 FEWEST_KNOWN = 0.8
-"""Share of the table's 10,000 most frequent words that a vocabulary must hold for its bins to compare."""
+"""The share of the table's 10,000 most frequent words that a vocabulary must have."""
 
 
 def measure_words(plan: Plan, data: Path) -> tuple[list[Row], list[str]]:
-    """Rows for each encoder of the plan, pooling aside, and why an encoder has none."""
+    """Rows for each encoder of the plan, and notes on encoders without any."""
     path = next((base / TABLE for base in (data, data.parent) if (base / TABLE).is_file()), None)
     if path is None:
-        return [], [f"{data / TABLE} is not there: word embeddings are not analysed by frequency"]
+        return [], [f"{data / TABLE} is not there: word embeddings are not measured by frequency"]
     ranks, problems = read_ranks(path)
     runs: list[Run] = []
     by_label: dict[str, TextEncoder] = {encoder.label: encoder for encoder in plan.encoders}
@@ -45,7 +45,7 @@ def measure_words(plan: Plan, data: Path) -> tuple[list[Row], list[str]]:
         if not all(plan.results.known(run, inputs) for run in own):
             found = ranked_embeddings(encoder, ranks)
             if isinstance(found, str):
-                problems.append(f"{encoder.label}: {found}; its word embeddings are not analysed by frequency")
+                problems.append(f"{encoder.label}: {found}; its word embeddings are not measured by frequency")
                 continue
             for run, bin_ in zip(own, RANK_BINS, strict=True):
                 plan.results.add(run, bin_figures(*found, bin_), {"inputs": inputs})
@@ -54,7 +54,7 @@ def measure_words(plan: Plan, data: Path) -> tuple[list[Row], list[str]]:
 
 
 def read_ranks(path: Path) -> tuple[dict[str, int], list[str]]:
-    """The frequency rank, from 1 on, of every token that has one."""
+    """The frequency rank, from 1, of every token that has one, and problems."""
     ranks, problems = {}, []
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n")[1:], start=2):
         cells = line.split("\t")
@@ -69,7 +69,7 @@ def read_ranks(path: Path) -> tuple[dict[str, int], list[str]]:
 def ranked_embeddings(
     encoder: TextEncoder, ranks: dict[str, int]
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]] | str:
-    """The embeddings of the words that have a rank, and the ranks; or why there are none."""
+    """The embeddings of the ranked words, and the ranks; or a note on why there are none."""
     if not isinstance(encoder, Bert):
         return "it has no BERT vocabulary"
     folder = encoder.encoder.files.folder
@@ -80,13 +80,13 @@ def ranked_embeddings(
         return f"its vocabulary is not BERT's (it holds {known:,} of the {len(frequent):,} most frequent words)"
     matrix = read_embeddings(folder, len(vocabulary))
     if matrix is None:
-        return "its weights hold no word_embeddings table in a precision that numpy reads"
+        return "its weights have no word_embeddings table that numpy can read"
     tokens = [(ids, ranks[token]) for token, ids in vocabulary.items() if token in ranks and ids < len(matrix)]
     return matrix[[ids for ids, _ in tokens]].astype(np.float32), np.array([rank for _, rank in tokens], np.int64)
 
 
 def read_vocabulary(folder: Path) -> dict[str, int]:
-    """Token to id; empty where the folder has no vocabulary that can be listed."""
+    """Token to id; empty if the folder has no vocabulary file."""
     from tokenizers import Tokenizer
 
     if (folder / "tokenizer.json").is_file():
@@ -97,7 +97,7 @@ def read_vocabulary(folder: Path) -> dict[str, int]:
 
 
 def read_embeddings(folder: Path, least_rows: int) -> NDArray[np.float32] | None:
-    """The model's table of word embeddings, straight from its weights."""
+    """The table of word embeddings from the model's weights; None if it cannot be read or is too small."""
     from safetensors import safe_open
 
     for path in sorted(folder.glob("*.safetensors")):
@@ -113,7 +113,7 @@ def read_embeddings(folder: Path, least_rows: int) -> NDArray[np.float32] | None
 
 
 def bin_figures(vectors: NDArray[np.float32], ranks: NDArray[np.int64], bin_: Sequence[int]) -> dict[str, float]:
-    """Of the words ranked from low + 1 to high: mean norm, and mean distance to the nearest of all ranked words."""
+    """For the words ranked from low + 1 to high: mean norm, and mean distance to the nearest ranked words."""
     low, high = bin_
     inside = np.flatnonzero((ranks > low) & (ranks <= high))
     if not len(inside):

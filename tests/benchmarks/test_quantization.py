@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from samples import Run, invoker, write_jsonl
 from similarity import sentences
 
-from benchmarks.quantization import codes, index_cells
-from benchmarks.quantization.benchmark import Sentences, least_bytes, recall_figures
-from benchmarks.quantization.index_cells import Space
-from benchmarks.quantization.tables import headlines
+from benchmarks.quantization import codes
+from benchmarks.quantization.cells import Space
+from benchmarks.quantization.report import headlines
+from benchmarks.quantization.sentences import Sentences, least_bytes, recall_figures
 from retriever import Retriever
 from retriever.cli.main import main as retriever
 from retriever.corpus import Corpus
@@ -157,7 +157,7 @@ def test_what_is_finished_is_not_computed_again(
     first = run(*command)
     assert "2 runs measured, 2 taken" in first.stderr
     with monkeypatch.context() as patch:
-        patch.setattr("benchmarks.quantization.benchmark.sentence_vectors", None)
+        patch.setattr("benchmarks.quantization.sentences.sentence_vectors", None)
         again = run(*command)
     assert "0 runs measured, 4 taken" in again.stderr and again.stdout == first.stdout
     assert "2 runs measured, 4 taken" in run(*command, "--index-type", "SQ8").stderr
@@ -267,11 +267,6 @@ def test_an_exact_index_gives_the_figure_of_the_retrieval_benchmark(run: Run, tm
     (picture,) = (tmp_path / "out").glob("quantization-tasks-*.png")
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert "0 runs measured, 4 taken" in run(*command).stderr
-
-
-def test_figures_know_the_code_that_made_them() -> None:
-    folder = Path(index_cells.__file__).parents[2]
-    assert all((folder / name).is_file() for name in index_cells.OWN)
 
 
 @pytest.mark.shared

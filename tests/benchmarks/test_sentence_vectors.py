@@ -106,5 +106,5 @@ def test_bad_input(files: list[Path], tmp_path: Path, encoder: TextEncoder) -> N
     with pytest.raises(Damaged, match="delete it"):
         sentence_vectors(files, encoder, 5, cache)
     (tmp_path / "file").write_text("")
-    with pytest.raises(Misuse, match="in the way"):
+    with pytest.raises(Misuse, match="is a file; give a folder"):
         sentence_vectors(files, encoder, 5, tmp_path / "file")

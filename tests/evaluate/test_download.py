@@ -13,7 +13,7 @@ import pytest
 from questions import cells_of
 from samples import Run
 
-from retriever.cli import bench_data as commands_data
+from retriever.cli.bench import data as commands_data
 from retriever.errors import RetrieverError
 from retriever.evaluate.data.conversion import Record, Source
 from retriever.evaluate.data.download import BY_HAND, SETS, Outcome, download
@@ -78,7 +78,7 @@ def fetched(folder: Path, *names: str) -> dict[str, Outcome]:
 def test_similarity_sets_are_read_back(tmp_path: Path) -> None:
     found = fetched(tmp_path, "stsb", "sts12")
     assert found["stsb"].counts == {"train": 5, "dev": 3, "test": 4}
-    assert "5 train where 5,749 are known" in found["stsb"].notes[0]
+    assert "5 train where 5,749 are expected" in found["stsb"].notes[0]
     assert "does not say which subset" in found["sts12"].notes[-1]
     reading = read_sets(tmp_path, ["stsb", "sts12"])
     assert not reading.problems

@@ -19,7 +19,8 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from retriever.encoder.encoder import Encoder
 from retriever.evaluate.data.qa_sets import QaPair, read_qa
 from retriever.evaluate.measures.overlap import BASELINES, bm25
-from retriever.evaluate.qa import comparisons, judge, lexical_rows, rank_candidates
+from retriever.evaluate.qa import judge, lexical_rows, rank_candidates
+from retriever.evaluate.rankings import comparisons
 from retriever.evaluate.results import Row
 from retriever.evaluate.vectors import VectorCache
 from retriever.transforms import fit

@@ -13,8 +13,8 @@ from rankings_made_up import MADE_BY, Bench, make_bench, make_ranking, make_topi
 
 from retriever.errors import Misuse
 from retriever.evaluate.rankings import Comparison, Ranking, Topics
+from retriever.evaluate.report.charts import wrap
 from retriever.evaluate.report.report import LARGEST, write_report
-from retriever.evaluate.report.report_charts import wrap
 from retriever.evaluate.results import Configuration
 from retriever.terminal import cut
 

@@ -72,7 +72,7 @@ def test_figures_runs_and_files(run: Run, data: Path, where: list[object], tmp_p
         pick(rows, transform="whiten", metric="ndcg@10_gain"),
     )
     assert white != raw and gain == pytest.approx(white - raw)
-    for shown in ("stories, test: 8 queries, 60 documents", f"{raw:.1f}", f"{gain:+.1f}", "R@100", "whiten"):
+    for shown in ("stories, test: 8 queries, 60 documents", f"{raw:.1f}", f"{gain:+.1f}", "recall@100", "whiten"):
         assert shown in result.stdout, shown
     assert "queries without judgements in test.tsv: 4 of 12" in result.stderr
 

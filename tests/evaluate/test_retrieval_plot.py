@@ -8,8 +8,8 @@ from rankings_made_up import make_bench
 
 from retriever.errors import Misuse
 from retriever.evaluate.rankings import Comparison
-from retriever.evaluate.report.plots import COLOURS
-from retriever.evaluate.report.retrieval_plot import draw
+from retriever.evaluate.report.names import COLOURS
+from retriever.evaluate.report.pictures import draw_retrieval as draw
 from retriever.evaluate.results import Configuration
 
 

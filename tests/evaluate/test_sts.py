@@ -15,7 +15,7 @@ from similarity import NAMES, sentences, write_set, write_sets
 
 from retriever.encoder.encoder import Encoder
 from retriever.evaluate import fitting
-from retriever.evaluate.report.published import sts_rows
+from retriever.evaluate.data.published import sts_rows
 from retriever.evaluate.vectors import VectorCache
 from retriever.transforms import FAMILIES, Transform, fit, parse
 
@@ -136,7 +136,7 @@ def test_other_transform_code_is_measured_again(
 ) -> None:
     command = ["bench", "sts", "--data", data, *where, "--out", tmp_path, "--dataset", "stsb", "--transform", "center"]
     run(*command)
-    monkeypatch.setattr("retriever.evaluate.runs.code_digest", lambda spec: "another")
+    monkeypatch.setattr("retriever.evaluate.runs.code_digest", lambda *packages: "another")
     assert "1 run measured, 0 taken" in run(*command).output
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever.errors import Damaged
-from retriever.evaluate.report.trec import read_run, strictly_decreasing, unwritable, write_run
+from retriever.evaluate.data.trec import read_run, strictly_decreasing, unwritable, write_run
 
 SCORES = st.lists(st.floats(-100, 100) | st.sampled_from([0.0, 0.5, 0.5000000001]), max_size=30)
 

@@ -70,7 +70,7 @@ def test_a_damaged_cache_is_said(tmp_path: Path, tiny_bert: str) -> None:
     path.write_bytes(b"no database" * 500)
     with pytest.raises(Damaged, match="delete the file"):
         VectorCache(tmp_path).vectors(encoder, ["a b c"])
-    with pytest.raises(Misuse, match="a file is in the way"):
+    with pytest.raises(Misuse, match="is a file; give a folder"):
         VectorCache(path).vectors(encoder, ["a b c"])
 
 

@@ -1,6 +1,6 @@
-"""The systems that `python -m benchmarks speed` compares, one a file, each used as its own documentation shows.
+"""The systems that `python -m benchmarks speed` compares, one file each, used as their own documentation shows.
 
-`SYSTEMS` knows where each is; nothing of a system is imported before it is asked for.
+Nothing of a system is imported before it is needed.
 """
 
 from dataclasses import dataclass
@@ -18,13 +18,12 @@ REFERENCE = "sentence-transformers + FAISS"
 
 @dataclass(frozen=True)
 class System:
-    """Where a system is: its module here, the package it needs and how to get that."""
+    """The module of a system here, the package it needs, how to install that, and its class in the module."""
 
     module: str
     package: str
     pip: str = "'flow-retriever[speed]'"
     name: str = "System"
-    """Its class there."""
 
     @property
     def installed(self) -> bool:
@@ -42,13 +41,12 @@ SYSTEMS = {
 
 
 def rival(name: str, folder: Path, model: str) -> Rival:
-    """A system that keeps its store in a folder and embeds with the model in another."""
     found: Rival = getattr(import_module(SYSTEMS[name].module), SYSTEMS[name].name)(folder, model)
     return found
 
 
 def chosen_systems(names: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Those of the systems asked for (none: all) that are installed, and what to say of the others."""
+    """The installed ones of the named systems (by default of all), and a note on each other one."""
     if unknown := [name for name in names if name not in SYSTEMS]:
         raise Misuse(f"unknown system {', '.join(map(repr, unknown))}; known: {', '.join(SYSTEMS)}.")
     wanted = [name for name in SYSTEMS if name in (names or SYSTEMS)]

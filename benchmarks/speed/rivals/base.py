@@ -1,4 +1,4 @@
-"""The interface of every compared system, and its input: a stream of documents, vectors from a file."""
+"""The interface of every compared system, and its inputs: a stream of documents, and vectors from a file."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ Matrix = NDArray[np.float32]
 
 
 class Found(NamedTuple):
-    """A hit: a system that cannot show the text has not answered."""
+    """A hit with its text: a system must be able to show it."""
 
     id: str
     text: str
@@ -23,14 +23,14 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Queries:
-    """Texts to search for; where vectors are given, no encoder is to be asked."""
+    """Texts to search for, with their vectors if the encoder is not to be used."""
 
     texts: Sequence[str]
     vectors: Matrix | None = None
 
 
 class Documents:
-    """The first `count` lines of a file, each a document that goes by its number. Read anew each time, never held."""
+    """The first `count` lines of a file, each a document whose id is its number; read again each time."""
 
     def __init__(self, path: Path, count: int) -> None:
         self.path, self.count = path, count
@@ -44,14 +44,13 @@ class Documents:
                 yield str(number), line.rstrip("\n")
 
     def batches(self, size: int) -> Iterator[tuple[list[str], list[str]]]:
-        """Ids and texts, some at a time."""
         every = iter(self)
         while batch := list(islice(every, size)):
             yield [id_ for id_, _ in batch], [text for _, text in batch]
 
 
 class StoredVectors:
-    """Rows of halves in a plain file, read when asked for: a mapped file would count as the memory of who reads it."""
+    """Float16 rows in a file, read on demand: a memory-mapped file would count as memory of the process."""
 
     def __init__(self, path: Path, dimension: int) -> None:
         self.dimension = dimension
@@ -63,26 +62,37 @@ class StoredVectors:
         return np.frombuffer(data, np.float16).reshape(last - first, self.dimension).astype(np.float32)
 
 
-class Rival(Protocol):
-    """A system with its store in one folder."""
+class Rival:
+    """A system with its store in a folder. Users of other systems embed with sentence-transformers' `encode`."""
+
+    def __init__(self, folder: Path, model: str) -> None:
+        self.folder, self.model = folder, model
 
     def ingest(self, documents: Documents, vectors: StoredVectors | None) -> None:
-        """Make a store, whole and on disk at the end; without vectors, with those of its own encoder."""
+        """Make a store on disk; without vectors, by the system's own encoder."""
+        raise NotImplementedError
 
     def open(self) -> None:
-        """Be ready to search the store that is there."""
+        """Open the store for searching."""
+        raise NotImplementedError
 
     def search(self, queries: Queries, k: int) -> list[list[Found]]:
         """The k documents nearest to each query by cosine, best first."""
+        raise NotImplementedError
 
     def encode(self, texts: Sequence[str]) -> Matrix:
-        """What its encoder alone does of a search by text."""
+        """Embed queries, as a search by text does."""
+        return self.encoder.encode(texts)
 
     def close(self) -> None: ...
 
+    @cached_property
+    def encoder(self) -> "SentenceTransformersEncoder":
+        return SentenceTransformersEncoder(self.model)
+
 
 class SentenceTransformersEncoder:
-    """How the users of other systems embed: sentence-transformers' `encode`, loaded when it is first needed."""
+    """sentence-transformers' `encode`, as users of other systems embed; loaded when it is first needed."""
 
     def __init__(self, model: str) -> None:
         self.folder = model

@@ -1,21 +1,13 @@
 """Chroma: a collection of a persistent client, by cosine in its HNSW index, with its telemetry off."""
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from benchmarks.speed.rivals.base import Documents, Found, Matrix, Queries, SentenceTransformersEncoder, StoredVectors
+from benchmarks.speed.rivals.base import Documents, Found, Queries, Rival, StoredVectors
 
 NAME = "documents"
 
 
-class System:
-    """A collection that is filled in batches as large as Chroma takes."""
-
-    def __init__(self, folder: Path, model: str) -> None:
-        self.folder, self.model = folder, model
-        self.encoder = SentenceTransformersEncoder(model)
-
+class System(Rival):
     def _client(self) -> Any:
         import chromadb
         from chromadb.config import Settings
@@ -47,9 +39,3 @@ class System:
             [Found(id_, text) for id_, text in zip(ids, texts, strict=True)]
             for ids, texts in zip(found["ids"], found["documents"], strict=True)
         ]
-
-    def encode(self, texts: Sequence[str]) -> Matrix:
-        return self.encoder.encode(texts)
-
-    def close(self) -> None:
-        self._collection = None

@@ -1,22 +1,15 @@
-"""LanceDB: a table with text and vector, searched by cosine without an index, which is what it does unless told."""
+"""LanceDB: a table with text and vector, searched by cosine without an index, which is its default."""
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.speed.rivals.base import Documents, Found, Matrix, Queries, SentenceTransformersEncoder, StoredVectors
+from benchmarks.speed.rivals.base import Documents, Found, Queries, Rival, StoredVectors
 
 NAME = "documents"
 TOGETHER = 5000
 
 
-class System:
-    """A table that is filled batch by batch."""
-
-    def __init__(self, folder: Path, model: str) -> None:
-        self.folder, self.model = folder, model
-        self.encoder = SentenceTransformersEncoder(model)
-
+class System(Rival):
     def ingest(self, documents: Documents, vectors: StoredVectors | None) -> None:
         import lancedb
 
@@ -46,15 +39,9 @@ class System:
             found[row.get("query_index", 0)].append(Found(row["id"], row["text"]))
         return found
 
-    def encode(self, texts: Sequence[str]) -> Matrix:
-        return self.encoder.encode(texts)
-
-    def close(self) -> None:
-        self._table = None
-
 
 def _embedded_schema(model: str) -> Any:
-    """A table whose vectors LanceDB makes of the texts itself, as its guide to embeddings shows."""
+    """A table for which LanceDB embeds the texts itself, as its guide to embeddings shows."""
     from lancedb.embeddings import get_registry
     from lancedb.pydantic import LanceModel, Vector
 

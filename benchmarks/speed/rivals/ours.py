@@ -1,18 +1,17 @@
 """retriever itself, through its public API.
 
-With vectors given it is the whole pipeline (splitting, storing, FAISS) with `--transform none`, as nothing but storing
-is to be compared, and an encoder that looks its vectors up. Without, it is `Retriever.build` with every default:
-choosing a precision, embedding, choosing and fitting a transform, and the index.
+With given vectors it runs the whole pipeline (splitting, storing, FAISS) with `--transform none` and an encoder that
+looks the vectors up. Without, it is `Retriever.build` with every default: choosing a precision, embedding, choosing and
+fitting a transform, and building the index.
 """
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.speed.rivals.base import Documents, Found, Matrix, Queries, StoredVectors
+from benchmarks.speed.rivals.base import Documents, Found, Matrix, Queries, Rival, StoredVectors
 from retriever import Retriever
 from retriever.encoder.batches import Encoding, TokenBatch
 from retriever.encoder.encoder import Encoder
@@ -22,9 +21,9 @@ BATCH = 32
 
 
 class LookingUp(Encoder):
-    """The same encoder to all who ask who it is, but its vectors are known beforehand.
+    """An encoder with the identity of the real one that looks up known vectors.
 
-    A text that is neither document nor query, such as the short ones that an index is tuned by, is really encoded.
+    Other texts, e.g. the short ones that tune an index, are really encoded.
     """
 
     def __init__(self, name: str) -> None:
@@ -39,7 +38,7 @@ class LookingUp(Encoder):
         self._queries = dict(zip(queries.texts, queries.vectors, strict=True))
 
     def stream(self, documents: Documents, vectors: StoredVectors) -> Iterator[dict[str, Any]]:
-        """The documents, remembering the row of each until it is asked for."""
+        """The documents; the row of each is remembered until it is encoded."""
         self._vectors = vectors
         for row, (id_, text) in enumerate(documents):
             self._rows[text] = row
@@ -57,7 +56,6 @@ class LookingUp(Encoder):
         return np.concatenate([self._vector(texts[place]) for (place,) in tokens])
 
     def _vector(self, text: str) -> Matrix:
-        """One row."""
         if text in self._queries:
             return self._queries[text][None]
         row = self._rows.pop(text, None)
@@ -67,14 +65,14 @@ class LookingUp(Encoder):
 
 
 def _batches(count: int) -> Iterator[TokenBatch]:
-    """Batches of texts, each text with its place instead of its tokens."""
+    """Batches of texts, each text with its position instead of its tokens."""
     for start in range(0, count, BATCH):
         places = np.arange(start, min(start + BATCH, count))
         yield places, [[place] for place in places.tolist()]
 
 
 class Fed(Retriever):
-    """A collection whose encoder can be put in place of its own."""
+    """A collection whose encoder can be replaced."""
 
     looking_up: LookingUp | None = None
 
@@ -82,13 +80,10 @@ class Fed(Retriever):
         return self.looking_up or super().encoder()
 
 
-class System:
-    """A collection with its index exact, as it is by default."""
+class System(Rival):
+    """A collection with the default index, which is exact."""
 
     index_type: str | None = None
-
-    def __init__(self, folder: Path, model: str) -> None:
-        self.folder, self.model = folder, model
 
     def ingest(self, documents: Documents, vectors: StoredVectors | None) -> None:
         if vectors is None:
@@ -135,6 +130,6 @@ class System:
 
 
 class Automatic(System):
-    """A collection whose index is the quickest of recall .95."""
+    """A collection whose index is the quickest with recall 0.95."""
 
     index_type = "auto"

@@ -1,24 +1,16 @@
-"""The few lines that people write first: sentence-transformers' `encode`, a flat FAISS index, the texts in a file."""
+"""The minimal solution: sentence-transformers' `encode`, a flat FAISS index, and the texts in a file."""
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.speed.rivals.base import Documents, Found, Matrix, Queries, SentenceTransformersEncoder, StoredVectors
+from benchmarks.speed.rivals.base import Documents, Found, Queries, Rival, StoredVectors
 
 TOGETHER = 10_000
 
 
-class System:
-    """`index.faiss` and `texts.json` in a folder; nothing can be added, and a killed run starts afresh."""
-
-    def __init__(self, folder: Path, model: str) -> None:
-        self.folder = folder
-        self.encoder = SentenceTransformersEncoder(model)
-
+class System(Rival):
     def ingest(self, documents: Documents, vectors: StoredVectors | None) -> None:
         import faiss
 
@@ -48,9 +40,3 @@ class System:
         faiss.normalize_L2(vectors)
         _, rows = self._index.search(vectors, k)
         return [[Found(*self._texts[row]) for row in own if row >= 0] for own in rows.tolist()]
-
-    def encode(self, texts: Sequence[str]) -> Matrix:
-        return self.encoder.encode(texts)
-
-    def close(self) -> None:
-        self._index = self._texts = None

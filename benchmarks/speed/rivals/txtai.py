@@ -1,21 +1,14 @@
 """txtai: an `Embeddings` with content, which keeps texts in SQLite and vectors in the FAISS index it chooses itself.
 
-Vectors that are given come through its `external` method, which asks a function for them.
+Given vectors come through its `external` method, which calls a function for them.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from benchmarks.speed.rivals.base import Documents, Found, Matrix, Queries, SentenceTransformersEncoder, StoredVectors
+from benchmarks.speed.rivals.base import Documents, Found, Matrix, Queries, Rival, StoredVectors
 
 
-class System:
-    """An index that is made in one go and saved."""
-
-    def __init__(self, folder: Path, model: str) -> None:
-        self.folder, self.model = folder, model
-        self.encoder = SentenceTransformersEncoder(model)
-
+class System(Rival):
     def ingest(self, documents: Documents, vectors: StoredVectors | None) -> None:
         from txtai import Embeddings
 
@@ -49,9 +42,6 @@ class System:
         self._embeddings.model.transform = transform
         hits = self._embeddings.batchsearch(list(queries.texts), k)
         return [[Found(hit["id"], hit["text"]) for hit in own] for own in hits]
-
-    def encode(self, texts: Sequence[str]) -> Matrix:
-        return self.encoder.encode(texts)
 
     def close(self) -> None:
         self._embeddings.close()

@@ -1,1 +1,1 @@
-"""The evaluation sets: reading them and fetching them from the Hugging Face hub."""
+"""Reading and downloading the evaluation sets, TREC run files, and published figures."""

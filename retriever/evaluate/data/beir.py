@@ -1,9 +1,9 @@
 """Test collections in BEIR's layout: corpus.jsonl, queries.jsonl (both also .gz) and qrels/SPLIT.tsv.
 
-Documents are read as the pipeline reads them, so what it would skip is unknown here too. A judgement that cannot be
-read is refused, because every figure would be another without it; all else that is left out is counted and named in a
-note. Judged documents that the corpus does not have stay judged, as in trec_eval: a relevant one that cannot be found
-is a miss. Judged queries that cannot be asked are left out, and so are queries without judgements.
+Documents are read as the pipeline reads them. A judgement that cannot be read is an error, because it would change
+every figure; everything else that is left out is counted and named in a note. Judged documents that are not in the
+corpus stay judged, as in trec_eval: a relevant one is a miss. Judged queries without a text and queries without
+judgements are left out.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from indexes.checksums import file_sha256
-from retriever.cli.display import plural
+from retriever.card.wording import plural
 from retriever.corpus import Corpus, Document, Keys, Skipped
 from retriever.corpus.files import BEIR_CORPUS
 from retriever.corpus.lines import numbered_lines
@@ -32,29 +32,29 @@ Judgements = dict[str, dict[str, int]]
 
 @dataclass(frozen=True)
 class BeirSet:
-    """One split of a folder: its judged queries, and what else a run over it needs to know."""
+    """One split of a folder."""
 
     folder: Path
     topics: Topics
     repeated: frozenset[str]
-    """Queries that are documents themselves, with the same id and text; these are no answers to themselves."""
+    """Queries that are documents themselves, with the same id and text; they are removed from their own hits."""
     files: Mapping[str, str]
     """SHA-256 of the corpus, the queries and the judgements."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The sets that could be read, and a sentence for people about each that could not."""
+    """The sets that were read, and a sentence about each that was not."""
 
     sets: tuple[BeirSet, ...]
     problems: tuple[str, ...]
 
 
 def read_sets(data: Sequence[Path], split: str | None = None) -> Reading:
-    """Every BEIR folder that is named, and all those directly in a folder that is none itself.
+    """Read every given BEIR folder, and all those directly inside a given folder that is none itself.
 
-    A named one that cannot be read is refused; one that was only found is left out, and said. Without `split` a folder
-    gives its test split or, where it has only one, that.
+    A given folder that cannot be read is an error; a folder inside it is left out with a note. The default split is
+    test, or the only one there is.
     """
     sets: dict[Path, BeirSet] = {}
     problems = []
@@ -76,7 +76,7 @@ def read_sets(data: Sequence[Path], split: str | None = None) -> Reading:
 
 
 def _folders(data: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
-    """The BEIR folders, each with whether it was named itself."""
+    """The BEIR folders, each with True if it was given itself."""
     for given in data:
         folder = given.expanduser().resolve()
         if not folder.is_dir():
@@ -95,7 +95,7 @@ def _existing(folder: Path, names: Sequence[str]) -> Path | None:
 
 
 def read_set(folder: Path, split: str | None = None) -> BeirSet:
-    """One folder, refused where no figure could come of it."""
+    """Read one folder; raises an error if no figure could be computed from it."""
     corpus, asked = _existing(folder, BEIR_CORPUS), _existing(folder, QUERIES)
     if corpus is None:
         raise Misuse(f"{folder} has no corpus.jsonl: {LAYOUT}.")
@@ -135,7 +135,7 @@ def _qrels_file(folder: Path, split: str | None) -> Path:
 
 
 def read_judgements(path: Path) -> tuple[Judgements, list[str]]:
-    """Query id to document id to grade, and what is judged twice. Less than 0 is no more relevant than 0."""
+    """Query id to document id to grade, and duplicates. A grade below 0 counts as 0."""
     judgements: Judgements = {}
     doubled = []
     with path.open("rb") as file:
@@ -155,7 +155,7 @@ def read_judgements(path: Path) -> tuple[Judgements, list[str]]:
 
 
 def _judgement(line: bytes, where: str, first: bool) -> tuple[str, str, int | None]:
-    """Query, document and grade; no grade for the header."""
+    """Query, document and grade; the grade is None for the header."""
     try:
         cells = line.decode("utf-8").split("\t")
     except UnicodeDecodeError as error:
@@ -178,7 +178,7 @@ def _judgement(line: bytes, where: str, first: bool) -> tuple[str, str, int | No
 
 
 def read_queries(path: Path) -> tuple[dict[str, str], list[str]]:
-    """Query id to text in the order of the file, and notes; one id with two texts is refused."""
+    """Query id to text in the order of the file, and notes; one id with two texts is an error."""
     queries: dict[str, str] = {}
     places: dict[str, str] = {}
     skipped, doubled = [], []
@@ -204,8 +204,6 @@ def read_queries(path: Path) -> tuple[dict[str, str], list[str]]:
 
 
 class _Scan:
-    """One pass over the corpus, as the pipeline will read it."""
-
     def __init__(self, folder: Path, path: Path, queries: Mapping[str, str]) -> None:
         self.documents: set[str] = set()
         skipped, doubled = [], []
@@ -240,13 +238,13 @@ class _Scan:
 
 
 def _same(document: Document, query: str) -> bool:
-    """Whether a query is the text of a document, white space and the title aside."""
+    """True if the query is the text of the document, ignoring white space and the title."""
     texts = (document.text, f"{document.title} {document.text}")
     return " ".join(query.split()) in [" ".join(text.split()) for text in texts]
 
 
 def _refuse_broken(item: Skipped, whole: str) -> None:
-    """Refuse a file that ends in its midst: a figure over half a corpus is a wrong one."""
+    """Raise an error for a file that breaks off: figures over half a corpus would be wrong."""
     if item.where == whole:
         raise BadSource(f"{item.where} {item.reason}; get it again, nothing was measured on a part of it.")
 
@@ -254,7 +252,7 @@ def _refuse_broken(item: Skipped, whole: str) -> None:
 def _refuse_other_ids(
     qrels: Path, judgements: Judgements, judged: Judgements, queries: Mapping[str, str], documents: set[str]
 ) -> None:
-    """Refuse judgements that speak of other queries or documents altogether: every figure would be 0 or none."""
+    """Raise an error if the judgements have no query or no document in common with the set."""
     if not judged:
         raise Misuse(
             f"{qrels} judges none of the queries in queries.jsonl: it names {_some(judgements)}, there are "
@@ -292,7 +290,7 @@ def _documents_of(judgements: Judgements) -> list[str]:
 
 
 def _some(ids: Collection[str]) -> str:
-    """How many there are, and the first of them."""
+    """The number of ids and the first of them."""
     shown = ", ".join(repr(id_) for id_ in islice(ids, NAMED))
     return f"{len(ids):,} ({shown}{', …' if len(ids) > NAMED else ''})"
 

@@ -1,7 +1,7 @@
-"""Benchmark sets as the Hugging Face hub has them, written in the layout that our benchmarks read.
+"""Converts sets of the Hugging Face hub to the layout of our benchmarks.
 
-Each function gets `fetch`, which gives the rows of a source, and a folder; it writes its files there and returns how
-many rows of each kind it wrote. Nothing here knows where rows come from.
+Each function takes `fetch`, which returns the rows of a source, and a folder; it writes its files there and returns the
+number of rows of each kind.
 """
 
 import gzip
@@ -15,7 +15,7 @@ from retriever.evaluate.data.sts_sets import COLUMNS, DATASETS, NLI_FILE
 
 
 class Source(NamedTuple):
-    """One split of one data set of the hub."""
+    """One split of a data set on the hub."""
 
     hub: str
     split: str
@@ -27,8 +27,8 @@ Record = Mapping[str, Any]
 Fetch = Callable[[Source], Iterable[Record]]
 Counts = dict[str, int]
 
-# The revisions that mteb measures with. Of SICK-R that one has all 9,927 pairs as test; the first has three files of
-# sizes such as SICK's own splits would have, which is no proof: the numbers of rows are checked when it is fetched.
+# The revisions of mteb. Its current SICK-R has all 9,927 pairs as test, so the first revision, which has three splits,
+# is used; the numbers of rows are checked after the download.
 REVISIONS = {
     "mteb/stsbenchmark-sts": "b0fddb56ed78048fa8b90373c8a3cfc37b684831",
     "mteb/sickr-sts": "b589c9fc99a24743f4f6cc6c7c9633cd0fe40b9d",
@@ -52,19 +52,19 @@ NLI_SOURCES = (Source(SNLI, "validation"), Source(SNLI, "test"), Source(MNLI, "v
 
 
 def cell(record: Record, key: str, source: Source) -> Any:
-    """What a row has in a column; an error for people where the hub's copy has changed its columns."""
+    """The value of a column; raises ValueError if the hub's copy has other columns."""
     if key not in record:
         raise ValueError(f"{source.hub} has the columns {', '.join(record)}, and no {key!r}")
     return record[key]
 
 
 def text_of(record: Record, key: str, source: Source) -> str:
-    """A text as one cell of a TSV: tabs and line ends become blanks."""
+    """A text as one cell of a TSV: tabs and line ends become spaces."""
     return str(cell(record, key, source)).replace("\t", " ").replace("\r", " ").replace("\n", " ").strip(" ")
 
 
 def write_sts(name: str, fetch: Fetch, folder: Path) -> Counts:
-    """STS-B and SICK-R with their three splits, the others with the pairs that are scored."""
+    """STS-B and SICK-R with their three splits, the others with the scored pairs."""
     hub = DATASETS[name].hub
     splits = SPLITS if DATASETS[name].split else {"test": "test"}
     counts: Counts = {}
@@ -120,9 +120,9 @@ class Candidate(NamedTuple):
 
 
 def read_wikiqa(fetch: Fetch) -> dict[str, list[Candidate]]:
-    """The rows by split. The hub has no ids of documents and sentences, so they are numbered as they come.
+    """The rows by split, with ids of documents and sentences, which the hub's copy lacks, in the order they appear.
 
-    A document is its title, a sentence its text in it; one that stands twice under a question is two.
+    A document is its title, a sentence its text in it; one that appears twice under a question counts as two.
     """
     documents: dict[str, str] = {}
     sentences: dict[tuple[str, str, int], str] = {}
@@ -145,7 +145,7 @@ def read_wikiqa(fetch: Fetch) -> dict[str, list[Candidate]]:
 
 
 def answered(rows: Sequence[Candidate]) -> Iterator[Candidate]:
-    """The rows of questions that have an answer among them: the filtered splits."""
+    """The rows of questions that have an answer: the filtered splits."""
     kept = {row.question_id for row in rows if row.label == "1"}
     return (row for row in rows if row.question_id in kept)
 
@@ -161,7 +161,7 @@ def write_wikiqa(fetch: Fetch, folder: Path) -> Counts:
 
 
 def write_open_wikiqa(fetch: Fetch, folder: Path) -> Counts:
-    """WikiQA as a search: every sentence of every question is a document, every answered question a query."""
+    """WikiQA for search: every sentence of every question is a document, every answered question a query."""
     found = read_wikiqa(fetch)
     documents = {row.sentence_id: (row.title, row.sentence) for rows in found.values() for row in rows}
     kept = {split: list(answered(rows)) for split, rows in found.items()}
@@ -201,7 +201,6 @@ def write_beir(
     queries: Mapping[str, str],
     judged: Mapping[str, Sequence[tuple[str, str, int]]],
 ) -> Counts:
-    """The layout of BEIR: corpus.jsonl, queries.jsonl and a file of judgements a split."""
     corpus = ({"_id": name, "title": title, "text": text} for name, (title, text) in documents.items())
     write_jsonl(folder / "corpus.jsonl", corpus)
     write_jsonl(folder / "queries.jsonl", ({"_id": name, "text": text} for name, text in queries.items()))

@@ -1,10 +1,10 @@
-"""Fetches the benchmark sets from the Hugging Face hub into the layout that our benchmarks read.
+"""Downloads the benchmark sets from the Hugging Face hub into the layout of our benchmarks.
 
     retriever bench download data/
     retriever bench sts --data data/
 
-A set that is there is left alone, so a stopped download goes on with the next set. Files are written aside and take
-their names when a set is whole. Numbers of rows are checked against the known ones.
+A set that is complete is not downloaded again, so a stopped download continues with the next set. The numbers of rows
+are checked.
 """
 
 import tempfile
@@ -26,7 +26,7 @@ NO_IDS = "the hub's copy has no ids of documents and sentences, so they are numb
 
 @dataclass(frozen=True)
 class Wanted:
-    """A set: its files, what writes them, how many rows are known, and what the hub's copy lacks."""
+    """A set: its files, the function that writes them, its known numbers of rows, and what the hub's copy lacks."""
 
     files: tuple[str, ...]
     write: Callable[[Fetch, Path], Counts]
@@ -61,13 +61,7 @@ SETS = {
     "wikiqa_beir": Wanted(
         _beir("wikiqa_beir", ("train", "dev", "test")),
         conversion.write_open_wikiqa,
-        {
-            "documents": 26_270,
-            "queries": 1242,
-            "train judgements": 1040,
-            "dev judgements": 140,
-            "test judgements": 293,
-        },
+        {"documents": 26_270, "queries": 1242, "train judgements": 1040, "dev judgements": 140, "test judgements": 293},
         NO_IDS,
     ),
     "scifact": Wanted(
@@ -87,7 +81,7 @@ BY_HAND = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one set: rows by kind, nothing where it was there already; and what people should know."""
+    """Rows by kind, empty if the set was there already, and notes."""
 
     name: str
     counts: Counts
@@ -95,11 +89,11 @@ class Outcome:
 
 
 class Unreachable(RetrieverError):
-    """The hub cannot be reached, so no other set can be had either."""
+    """The hub cannot be reached."""
 
 
 def download(folder: Path, names: Sequence[str] = (), fetch: Fetch | None = None) -> Iterator[Outcome]:
-    """Fetch each set that is not there, in turn; what failed is raised at the end, but for a hub out of reach."""
+    """Download each missing set in turn. Failures are raised at the end, except if the hub cannot be reached."""
     if folder.exists() and not folder.is_dir():
         raise Misuse(f"{folder} is a file; give a folder for the sets.")
     rows_of, failures = fetch or from_hub, []
@@ -122,7 +116,7 @@ def download(folder: Path, names: Sequence[str] = (), fetch: Fetch | None = None
             continue
         yield Outcome(name, counts, tuple(_notes(wanted, counts)))
     if failures:
-        told = ["some sets could not be had; the others are there.", *failures, by_hand(folder, names)]
+        told = ["some sets could not be downloaded; the others are complete.", *failures, by_hand(folder, names)]
         raise RetrieverError("\n".join(told))
 
 
@@ -139,13 +133,13 @@ def _write(wanted: Wanted, fetch: Fetch, folder: Path) -> Counts:
 def _notes(wanted: Wanted, counts: Counts) -> Iterator[str]:
     for kind, known in wanted.known.items():
         if (found := counts.get(kind, 0)) != known:
-            yield f"{found:,} {kind} where {known:,} are known: figures on it are not those of others"
+            yield f"{found:,} {kind} where {known:,} are expected: figures on this copy do not compare with others'"
     if wanted.lost:
         yield wanted.lost
 
 
 def from_hub(source: Source) -> Iterable[Record]:
-    """The rows of a source through `datasets`; ValueError where the hub answers but the source cannot be had."""
+    """The rows of a source through `datasets`; raises ValueError if the hub does not have it."""
     from datasets import load_dataset
     from huggingface_hub import constants
 
@@ -156,29 +150,29 @@ def from_hub(source: Source) -> Iterable[Record]:
     except Exception as error:  # the library raises a different class for each way to fail
         if constants.HF_HUB_OFFLINE:
             raise ValueError(f"{source.hub} is not in the local cache, and HF_HUB_OFFLINE is set") from error
-        raise ValueError(f"{source.hub} cannot be had ({type(error).__name__}: {first_line(error)})") from error
+        raise ValueError(f"{source.hub} cannot be downloaded ({type(error).__name__}: {first_line(error)})") from error
     return found
 
 
 def probe(hub: str) -> None:
-    """Ask the hub for the data set once; `datasets` itself would try for half a minute before it gives up."""
+    """Ask the hub for the data set once; `datasets` itself would retry for half a minute."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
         HfApi().dataset_info(hub, timeout=PROBE_SECONDS)
     except HfHubHTTPError as error:
-        raise ValueError(f"{hub} cannot be had ({first_line(error)})") from error
+        raise ValueError(f"{hub} cannot be downloaded ({first_line(error)})") from error
     except Exception as error:  # one class for each thing that can be wrong with a connection
         raise Unreachable(
-            f"the Hugging Face hub cannot be reached for {hub} ({type(error).__name__}: {first_line(error)}). What was "
-            "fetched before stays, and the same command goes on from there; behind a proxy or mirror set HTTPS_PROXY "
+            f"the Hugging Face hub cannot be reached for {hub} ({type(error).__name__}: {first_line(error)}). The "
+            "same command continues; behind a proxy or mirror set HTTPS_PROXY "
             "or HF_ENDPOINT."
         ) from error
 
 
 def by_hand(folder: Path, names: Sequence[str]) -> str:
-    """Where files go that somebody else fetched."""
+    """The files to put into the folder by hand."""
     files = [file for name in names if name in SETS for file in SETS[name].files]
     missing = ", ".join(file for file in files if not (folder / file).is_file())
-    return f"By hand, put into {folder}: {missing}; the README says what each holds."
+    return f"By hand, put into {folder}: {missing}; the README describes each."

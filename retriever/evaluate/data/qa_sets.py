@@ -1,9 +1,9 @@
 """The question answering sets: QNLI's dev pairs and the candidate sentences of WikiQA's test questions.
 
 QNLI (Wang et al., GLUE, 2019) pairs a question with one sentence that answers it or does not. WikiQA (Yang et al.,
-EMNLP 2015) gives every question the sentences of a Wikipedia summary. Its file here is the filtered one, questions that
-have an answer; 243 in the test split. Counted are those that have a wrong candidate as well, 237 of them, as in the
-filtered judgements of github castorini/data: of the other six every order is perfect. Others count all 243.
+EMNLP 2015) has the sentences of a Wikipedia summary for every question. Its filtered file has only questions with an
+answer, 243 in the test split. We count the 237 that also have a wrong candidate, as do the filtered judgements of
+github castorini/data, because every order of the other six is perfect. Others count all 243.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,8 +19,6 @@ LABELS = {"entailment": True, "not_entailment": False, "1": True, "0": False}
 
 @dataclass(frozen=True)
 class QaDataset:
-    """What is known of a set before its file is read."""
-
     title: str
     split: str
     file: str
@@ -40,8 +38,6 @@ DATASETS = {
 
 @dataclass(frozen=True)
 class QaPair:
-    """A question, a sentence, and whether the one answers the other."""
-
     question_id: str
     question: str
     sentence: str
@@ -50,15 +46,13 @@ class QaPair:
 
 @dataclass(frozen=True)
 class QaSet:
-    """The pairs of one set, and the SHA-256 of the file they came from."""
-
     name: str
     pairs: tuple[QaPair, ...]
     sha256: str
 
     @cached_property
     def evaluated(self) -> tuple[QaPair, ...]:
-        """All pairs of QNLI; of WikiQA those of questions with both an answer and a candidate that is none."""
+        """All pairs of QNLI; of WikiQA those of questions with both a right and a wrong candidate."""
         if self.name == "qnli":
             return self.pairs
         labels: dict[str, set[bool]] = {}
@@ -68,20 +62,20 @@ class QaSet:
 
     @cached_property
     def texts(self) -> list[str]:
-        """Every different question and sentence of the file, in its order."""
+        """Every different question and sentence, in the order of the file."""
         return list(dict.fromkeys(text for pair in self.pairs for text in (pair.question, pair.sentence)))
 
 
 @dataclass(frozen=True)
 class QaReading:
-    """The sets that could be read, and a sentence for people about all that could not."""
+    """The sets that were read, and a sentence about each problem."""
 
     sets: tuple[QaSet, ...]
     problems: tuple[str, ...]
 
 
 def read_qa(data: Path, names: Sequence[str] = tuple(DATASETS)) -> QaReading:
-    """These sets of the folder; one that is missing is left out and said."""
+    """Read these sets; a missing one is left out with a note."""
     wanted = {name: DATASETS[name] for name in names}
     if not any((data / known.file).is_file() for known in wanted.values()):
         raise Misuse(how_to_get(data))
@@ -111,7 +105,7 @@ def _qnli_pair(cells: list[str]) -> QaPair:
 
 
 def _wikiqa_parser() -> Callable[[list[str]], QaPair]:
-    """A parser that knows the rows before: a question has one text, and each of its candidates once."""
+    """A parser that checks each row against those before: a question has one text, and each candidate once."""
     questions: dict[str, str] = {}
     candidates: set[tuple[str, str]] = set()
 
@@ -137,7 +131,7 @@ def _pair(question_id: str, question: str, sentence: str, label: str, known: Seq
 
 
 def how_to_get(data: Path) -> str:
-    """What a folder without a single set gets."""
+    """The message for a folder without any set."""
     where = f"{data} holds none of" if data.is_dir() else f"there is no folder {data}; it should hold"
     layouts = "; ".join(f"{known.file} with the header {' '.join(known.columns)!r}" for known in DATASETS.values())
     return (

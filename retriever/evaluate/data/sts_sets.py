@@ -1,7 +1,7 @@
-"""The semantic similarity sets: STS-B, SICK-R and STS12 to STS16, read from files that share one layout.
+"""The sentence similarity sets STS-B, SICK-R and STS12 to STS16, in files of one layout.
 
-A file is UTF-8 TSV with the header `split source score sentence1 sentence2`, one pair a line, nothing quoted. A row
-that cannot be read is skipped, and said.
+A file is UTF-8 TSV with the header `split source score sentence1 sentence2`, one pair per line, without quoting. A row
+that cannot be read is skipped with a note.
 """
 
 import gzip
@@ -24,7 +24,7 @@ NLI_FILE = "nli/nli_sentences.txt.gz"
 
 @dataclass(frozen=True)
 class Dataset:
-    """What is known of a set before its file is read. `split` is the one that is scored; None scores all rows."""
+    """A known set. `split` is the one that is scored; None scores all rows."""
 
     title: str
     split: str | None
@@ -45,8 +45,6 @@ DATASETS = {
 
 @dataclass(frozen=True)
 class Pair:
-    """Two sentences and how alike people found them."""
-
     split: str
     source: str
     score: float
@@ -56,45 +54,42 @@ class Pair:
 
 @dataclass(frozen=True)
 class StsSet:
-    """The pairs of one set, and the SHA-256 of the file they came from."""
-
     name: str
     pairs: tuple[Pair, ...]
     sha256: str
 
     @cached_property
     def evaluated(self) -> tuple[Pair, ...]:
-        """The pairs whose gold scores count: the test split of STS-B and SICK-R, all of the others."""
+        """The scored pairs: the test split of STS-B and SICK-R, all pairs of the others."""
         return self.of(DATASETS[self.name].split)
 
     def of(self, split: str | None) -> tuple[Pair, ...]:
         return self.pairs if split is None else tuple(pair for pair in self.pairs if pair.split == split)
 
     def sentences(self, split: str | None = None) -> list[str]:
-        """Every different sentence, of one split or of all, from both sides, in the order of the file."""
+        """Every different sentence, of one split or of all, in the order of the file."""
         return distinct(self.of(split))
 
 
 def distinct(pairs: Sequence[Pair]) -> list[str]:
-    """Every different sentence of the pairs, in their order."""
     return list(dict.fromkeys(sentence for pair in pairs for sentence in (pair.first, pair.second)))
 
 
 def with_phrases(texts: Sequence[str]) -> list[str]:
-    """The texts and a phrase cut from each, every one once: the text of the "target-short" fits."""
+    """The texts and a phrase cut from each, without duplicates: the text of `--fit target-short`."""
     return list(dict.fromkeys([*texts, *short_texts(texts, len(texts), seed=1)]))
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The sets that could be read, and a sentence for people about all that could not."""
+    """The sets that were read, and a sentence about each problem."""
 
     sets: tuple[StsSet, ...]
     problems: tuple[str, ...]
 
 
 def read_sets(data: Path, names: Sequence[str] = tuple(DATASETS), *, scored: bool = True) -> Reading:
-    """The sets of that name in the folder, or in its folder `sts`; `scored` leaves out those with no pairs to score."""
+    """Read the named sets from the folder or its folder `sts`; `scored` leaves out sets without pairs to score."""
     folder = data / "sts" if (data / "sts").is_dir() else data
     if not any((folder / f"{name}.tsv").is_file() for name in names):
         raise Misuse(how_to_get(folder, names))
@@ -119,7 +114,7 @@ def read_sets(data: Path, names: Sequence[str] = tuple(DATASETS), *, scored: boo
 
 
 def read_set(path: Path, name: str) -> tuple[StsSet | None, tuple[str, ...]]:
-    """One file: the set and a line about each row that was skipped; no set if the header is another one."""
+    """The set, or None if the header is wrong, and a line about each skipped row."""
     records = read_records(path, COLUMNS, _pair)
     return None if records.found is None else StsSet(name, records.found, records.sha256), records.problems
 
@@ -138,7 +133,7 @@ def _pair(cells: list[str]) -> Pair:
 
 
 def how_to_get(folder: Path, names: Sequence[str]) -> str:
-    """What a folder without a single set gets."""
+    """The message for a folder without any set."""
     wanted = ", ".join(f"{name}.tsv" for name in names)
     hubs = ", ".join(DATASETS[name].hub for name in names)
     where = f"{folder} holds none of" if folder.is_dir() else f"there is no folder {folder}; it should hold"
@@ -151,7 +146,7 @@ def how_to_get(folder: Path, names: Sequence[str]) -> str:
 
 
 def read_nli(data: Path, count: int, seed: int = 0) -> list[str]:
-    """A seeded sample of the natural language inference sentences: the text of the "NLI" fits."""
+    """A seeded sample of the natural language inference sentences: the text of `--fit nli`."""
     if count < 1:
         raise Misuse(f"--nli-sample must be at least 1, not {count}.")
     path = next((base / NLI_FILE for base in (data, data.parent) if (base / NLI_FILE).is_file()), None)

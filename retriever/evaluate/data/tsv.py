@@ -1,6 +1,6 @@
-"""The tab-separated files of the benchmarks: UTF-8, a header, one record a line, nothing quoted.
+"""The tab-separated files of the benchmarks: UTF-8, a header, one record per line, without quoting.
 
-Lines end with \\n and with nothing else: some sentences hold U+2028. A row that cannot be read is skipped, and said.
+Only \\n ends a line, because some sentences contain U+2028. A row that cannot be read is skipped with a note.
 """
 
 import hashlib
@@ -16,24 +16,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Records(Generic[T]):
-    """What a file holds, a sentence for people about what it does not, and its SHA-256."""
+    """The records of a file, a sentence about each problem, and its SHA-256."""
 
     found: tuple[T, ...] | None
-    """None if the header is another one."""
+    """None if the header is wrong."""
     problems: tuple[str, ...]
     sha256: str
 
 
 def read_records(path: Path, columns: Sequence[str], parse: Callable[[list[str]], T]) -> Records[T]:
-    """Every row through `parse`, which gets its cells and raises ValueError about a row that is none."""
+    """Parse every row; `parse` takes the cells and raises ValueError for an invalid row."""
     content = path.read_bytes()
     sha256 = hashlib.sha256(content).hexdigest()
     lines = content.removesuffix(b"\n").split(b"\n")
     header = lines[0].decode("utf-8", "replace").removeprefix("\ufeff").rstrip("\r").split("\t")
     if header != list(columns):
         problem = (
-            f"{path}:1: the header is {' '.join(header)[:80]!r}, not the columns {' '.join(columns)!r} with tabs "
-            "between: the set is left out"
+            f"{path}:1: the header is {' '.join(header)[:80]!r}, not {' '.join(columns)!r} separated by tabs: the set "
+            "is left out"
         )
         return Records(None, (problem,), sha256)
     found, bad = [], []

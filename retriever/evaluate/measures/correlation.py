@@ -1,8 +1,8 @@
-"""How well similarity agrees with people: rank correlations, in points (times 100), and edit distance.
+"""Rank correlations with people's scores, times 100, and edit distance.
 
-STS12 to STS16 are made of subsets, and the literature scores them in two ways that differ by up to 20 points, so
-both are always computed: `spearman_all`, one correlation over all pairs (SBERT, SimCSE), and `spearman_wmean`, the
-mean of the subsets' correlations weighted by their size (BERT-flow, BERT-whitening).
+STS12 to STS16 have subsets, and the literature scores them in two ways that differ by up to 20 points. We compute both:
+`spearman_all`, one correlation over all pairs (SBERT, SimCSE), and `spearman_wmean`, the mean of the subsets'
+correlations weighted by their size (BERT-flow, BERT-whitening).
 """
 
 import re
@@ -24,7 +24,7 @@ def pair_cosines(rows: NDArray[np.float32], first: Sequence[int], second: Sequen
 
 
 def spearman(one: Sequence[float] | Floats, other: Sequence[float] | Floats) -> float:
-    """Spearman's rank correlation times 100; NaN where either side is constant."""
+    """Spearman's rank correlation times 100; NaN if either side is constant."""
     from scipy.stats import spearmanr
 
     if len(one) < 2 or np.ptp(one) == 0 or np.ptp(other) == 0:
@@ -33,7 +33,7 @@ def spearman(one: Sequence[float] | Floats, other: Sequence[float] | Floats) -> 
 
 
 def pearson(one: Sequence[float] | Floats, other: Sequence[float] | Floats) -> float:
-    """Pearson's correlation times 100; NaN where either side is constant."""
+    """Pearson's correlation times 100; NaN if either side is constant."""
     if len(one) < 2 or np.ptp(one) == 0 or np.ptp(other) == 0:
         return float("nan")
     return 100 * float(np.corrcoef(one, other)[0, 1])
@@ -51,7 +51,7 @@ def spearman_wmean(similarity: Floats, gold: Floats, subsets: Sequence[str]) -> 
 
 
 def edit_distance(one: str, other: str, unit: str = "word") -> int:
-    """Levenshtein's distance between two sentences, counted in lower-cased words and marks or in characters."""
+    """Levenshtein's distance between two sentences, in lower-cased words and punctuation marks or in characters."""
     from rapidfuzz.distance import Levenshtein
 
     if unit == "character":

@@ -1,8 +1,8 @@
-"""What a ranking is worth: the measures of retrieval by query, and whether one ranking is better than another.
+"""Measures of retrieval by query, and comparisons of rankings.
 
-The measures are those of ir_measures (trec_eval's code through pytrec_eval; MS MARCO's for reciprocal rank). Relevant
-is what has a grade of 1 or more; nDCG takes the grade itself as gain. A query for which nothing was found counts as
-0, and so does one that has no relevant document.
+The measures are those of ir_measures (trec_eval's code through pytrec_eval; MS MARCO's for reciprocal rank). A document
+is relevant if its grade is at least 1; nDCG takes the grade as gain. A query without hits or without a relevant
+document counts as 0.
 
 The interval of a mean is a percentile bootstrap over queries. A gain is paired by query: its interval is the same
 bootstrap of the differences, its p a two-sided permutation test that swaps the two rankings query by query. Nothing is
@@ -18,7 +18,7 @@ from retriever.evaluate.measures.intervals import mean_interval, sign_flip_p
 from retriever.evaluate.rankings import MAIN, Comparison, Hits, Ranking
 from retriever.evaluate.results import RAW
 
-# As ir_measures writes them; the relevance level is said because its default is a matter of the measure.
+# In the notation of ir_measures, with the relevance level, whose default depends on the measure.
 NAMES = {
     "ndcg@10": "nDCG@10",
     "mrr@10": "RR(rel=1)@10",
@@ -31,9 +31,9 @@ Values = NDArray[np.float64]
 
 
 def scores(judgements: Mapping[str, Mapping[str, int]], hits: Mapping[str, Hits]) -> dict[str, dict[str, float]]:
-    """Metric to query id to value, for every judged query in their order.
+    """Metric to query id to value, for every judged query.
 
-    The scores of hits must be strictly decreasing (`trec.strictly_decreasing`): ties would be broken by id.
+    The scores of hits must be strictly decreasing (`trec.strictly_decreasing`), else ties would be broken by id.
     """
     import ir_measures
 
@@ -47,10 +47,7 @@ def scores(judgements: Mapping[str, Mapping[str, int]], hits: Mapping[str, Hits]
 
 
 def compare(rankings: Sequence[Ranking], metric: str = MAIN) -> list[Comparison]:
-    """Each ranking with its interval and, where the same encoder and pooling has a raw one, its gain over that.
-
-    BM25 has no encoder, so it has nothing to gain over.
-    """
+    """Each ranking with its interval and its gain over the raw ranking of the same encoder and pooling, if any."""
     raw = {_family(ranking): ranking for ranking in rankings if ranking.configuration.transform == RAW}
     return [_compared(ranking, raw.get(_family(ranking)), metric) for ranking in rankings]
 

@@ -1,7 +1,7 @@
-"""How sure a figure is, and its gain over another on the same items: 95 % intervals and paired tests.
+"""95 % intervals of figures and of paired gains, and tests of the gains. All figures are times 100 except p.
 
-An area under ROC gets DeLong's (DeLong, DeLong and Clarke-Pearson, 1988), which need no resampling; a mean over
-questions gets a percentile bootstrap and a sign-flip permutation test, both seeded. All figures are times 100 but p.
+An area under ROC has DeLong's interval and test (DeLong, DeLong and Clarke-Pearson, 1988). A mean over questions has a
+percentile bootstrap and a sign-flip permutation test, both seeded.
 """
 
 import math
@@ -19,9 +19,9 @@ CONFIDENCE = 0.95
 
 
 def placements(scores: Floats, positive: Labels) -> tuple[Floats, Floats]:
-    """For each positive the share of negatives below it, for each negative that of positives above; ties half.
+    """For each positive the share of negatives below it, for each negative that of positives above it; ties count half.
 
-    The mean of either is the area under ROC: the chance that a positive scores above a negative.
+    The mean of either is the area under ROC: the probability that a positive scores above a negative.
     """
     from scipy.stats import rankdata
 
@@ -33,7 +33,7 @@ def placements(scores: Floats, positive: Labels) -> tuple[Floats, Floats]:
 
 
 def area_figures(scores: Floats, positive: Labels, raw: Floats | None = None) -> dict[str, float]:
-    """The area under ROC with DeLong's interval; given the scores of raw vectors, the gain over them with its p."""
+    """The area under ROC with DeLong's interval and, given the scores of raw vectors, the gain over them with its p."""
     own = placements(scores, positive)
     figures = _with_interval("auc", own, least=0.0)
     if raw is not None:
@@ -45,7 +45,7 @@ def area_figures(scores: Floats, positive: Labels, raw: Floats | None = None) ->
 
 
 def _with_interval(name: str, parts: tuple[Floats, Floats], least: float) -> dict[str, float]:
-    """The mean with an interval that ends where what is possible ends."""
+    """The mean with an interval that is clipped to the possible values."""
     from scipy.stats import norm
 
     mean, reach = float(parts[0].mean()), float(norm.ppf((1 + CONFIDENCE) / 2)) * _error(parts)
@@ -66,7 +66,7 @@ def _normal_p(difference: float, error: float) -> float:
 
 
 def mean_figures(name: str, values: Floats, raw: Floats | None = None) -> dict[str, float]:
-    """The mean over questions with a bootstrap interval; given the raw vectors' values, the paired gain with its p."""
+    """The mean over questions with a bootstrap interval and, given the raw vectors' values, the gain with its p."""
     figures = _points(name, float(values.mean()), *mean_interval(values))
     if raw is not None:
         gains = values - raw
@@ -80,7 +80,7 @@ def _points(name: str, mean: float, low: float, high: float) -> dict[str, float]
 
 
 def mean_interval(values: Floats, least: float = 0.0) -> tuple[float, float]:
-    """The 95 % percentile bootstrap interval of the mean; all that is possible, from `least` to 1, of one value."""
+    """The 95 % percentile bootstrap interval of the mean; for a single value everything from `least` to 1."""
     if len(values) < 2:
         return least, 1.0
     rng, count = np.random.default_rng(0), len(values)
@@ -90,10 +90,7 @@ def mean_interval(values: Floats, least: float = 0.0) -> tuple[float, float]:
 
 
 def sign_flip_p(differences: Floats) -> float:
-    """Two-sided: how often a mean as far from 0 comes up when each difference may as well have the other sign.
-
-    All ways to give signs are tried where they are no more than the resamples.
-    """
+    """Two-sided p: how often random signs give a mean at least as far from 0. All signs are tried if there are few."""
     rng, count = np.random.default_rng(0), len(differences)
     least = abs(float(differences.sum())) - 1e-9  # the same numbers summed otherwise differ a little
     if 2**count <= RESAMPLES:
@@ -107,7 +104,7 @@ def sign_flip_p(differences: Floats) -> float:
 
 
 def _batches(count: int) -> Iterator[int]:
-    """How many resamples of so many values are drawn at a time, so that memory stays flat."""
+    """The numbers of resamples to draw at once, so that memory is bounded."""
     most = max(1, DRAWN_TOGETHER // count)
     for start in range(0, RESAMPLES, most):
         yield min(most, RESAMPLES - start)

@@ -1,6 +1,6 @@
-"""What shared words alone say about a question and a sentence: the baselines that any encoder is judged against.
+"""Lexical baselines: the similarity of a question and a sentence by their shared words.
 
-Words are lower-cased and counted once, as sets; BM25 counts them all, and knows how rare each is among the sentences.
+Jaccard and containment take words lower-cased, as sets; BM25 counts repetitions and weighs rare words more.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,13 +16,13 @@ BATCH = 256
 
 
 def jaccard(questions: Sequence[str], sentences: Sequence[str]) -> Floats:
-    """Words in both over words in either; 0 where there are none."""
+    """Shared words divided by all words; 0 without words."""
     pairs = zip(map(_set, questions), map(_set, sentences), strict=True)
     return np.array([len(one & other) / max(len(one | other), 1) for one, other in pairs])
 
 
 def containment(questions: Sequence[str], sentences: Sequence[str]) -> Floats:
-    """The share of the question's words that the sentence has; 0 where it has no words."""
+    """The share of the question's words that the sentence has; 0 without words."""
     pairs = zip(map(_set, questions), map(_set, sentences), strict=True)
     return np.array([len(one & other) / max(len(one), 1) for one, other in pairs])
 

@@ -1,1 +1,1 @@
-"""The encoders that evaluations compare: any BERT, the un-tuned one, averaged GloVe vectors."""
+"""The encoders of the benchmarks: any BERT, the un-tuned one, and averaged GloVe vectors."""

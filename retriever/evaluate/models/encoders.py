@@ -1,4 +1,4 @@
-"""What a benchmark embeds text with: any BERT in any pooling, and averaged GloVe vectors as a baseline."""
+"""The encoders of the benchmarks: any BERT in any pooling, and averaged GloVe vectors as a baseline."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ Batches = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
 
 
 class TextEncoder(Protocol):
-    """Text to vectors, with a name for people and a key that changes whenever the vectors would."""
+    """Text to vectors; `label` is for people, and `key` changes whenever the vectors would."""
 
     label: str
     pooling: str
@@ -44,8 +44,6 @@ class TextEncoder(Protocol):
 
 
 class Bert:
-    """A Hugging Face encoder in one pooling."""
-
     def __init__(self, encoder: Encoder, label: str) -> None:
         self.encoder = encoder
         self.label = label
@@ -71,7 +69,7 @@ class Bert:
 class Glove:
     """The mean of the GloVe vectors (6B, 50 dimensions) of a text's lower-cased words; unknown words are skipped.
 
-    A text of unknown words only gets the zero vector.
+    A text without known words has the zero vector.
     """
 
     label = GLOVE
@@ -129,7 +127,7 @@ def open_encoders(
     precision: str = "fp32",
     device: str = "auto",
 ) -> list[TextEncoder]:
-    """Every encoder in every pooling; without poolings, each in its own. GloVe has only one."""
+    """Every encoder in every pooling, by default its own. GloVe has only one."""
     names = list(dict.fromkeys(names or (DEFAULT_ENCODER,)))
     labels = labels_of(names)
     found: list[TextEncoder] = []
@@ -144,6 +142,6 @@ def open_encoders(
 
 
 def labels_of(names: Sequence[str]) -> dict[str, str]:
-    """A folder goes by its last part, unless two would then share a name."""
+    """A folder is labelled by its last part, unless two would have the same label."""
     short = {name: Path(name).resolve().name if Path(name).expanduser().is_dir() else name for name in names}
     return {name: label if list(short.values()).count(label) == 1 else name for name, label in short.items()}

@@ -1,4 +1,4 @@
-"""The weights of a DistilBERT out of an ONNX file, whole or quantised to 8 bits."""
+"""Reads the weights of a DistilBERT from an ONNX file, in float32 or quantised to 8 bits."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,9 @@ PREFIX = "distilbert."
 
 
 def encoder_weights(content: bytes) -> dict[str, NDArray[np.float32]]:
-    """The weights by their names in transformers, in float32; what does not belong to the encoder is left out.
+    """The encoder's weights in float32 by their names in transformers.
 
-    Matrices lost their names in the export and go by the node that multiplies with them; everything else kept its own.
+    The export dropped the names of matrices, so they are named after the node that multiplies with them.
     """
     import onnx
 
@@ -38,7 +38,7 @@ def encoder_weights(content: bytes) -> dict[str, NDArray[np.float32]]:
 
 
 def _values(graph: "GraphProto") -> Callable[[str], NDArray[Any] | None]:
-    """What a name of the graph stands for, if it is a constant: stored, or made of stored ones by dequantising."""
+    """A function that returns the constant behind a name of the graph, stored or dequantised, else None."""
     from onnx import numpy_helper
 
     stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
@@ -59,7 +59,7 @@ def _values(graph: "GraphProto") -> Callable[[str], NDArray[Any] | None]:
 
 
 def dequantised(given: NDArray[Any], scale: NDArray[Any], zero: NDArray[Any], axis: int) -> NDArray[np.float32]:
-    """(q - zero) * scale in float32, with one scale for all or one a channel along the axis."""
+    """(q - zero) * scale in float32, with one scale for all or one for each channel along the axis."""
     if scale.ndim:
         shape = [1] * given.ndim
         shape[axis] = -1

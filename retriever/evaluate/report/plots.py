@@ -1,21 +1,26 @@
-"""What the plots share: colours that colour-blind people can tell apart, plain axes, files that are whole."""
+"""Plots as PNG files: panels of horizontal bars, and panels of lines.
 
-from collections.abc import Sequence
+A panel is a plain description; `draw_bars` and `draw_lines` lay the panels out, draw them and write the file.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from retriever.evaluate.results import Summary
+from retriever.errors import Misuse
+from retriever.evaluate.report.names import COLOURS
 from retriever.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, black for what others published.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
-DARK = (0, 2, 3, 5)
 PUBLISHED_COLOUR = "#222222"
+GOLD_COLOUR = COLOURS[5]
 RESOLUTION = 150
+BAR, GAP = 0.2, 0.14
 
 
 def new_figure(width: float, height: float) -> "Figure":
@@ -35,54 +40,168 @@ def save(figure: "Figure", path: Path) -> Path:
 
 
 def as_text(name: str) -> str:
-    """A name from outside as a label: a dollar sign in it begins no formula."""
+    """A name as a label; matplotlib would read a dollar sign as the start of a formula."""
     return name.replace("$", r"\$")
 
 
-def plain(axes: "Axes", grid: str = "x") -> None:
-    """No frame, a faint grid along one axis."""
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    axes.grid(axis=grid, color="#dddddd", linewidth=0.8)  # type: ignore[arg-type]
-    axes.set_axisbelow(True)
+def file_name(name: str) -> str:
+    return "".join(c if c.isalnum() or c in ".-" else "_" for c in name)
 
 
 def colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
-def bar_place(place: int, number: int, count: int) -> float:
-    """Where the bar of one of `count` series stands in a group."""
-    return place - 0.4 + 0.8 / max(count, 1) * (number + 0.5)
+def plain(axes: "Axes", grid: str = "x") -> None:
+    """Remove the frame and draw a faint grid."""
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.grid(axis=grid, color="#dddddd", linewidth=0.8)  # type: ignore[arg-type]
+    axes.set_axisbelow(True)
 
 
-def grouped_bars(axes: "Axes", names: Sequence[str], series: Sequence[Sequence[Summary | None]], size: float) -> None:
-    """Lying bars: a group a name, a bar a series, from top to bottom; None leaves a gap.
+@dataclass(frozen=True)
+class Bar:
+    """A bar of one series in one group, with its interval if low and high are finite."""
 
-    A figure stands inside its bar, at the base, where no line that marks another value can cross it.
-    """
-    height = 0.8 / max(len(series), 1)
-    longest = max([abs(value.mean) for values in series for value in values if value] or [1.0])
-    for number, values in enumerate(series):
-        for place, value in enumerate(values):
-            if value is None:
-                continue
-            y = bar_place(place, number, len(series))
-            spread = value.spread if value.seeds > 1 else None
-            axes.barh(y, value.mean, height * 0.92, color=colour(number), xerr=spread, error_kw={"linewidth": 1.2})
-            inside = abs(value.mean) > 0.25 * longest
-            side = 1 if value.mean >= 0 else -1
+    group: str
+    series: str
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A vertical line at a value, e.g. a published figure."""
+
+    value: float
+    label: str
+    style: Any = "-"
+    colour: str = PUBLISHED_COLOUR
+
+
+@dataclass(frozen=True)
+class BarPanel:
+    """Horizontal bars: a group for each system, a colour for each series."""
+
+    title: str
+    bars: Sequence[Bar]
+    marks: Sequence[Mark] = ()
+
+    def groups(self, series: Sequence[str]) -> dict[str, list[Bar]]:
+        """The bars by group, each group in the order of the series."""
+        found: dict[str, list[Bar]] = {}
+        for bar in self.bars:
+            found.setdefault(bar.group, []).append(bar)
+        return {name: sorted(own, key=lambda bar: series.index(bar.series)) for name, own in found.items()}
+
+
+def draw_bars(path: Path, title: str, panels: Sequence[BarPanel], colours: Mapping[str, str], across: int = 3) -> Path:
+    """Draw the panels in rows of `across`, with one legend for the series and the marks."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    if not any(panel.bars for panel in panels):
+        raise Misuse(f"{path} would be a plot of no figures; measure something first.")
+    across = min(len(panels), across)
+    down = -(-len(panels) // across)
+    tall = max(len(panel.bars) * BAR + len(panel.groups(list(colours))) * GAP for panel in panels) + BAR
+    figure = new_figure(1.5 + 4.2 * across, 1.3 + down * (0.6 + tall))
+    places = list(figure.subplots(down, across, squeeze=False).flat)
+    for axes, panel in zip(places, panels, strict=False):
+        _draw_bars(axes, panel, colours)
+    for axes in places[len(panels) :]:
+        axes.axis("off")
+    marks = dict.fromkeys((mark.label, mark.style, mark.colour) for panel in panels for mark in panel.marks)
+    handles: list[Any] = [Patch(color=shade, label=as_text(name)) for name, shade in colours.items()]
+    handles += [Line2D([], [], color=shade, linestyle=style, label=label) for label, style, shade in marks]
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(across, 3), frameon=False, fontsize=8)
+    if title:
+        figure.suptitle(as_text(title), fontsize=13, x=0.01, ha="left")
+    return save(figure, path)
+
+
+def _draw_bars(axes: "Axes", panel: BarPanel, colours: Mapping[str, str]) -> None:
+    y, ticks, labels = 0.0, [], []
+    for name, own in panel.groups(list(colours)).items():
+        ticks.append(y + BAR * (len(own) - 1) / 2)
+        labels.append(as_text(name.replace(":", ":\n", 1)))
+        for bar in own:
+            axes.barh(y, bar.value, BAR * 0.9, color=colours[bar.series])
+            axes.plot([bar.low, bar.high], [y, y], color="black", linewidth=1.1)
+            side = -1 if bar.value < 0 else 1
+            ends = [end for end in (bar.value, bar.low, bar.high) if math.isfinite(end)]
             axes.annotate(
-                str(value),
-                (0 if inside else value.mean, y),
-                xytext=(4 * side, 0),
+                bar.text or f"{bar.value:.1f}",
+                (min(ends) if side < 0 else max(ends), y),
+                (4 * side, 0),
                 textcoords="offset points",
                 va="center",
-                ha="left" if side > 0 else "right",
-                fontsize=size,
-                color=("white" if number % len(COLOURS) in DARK else "black") if inside else "black",
+                ha="right" if side < 0 else "left",
+                fontsize=7,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.3, "alpha": 0.8},
             )
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.5, -0.5)
+            y += BAR
+        y += GAP
+    for mark in panel.marks:
+        axes.axvline(mark.value, color=mark.colour, linestyle=mark.style, linewidth=1.2)
+    axes.set_yticks(ticks, labels, fontsize=8)
+    axes.set_ylim(y - GAP, -BAR)
+    left, right = min(axes.dataLim.x0, 0.0), max(axes.dataLim.x1, 0.0)
+    axes.set_xlim(left - 0.15 * (right - left) * (left < 0), (right + 0.15 * (right - left) * (right > 0)) or 1)
+    axes.set_title(as_text(panel.title), loc="left", fontsize=10)
     plain(axes)
     axes.tick_params(axis="y", length=0)
+    axes.tick_params(axis="x", labelsize=8)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line or, without a line style, markers; `options` go to matplotlib's plot."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    colour: str
+    label: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LinePanel:
+    """Lines over a shared x axis; `settings` go to matplotlib's `Axes.set`, e.g. xscale or ylim."""
+
+    title: str
+    lines: Sequence[Line]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    ticks: Sequence[float] = ()
+    level: float | None = None
+    """Where a dotted horizontal line is drawn."""
+
+
+def draw_lines(
+    path: Path, title: str, panels: Sequence[LinePanel], across: int = 2, legend: Iterable[Line] = ()
+) -> Path:
+    """Draw the panels in rows of `across`, with one legend: of the given lines, else of all that have a label."""
+    across = min(len(panels), across)
+    down = -(-len(panels) // across)
+    figure = new_figure(6 * across, 0.9 + 3.7 * down)
+    for axes, panel in zip(figure.subplots(down, across, squeeze=False).flat, panels, strict=False):
+        for line in panel.lines:
+            axes.plot(line.x, line.y, color=line.colour, **{"linewidth": 1.6, **line.options})
+        if panel.level is not None:
+            axes.axhline(panel.level, color="#777777", linewidth=1, linestyle=":")
+        axes.set(**panel.settings)
+        if panel.ticks:
+            axes.set_xticks(panel.ticks, [f"{tick:,.0f}" for tick in panel.ticks])
+            axes.minorticks_off()
+        axes.set_title(as_text(panel.title), loc="left", fontsize=11)
+        plain(axes, "both")
+    shown = {line.label: line for line in (*legend, *(line for panel in panels for line in panel.lines)) if line.label}
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], color=line.colour, label=as_text(label), **line.options) for label, line in shown.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=9)
+    figure.suptitle(as_text(title), fontsize=13, x=0.01, ha="left")
+    return save(figure, path)

@@ -1,38 +1,43 @@
-"""The figures of a benchmark as tables in the terminal."""
+"""The figures of a benchmark as tables in the terminal.
 
+A table is a title and columns. A column names a data set, a metric and how a figure is written, e.g.
+`Column("95 %", "qnli", "auc", "[{low:.1f}, {high:.1f}]")`; `figures_table` makes a line of each configuration.
+"""
+
+import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from retriever.cli import display
-from retriever.evaluate.data.qa_sets import DATASETS as QA_DATASETS
+from retriever.card.wording import plural
 from retriever.evaluate.data.sts_sets import DATASETS
-from retriever.evaluate.lexical import CORRELATION, SHARE
-from retriever.evaluate.qa import METRICS, comparisons
-from retriever.evaluate.results import AVERAGE, PUBLISHED, Configuration, Row, Summary, by_configuration
+from retriever.evaluate.lexical import CORRELATION, DATASET, SHARE
+from retriever.evaluate.qa import METRICS as QA_METRICS
+from retriever.evaluate.rankings import METRICS, Comparison, comparisons
+from retriever.evaluate.report.names import SET_TITLES, metric_name
+from retriever.evaluate.results import AVERAGE, PUBLISHED, Configuration, Row, Summary, average_rows
+from retriever.evaluate.retrieval import RetrievalFindings
 from retriever.evaluate.runs import Findings
 from retriever.evaluate.sts import ALL, WMEAN
 from retriever.terminal import one_line
+from retriever.transforms.spec import AUTO
 
 NOTHING = "–"
 WIDEST = 1000
-TITLES = {
+STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
+STS_TITLES = {
     ALL: "Spearman × 100, all: one correlation over a set's pairs",
     WMEAN: "Spearman × 100, wmean: the subsets' correlations, weighted by size",
-}
-SET_TITLES = {
-    **{name: known.title for name, known in DATASETS.items()},
-    **{name: known.title for name, known in QA_DATASETS.items()},
 }
 QA_TITLES = {
     "qnli": "QNLI dev: area under ROC × 100 of question and sentence",
     "wikiqa": "WikiQA test: ranking of a question's sentences, × 100",
 }
-
-# The measures of a space: the head of the column and how a figure is written.
+# The measures of a space: the head of the column and the format of a figure.
 MEASURES = {
     "mean_cosine": ("mean cos", "z.3f"),
     "uniformity": ("uniformity", "z.2f"),
@@ -45,160 +50,193 @@ MEASURES = {
     "mean_abs_excess_kurtosis": ("|kurtosis|", "z.2f"),
     "share_of_dimensions_not_gaussian": ("not Gaussian", "z.0%"),
 }
+LEGEND = (
+    "All × 100. Brackets: 95 % bootstrap interval over queries. Gain over raw: paired by query, permutation test, "
+    "* p < 0.05, ** p < 0.01, *** p < 0.001, not corrected for the number of comparisons."
+)
+
+# Names and texts come from users, so [markup] and :emoji: are printed as they are.
+out = Console(highlight=False, markup=False, emoji=False)
+err = Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def text_table(title: str, heads: Sequence[str], left: int = 1) -> Table:
+    """An empty table whose first `left` columns are text and the others figures."""
+    table = Table(title=title, box=None, padding=(0, 2, 0, 0))
+    for number, head in enumerate(heads):
+        text = number < left
+        table.add_column(head, justify="left" if text else "right", overflow="fold", no_wrap=not text)
+    return table
 
 
 def show(table: Table) -> None:
-    """Print a table whole: where there is no terminal whose width could be known, as wide as it is."""
-    console = display.out
+    """Print a table; without a terminal it is as wide as its content."""
     if table.title:
-        console.print(table.title, style="bold", soft_wrap=True)
+        out.print(table.title, style="bold", soft_wrap=True)
         table.title = None
-    if console.is_terminal:
-        console.print(table)
+    if out.is_terminal:
+        out.print(table)
         return
-    width = Measurement.get(console, console.options.update(max_width=WIDEST), table).maximum
-    Console(file=console.file, width=width, highlight=False, markup=False, emoji=False).print(table)
+    width = Measurement.get(out, out.options.update(max_width=WIDEST), table).maximum
+    Console(file=out.file, width=width, highlight=False, markup=False, emoji=False).print(table)
 
 
-def configuration_table(title: str, lines: Iterable[Configuration], columns: Sequence[str]) -> tuple[Table, list[str]]:
-    """A table with a column for each part of a configuration that differs, and the names of those parts."""
-    lines = list(lines)
+def show_notes(notes: Sequence[str]) -> None:
+    for note in notes:
+        err.print(f"Note: {one_line(note).rstrip('.')}.", style="yellow", soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of figures; `form` may use mean, shown (with the spread over seeds), low, high, gain, p and stars."""
+
+    head: str
+    dataset: str
+    metric: str
+    form: str = "{shown}"
+    bold: bool = False
+    """If True, the best figure of the column is bold."""
+
+    def text(self, one: Comparison | None) -> str:
+        """The figure as text; a dash if there is no figure or not what `form` asks for."""
+        if one is None:
+            return NOTHING
+        values: dict[str, object] = {"mean": 100 * one.mean, "stars": ""}
+        values["shown"] = Summary(100 * one.mean, 100 * (one.spread or 0), 1 if one.spread is None else 2)
+        if math.isfinite(one.low):
+            values |= {"low": 100 * one.low, "high": 100 * one.high}
+        if one.p is not None:
+            values |= {name: 100 * getattr(one, name) for name in ("gain", "gain_low", "gain_high")} | {"p": one.p}
+            values["stars"] = next((stars for limit, stars in STARS if one.p < limit), "")
+        try:
+            return self.form.format_map(values).strip()
+        except KeyError:
+            return NOTHING
+
+
+def figures_table(
+    title: str, figures: Iterable[Comparison], columns: Sequence[Column], published: Iterable[Comparison] = ()
+) -> Table:
+    """A line for each configuration, published ones dim; what all configurations share is in the title."""
+    found = {(one.configuration, one.dataset, one.metric): one for one in (*figures, *published)}
+    wanted = {(column.dataset, column.metric) for column in columns}
+    lines = list(dict.fromkeys(line for line, *place in found if tuple(place) in wanted))
     varying = [
         name
         for name in Configuration._fields
         if name == "transform" or len({getattr(line, name) for line in lines}) > 1
     ]
-    shared = [f"{getattr(line, name)}" for line in lines[:1] for name in Configuration._fields if name not in varying]
-    caption = f"{title}; {', '.join(filter(None, shared))}" if any(shared) else title
-    table = Table(title=caption, box=None, padding=(0, 2, 0, 0))
-    for name in varying:
-        table.add_column(name, overflow="fold")
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table, varying
-
-
-def cells(line: Configuration, varying: Sequence[str]) -> list[Text]:
-    return [Text(getattr(line, name)) for name in varying]
-
-
-def sts_table(rows: Sequence[Row], metric: str, published: Sequence[Row] = ()) -> Table:
-    """One line a configuration, one column a set, and the average; published lines dim, below ours."""
-    own = by_configuration(rows, metric)
-    names = [name for name in DATASETS if any(name in line for line in own.values())]
-    whole = len(names) == len(DATASETS)
-    shown = {*names, AVERAGE} if whole else set(names)
-    theirs = by_configuration([row for row in published if row.dataset in shown], metric)
-    heads = [DATASETS[name].title for name in names]
-    average = f"avg of {len(names)}"
-    table, varying = configuration_table(TITLES[metric], [*own, *theirs], [*heads, average])
-    best = {name: max(line[name].mean for line in own.values() if name in line) for name in names}
-    for line, found in own.items():
-        figures = [_figure(found.get(name), best[name]) for name in names]
-        table.add_row(*cells(line, varying), *figures, Text(_average(found, names)))
-    for line, found in theirs.items():
-        figures = [Text(f"{found[name].mean:.2f}" if name in found else NOTHING) for name in [*names, AVERAGE]]
-        table.add_row(*cells(line, varying), *figures, style="dim")
+    shared = [getattr(line, name) for line in lines[:1] for name in Configuration._fields if name not in varying]
+    title = f"{title}; {', '.join(filter(None, shared))}" if any(shared) else title
+    table = text_table(title, [*varying, *(column.head for column in columns)], len(varying))
+    own = {key: one for key, one in found.items() if not key[0].encoder.endswith(PUBLISHED)}
+    best = {place: max((o.mean for (_, *p), o in own.items() if tuple(p) == place), default=0.0) for place in wanted}
+    for line in lines:
+        theirs, cells = line.encoder.endswith(PUBLISHED), []
+        for column in columns:
+            one = found.get((line, column.dataset, column.metric))
+            bold = column.bold and not theirs and one and one.mean == best[column.dataset, column.metric]
+            form = (
+                Column(column.head, column.dataset, column.metric, "{mean:.2f}") if theirs and column.bold else column
+            )
+            cells.append(Text(form.text(one), style="bold" if bold else ""))
+        table.add_row(*(Text(getattr(line, name)) for name in varying), *cells, style="dim" if theirs else "")
     return table
 
 
-def _figure(found: Summary | None, best: float) -> Text:
-    if found is None:
-        return Text(NOTHING)
-    return Text(str(found), style="bold" if found.mean == best else "")
-
-
-def _average(found: dict[str, Summary], names: Sequence[str]) -> str:
-    """The mean over the sets, with its spread over seeds where it was taken for each seed."""
-    if AVERAGE in found:
-        return str(found[AVERAGE])
-    if any(name not in found for name in names):
-        return NOTHING
-    return f"{sum(found[name].mean for name in names) / len(names):.1f}"
-
-
-def show_notes(notes: Sequence[str]) -> None:
-    """What was done otherwise than asked, on standard error."""
-    for note in notes:
-        display.err.print(f"Note: {one_line(note).rstrip('.')}.", style="yellow", soft_wrap=True)
-
-
-def show_choices(findings: Findings) -> None:
-    """What `auto` chose for each set: a line an encoder and fit, seeds that differ beside each other."""
-    chosen: dict[Configuration, dict[str, list[str]]] = {}
-    for run in findings.runs:
-        if found := findings.provenance(run).get("chosen"):
-            by_set = chosen.setdefault(Configuration(run.encoder, run.pooling, run.transform, run.fit), {})
-            by_set.setdefault(run.dataset, []).append(found)
-    for line, by_set in chosen.items():
-        parts = [f"{SET_TITLES[name]} {' or '.join(dict.fromkeys(specs))}" for name, specs in by_set.items()]
-        told = f"auto ({', '.join([line.encoder, line.pooling, line.fit])}) chose: {'; '.join(parts)}"
-        display.out.print(told, soft_wrap=True)
+def sts_tables(rows: Sequence[Row], published: Sequence[Row]) -> list[Table]:
+    """For each aggregation a table with a column for each set, and the average over the sets that were measured."""
+    names = [name for name in DATASETS if any(row.dataset == name for row in rows)]
+    figures = comparisons([*(row for row in rows if row.dataset != AVERAGE), *average_rows(rows, names)])
+    shown = [one for one in comparisons(published) if one.dataset in names or len(names) == len(DATASETS)]
+    tables = []
+    for metric, title in STS_TITLES.items():
+        columns = [Column(DATASETS[name].title, name, metric, bold=True) for name in names]
+        columns.append(Column(f"avg of {len(names)}", AVERAGE, metric, bold=True))
+        tables.append(figures_table(title, figures, columns, shown))
+    return tables
 
 
 def lexical_table(rows: Sequence[Row]) -> Table:
-    """Correlation with edit distance and share of the way to gold, ours, gold's and the published."""
-    correlations, shares = by_configuration(rows, CORRELATION), by_configuration(rows, SHARE)
-    heads = ["with edit distance", "way from raw to gold, %"]
-    table, varying = configuration_table("Spearman × 100 of similarity with edit distance, STS-B", correlations, heads)
-    for line, found in correlations.items():
-        share = shares.get(line, {}).get("stsb", NOTHING)
-        dim = "dim" if line.encoder.endswith(PUBLISHED) else ""
-        table.add_row(*cells(line, varying), Text(str(found["stsb"])), Text(str(share)), style=dim)
-    return table
-
-
-def qa_table(rows: Sequence[Row], dataset: str, published: Sequence[Row] = ()) -> Table | None:
-    """Each configuration's figures and its gain over its encoder's raw vectors; published lines dim, below ours."""
-    metrics, main = METRICS[dataset], METRICS[dataset][0]
-    own = {metric: by_configuration([row for row in rows if row.dataset == dataset], metric) for metric in metrics}
-    if not own[main]:
-        return None
-    theirs = by_configuration([row for row in published if row.dataset == dataset], main)
-    compared = {one.configuration: one for one in comparisons(rows) if (one.dataset, one.metric) == (dataset, main)}
-    heads = [main.upper(), "95 %", "gain over raw, 95 %", "p", *(metric.upper() for metric in metrics[1:])]
-    table, varying = configuration_table(QA_TITLES[dataset], [*own[main], *theirs], heads)
-    best = {metric: max(found[dataset].mean for found in own[metric].values()) for metric in metrics}
-    for line in own[main]:
-        one = compared[line]
-        sure = [f"{100 * one.low:.1f} to {100 * one.high:.1f}", NOTHING, NOTHING]
-        if one.p is not None:
-            sure[1] = f"{100 * one.gain:+.1f} [{100 * one.gain_low:+.1f}, {100 * one.gain_high:+.1f}]"
-            sure[2] = f"{one.p:.3f}" if one.p >= 0.001 else "<0.001"
-        first, *others = (_figure(own[metric][line][dataset], best[metric]) for metric in metrics)
-        table.add_row(*cells(line, varying), first, *map(Text, sure), *others)
-    for line, found in theirs.items():
-        figures = [Text(f"{found[dataset].mean:.2f}"), *map(Text, [NOTHING] * (len(heads) - 1))]
-        table.add_row(*cells(line, varying), *figures, style="dim")
-    return table
+    columns = [Column("with edit distance", DATASET, CORRELATION), Column("way from raw to gold, %", DATASET, SHARE)]
+    return figures_table("Spearman × 100 of similarity with edit distance, STS-B", comparisons(rows), columns)
 
 
 def isotropy_table(rows: Sequence[Row]) -> Table:
-    """One line a configuration, one column a measure; over seeds the mean."""
-    found = {metric: by_configuration(rows, metric) for metric in MEASURES}
-    lines = list(dict.fromkeys(line for by_line in found.values() for line in by_line))
-    shown = [metric for metric in MEASURES if found[metric]]
-    table, varying = configuration_table("The space, before and after", lines, [MEASURES[m][0] for m in shown])
-    for line in lines:
-        figures = []
-        for metric in shown:
-            summary = next(iter(found[metric].get(line, {}).values()), None)
-            figures.append(Text(NOTHING if summary is None else format(summary.mean, MEASURES[metric][1])))
-        table.add_row(*cells(line, varying), *figures)
-    return table
+    shown = [metric for metric in MEASURES if any(row.metric == metric for row in rows)]
+    columns = [Column(MEASURES[m][0], rows[0].dataset, m, f"{{mean:{MEASURES[m][1]}}}") for m in shown]
+    return figures_table("The space, before and after", comparisons(rows), columns)
 
 
 def words_table(rows: Sequence[Row]) -> Table:
-    """Norm and distance to the nearest by frequency rank, a line an encoder and measure."""
+    """Norm and distance to the nearest words by frequency rank, a line for each encoder and measure."""
     splits = list(dict.fromkeys(row.split for row in rows))
-    table = Table(title="Word embeddings by frequency rank", box=None, padding=(0, 2, 0, 0))
-    table.add_column("encoder")
-    table.add_column("measure")
-    for split in splits:
-        table.add_column(split.removeprefix("rank "), justify="right")
+    heads = ["encoder", "measure", *(split.removeprefix("rank ") for split in splits)]
+    table = text_table("Word embeddings by frequency rank", heads, 2)
     for encoder, metric in dict.fromkeys((row.encoder, row.metric) for row in rows):
         values = {row.split: row.value for row in rows if (row.encoder, row.metric) == (encoder, metric)}
         figures = [f"{values[split]:.2f}" if split in values else NOTHING for split in splits]
         style = "dim" if encoder.endswith(PUBLISHED) else ""
         table.add_row(Text(encoder), metric.replace("_", " "), *figures, style=style)
     return table
+
+
+def compared_table(
+    title: str,
+    figures: Sequence[Comparison],
+    dataset: str,
+    metrics: Sequence[str],
+    published: Sequence[Comparison] = (),
+) -> Table:
+    """The main metric with its interval and its gain over raw, then the other metrics."""
+    main = metrics[0]
+    columns = [
+        Column(metric_name(main), dataset, main, bold=True),
+        Column("95 %", dataset, main, "[{low:.1f}, {high:.1f}]"),
+        Column("gain over raw", dataset, main, "{stars} {gain:+.1f}"),
+        Column("95 %", dataset, main, "[{gain_low:+.1f}, {gain_high:+.1f}]"),
+        Column("p", dataset, main, "{p:.3f}"),
+        *(Column(metric_name(metric), dataset, metric, bold=True) for metric in metrics[1:]),
+    ]
+    return figures_table(title, figures, columns, [one for one in published if one.dataset == dataset])
+
+
+def qa_tables(rows: Sequence[Row], published: Sequence[Row]) -> list[Table]:
+    figures, theirs = comparisons(rows), comparisons(published)
+    return [
+        compared_table(QA_TITLES[dataset], figures, dataset, metrics, theirs)
+        for dataset, metrics in QA_METRICS.items()
+        if any(one.dataset == dataset for one in figures)
+    ]
+
+
+def show_retrieval(findings: RetrievalFindings) -> None:
+    """A table for each set, one over all sets, the legend, and what `auto` chose."""
+    rows = [row._replace(fit="") for row in findings.rows]  # a collection is always fitted on its documents
+    figures, names = comparisons(rows), [topics.dataset for topics in findings.topics]
+    for topics in findings.topics:
+        asked = "1 query" if len(topics.queries) == 1 else f"{len(topics.queries):,} queries"
+        title = f"{topics.dataset}, {topics.split}: {asked}, {plural(topics.documents, 'document')}"
+        show(compared_table(title, figures, topics.dataset, METRICS))
+    if len(names) > 1:
+        rows += average_rows(rows, names)
+        columns = [Column(name, name, METRICS[0], "{stars} {shown}", bold=True) for name in names]
+        columns.append(Column(f"avg of {len(names)}", AVERAGE, METRICS[0], bold=True))
+        show(figures_table(f"{metric_name(METRICS[0])} × 100", comparisons(rows), columns))
+    out.print(LEGEND, style="dim", soft_wrap=True)
+    show_choices(findings)
+
+
+def show_choices(findings: Findings) -> None:
+    """What `auto` chose on each set: pooling, transform, and the strength of `flow`."""
+    chosen: dict[str, dict[str, list[str]]] = {}
+    for run in findings.runs:
+        known, title = findings.provenance(run), SET_TITLES.get(run.dataset, run.dataset)
+        if run.pooling == AUTO:
+            chosen.setdefault(f"--pooling auto ({run.encoder})", {}).setdefault(title, []).append(known["pooling"])
+        if known.get("chosen") and run.transform in (AUTO, "flow"):
+            name = f"{run.transform} ({run.encoder}, {run.pooling}, {run.fit})"
+            chosen.setdefault(name, {}).setdefault(title, []).append(known["chosen"])
+    for name, by_set in chosen.items():
+        told = "; ".join(f"{title} {' or '.join(dict.fromkeys(specs))}" for title, specs in by_set.items())
+        out.print(one_line(f"{name} chose: {told}"), soft_wrap=True)

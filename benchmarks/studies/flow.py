@@ -1,14 +1,14 @@
-"""Which learned map on top of whitening is likelier, and which is better for similarity? The study behind `flow`.
+"""Learned maps on top of whitening: which is likelier, and which is better for similarity? The study behind `flow`.
 
-    python -m benchmarks.flow_study --data DIR --encoder DIR --pooling first-last
+    python -m benchmarks flow --data DIR --encoder DIR --pooling first-last
 
 For each set, 80 % of its sentences fit the shrunk whitening and train every variant by maximum likelihood; 10 % fit the
-radial map and stop the training; on the last 10 %, which nothing was fitted on, the bits per dimension are measured
-(lower is better). Spearman is that of the set's scored pairs, whose sentences are on all three sides, as in `bench sts
---fit target`; no score is ever fitted on.
+radial map and stop the training; on the last 10 % the bits per dimension are measured (lower is better). Spearman is of
+the set's scored pairs, whose sentences are in all three parts, as in `retriever bench sts --fit target`; no score is
+ever fitted on.
 
-Every variant starts as the identity in the principal axes: what turns the axes turns them back. So each can be tempered
-alike: its move times SHARE, then every direction as `flow:strength=0.75` scales it. What came of it: FLOW_STUDY.md.
+Every variant starts as the identity in the principal axes, so each can be tempered alike: its move times SHARE, then
+every direction scaled as by `flow:strength=0.75`. Results: FLOW_STUDY.md.
 """
 
 import math
@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -25,12 +24,11 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.studies.flow_variants import Chain, Moved, Ranks, Turned, Variant, variants
-from retriever.cli.bench_options import FOLDER, POOLINGS
-from retriever.cli.bench_space import SETS
-from retriever.evaluate.data.sts_sets import read_sets
+from retriever.errors import Misuse
+from retriever.evaluate.data.sts_sets import DATASETS, read_sets
 from retriever.evaluate.measures.correlation import pair_cosines, spearman
 from retriever.evaluate.models.encoders import open_encoders
-from retriever.evaluate.report.tables import show
+from retriever.evaluate.report.tables import show, show_notes, text_table
 from retriever.evaluate.sts import PairScorer
 from retriever.evaluate.vectors import VectorCache
 from retriever.transforms import fit
@@ -39,7 +37,7 @@ from retriever.transforms.flow.training import BATCH, EVALUATE_EVERY, LEARNING_R
 from retriever.transforms.isotropy import bits_per_dimension
 from retriever.transforms.moments import distinct
 
-MOST_STEPS, PATIENCE = 300, 4
+PATIENCE = 4
 STRENGTH = 0.75
 SHARE = STRENGTH**4
 HELD_OUT_PART = 0.1
@@ -49,14 +47,14 @@ Rows = NDArray[np.float32]
 
 
 def loss(chain: Chain, z: Tensor) -> Tensor:
-    """The part of the likelihood that the chain can change, in nats a row."""
+    """The part of the negative log-likelihood that the chain can change, in nats a row."""
     moved, log_det = chain(z)
     nats: Tensor = ((moved * moved).sum(dim=1) / 2 - log_det).mean()
     return nats
 
 
 def learn(chain: Chain, seen: Tensor, tuning: Tensor, steps: int, rate: float) -> None:
-    """Fit by maximum likelihood and keep the step that `tuning` likes best; ranks are fitted in closed form."""
+    """Fit by maximum likelihood and keep the step with the best loss on `tuning`; ranks are fitted in closed form."""
     z = seen
     for part in chain:
         ranks = part.inner if isinstance(part, Turned) else part
@@ -82,7 +80,7 @@ def learn(chain: Chain, seen: Tensor, tuning: Tensor, steps: int, rate: float) -
 
 
 def apply(chain: Chain, rows: Rows) -> Moved:
-    """The rows moved and their log-determinants, a few rows at a time: splines take much memory."""
+    """The moved rows and their log-determinants, a few rows at a time because splines take much memory."""
     with torch.no_grad():
         parts = [chain(part) for part in torch.split(torch.from_numpy(rows), AT_ONCE)]
     return torch.cat([moved for moved, _ in parts]), torch.cat([log_det for _, log_det in parts])
@@ -90,8 +88,6 @@ def apply(chain: Chain, rows: Rows) -> Moved:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one variant on one set."""
-
     parameters: int
     bits: float
     full: float
@@ -102,7 +98,7 @@ class Outcome:
 def study(
     vectors: Rows, scorer: PairScorer, scored: Rows, tried: Sequence[Variant], seed: int, steps: int, rate: float
 ) -> dict[str, Outcome]:
-    """Fit every variant to the vectors of a set's sentences and score them by the vectors of its pairs."""
+    """Fit every variant to the vectors of a set's sentences and score it by the vectors of its pairs."""
     rows = distinct(vectors)
     rows = rows[np.random.default_rng(seed).permutation(len(rows))]
     held = round(HELD_OUT_PART * len(rows))
@@ -140,11 +136,9 @@ def study(
 
 
 def table_of(found: dict[str, dict[str, Outcome]], title: str) -> Table:
-    """One line a variant, averaged over the sets."""
-    table = Table(title=title, box=None, padding=(0, 2, 0, 0))
-    table.add_column("variant")
-    for head in ("parameters", "bits/dim", "full strength", "tempered", "seconds a fit"):
-        table.add_column(head, justify="right")
+    """One line for each variant, averaged over the sets."""
+    heads = ["variant", "parameters", "bits/dim", "full strength", "tempered", "seconds a fit"]
+    table = text_table(title, heads)
     for name in next(iter(found.values())):
         outcomes = [of_set[name] for of_set in found.values()]
         bits, full, tempered, seconds = (
@@ -156,48 +150,31 @@ def table_of(found: dict[str, dict[str, Outcome]], title: str) -> Table:
     return table
 
 
-@click.command()
-@click.option("--data", type=FOLDER, required=True, help="Folder with the sets (or with sts/).")
-@click.option("--encoder", "name", required=True, metavar="NAME|DIR", help="Hugging Face name or folder of a BERT.")
-@click.option("--pooling", type=click.Choice(POOLINGS), default="first-last", show_default=True)
-@click.option("--set", "sets", multiple=True, type=click.Choice(SETS), help="One or several.  [default: all seven]")
-@click.option("--only", multiple=True, metavar="TEXT", help="Variants whose name has this; several may be given.")
-@click.option(
-    "--steps", type=click.IntRange(1), default=MOST_STEPS, show_default=True, help="Most batches of training."
-)
-@click.option("--rate", type=float, default=LEARNING_RATE, show_default=True, help="Learning rate.")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--cache", type=FOLDER, help="Folder of raw vectors.  [default: ~/.cache/flow-retriever/vectors]")
-def main(
+def run(
     data: Path,
-    name: str,
+    encoder: str,
     pooling: str,
     sets: Sequence[str],
     only: Sequence[str],
     steps: int,
-    rate: float,
+    rate: float | None,
     seed: int,
     cache: Path | None,
 ) -> None:
-    """Fit every variant to the sentences of each set and print what it gave."""
+    """Fit every variant to the sentences of each set and print its figures."""
     torch.set_num_threads(1)
-    encoder = open_encoders([name], [pooling])[0]
-    reading = read_sets(data, sets or SETS)
+    (opened,) = open_encoders([encoder], [pooling])
+    reading = read_sets(data, sets or list(DATASETS))
     vectors = VectorCache(cache)
     tried = [variant for variant in variants() if not only or any(text in variant.name for text in only)]
     if not tried:
-        raise click.UsageError("no variant has such a name")
+        raise Misuse(f"no variant has {' or '.join(only)} in its name.")
     found = {}
     for one in reading.sets:
         scorer = PairScorer(one.evaluated, by_subset=False)
-        raw, scored = (vectors.vectors(encoder, texts) for texts in (one.sentences(), scorer.texts))
-        found[one.name] = study(raw, scorer, scored, tried, seed, steps, rate)
+        raw, scored = (vectors.vectors(opened, texts) for texts in (one.sentences(), scorer.texts))
+        found[one.name] = study(raw, scorer, scored, tried, seed, steps, rate or LEARNING_RATE)
         show(table_of({one.name: found[one.name]}, f"{one.name}: {len(raw):,} sentences"))
     if len(found) > 1:
-        show(table_of(found, f"{encoder.label}, {encoder.pooling}, seed {seed}: average of {', '.join(found)}"))
-    for problem in reading.problems:
-        click.echo(problem, err=True)
-
-
-if __name__ == "__main__":
-    main()
+        show(table_of(found, f"{opened.label}, {opened.pooling}, seed {seed}: average of {', '.join(found)}"))
+    show_notes(reading.problems)

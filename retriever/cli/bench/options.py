@@ -7,15 +7,13 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from retriever.cli.options import device_option
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from retriever.evaluate.results import Row
     from retriever.evaluate.runs import Findings, Plan
 
@@ -23,67 +21,23 @@ POOLINGS = ("mean", "cls", "first-last", "last2", "max", "first", "word")
 FITS = ("target", "target-short", "target-train", "nli")
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
-precision_option = click.option(
-    "--precision",
-    type=click.Choice(["fp32", "int8"]),
-    default="fp32",
-    show_default=True,
-    help="In which the encoder embeds the sentences.",
+encoder_option = click.option(
+    "--encoder",
+    "encoders",
+    multiple=True,
+    metavar="NAME|DIR",
+    help="Hugging Face name or folder of a BERT; may be repeated.  [default: all-MiniLM-L6-v2]",
+)
+pooling_option = click.option(
+    "--pooling",
+    "poolings",
+    multiple=True,
+    type=click.Choice(POOLINGS),
+    help="How token vectors become one vector; may be repeated.  [default: the model's own, else first-last]",
 )
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="The rows of results.json on standard output, no table."
 )
-
-
-def sentence_options(*sizes: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Which sentences are documents, how many of them, and what they are embedded with."""
-    parts = (
-        click.argument("sentences", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False)),
-        click.option("--data", type=FOLDER, help="Folder with wiki/wiki_sentences_*.txt.gz, in place of files."),
-        click.option(
-            "--documents",
-            multiple=True,
-            type=click.IntRange(1),
-            default=sizes,
-            show_default=True,
-            help="Size of the collection; may be repeated.",
-        ),
-        click.option("--encoder", metavar="NAME|DIR", help="What embeds.  [default: all-MiniLM-L6-v2]"),
-    )
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for part in reversed(parts):
-            command = part(command)
-        return command
-
-    return decorate
-
-
-class Figures(Protocol):
-    """What a benchmark has measured that keeps no rows of results."""
-
-    def to_json(self) -> dict[str, Any]: ...
-    def table(self) -> "Table": ...
-
-
-def figures_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Where such figures go."""
-    as_json = click.option("--json", "as_json", is_flag=True, help="The figures as JSON on standard output, no table.")
-    return click.option("--out", type=FOLDER, help="Folder for results.json.")(as_json(command))
-
-
-def tell_figures(figures: Figures, out: Path | None, as_json: bool) -> None:
-    """Write such figures to a folder if one is given, and show them."""
-    from retriever.evaluate.report.tables import show
-
-    written = json.dumps(figures.to_json(), indent=1)
-    if out:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "results.json").write_text(written + "\n", encoding="utf-8")
-    if as_json:
-        click.echo(written)
-    else:
-        show(figures.table())
 
 
 def shared_options(
@@ -99,21 +53,15 @@ def shared_options(
             "encoders",
             multiple=True,
             metavar="NAME|DIR",
-            help="Hugging Face name or folder of a BERT, or glove; several may be given.  [default: all-MiniLM-L6-v2]",
+            help="Hugging Face name or folder of a BERT, or glove; may be repeated.  [default: all-MiniLM-L6-v2]",
         ),
-        click.option(
-            "--pooling",
-            "poolings",
-            multiple=True,
-            type=click.Choice(POOLINGS),
-            help="How token vectors become one; several may be given.  [default: the model's own, else first-last]",
-        ),
+        pooling_option,
         click.option(
             "--transform",
             "transforms",
             multiple=True,
             metavar="SPEC",
-            help="none, center, whiten:dimension=256, flow, auto, …; several may be given.  [default: none, center, "
+            help="none, center, whiten:dimension=256, flow, auto, …; may be repeated.  [default: none, center, "
             "whiten, whiten:dimension=256 and the flows]",
         ),
         click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Fits of what is random."),
@@ -133,7 +81,7 @@ def shared_options(
                 default=("target",),
                 show_default=True,
                 help="Text the transform learns from: all of the set, that and phrases cut from it, "
-                f"{'its train split, ' if train_split else ''}or NLI; several may be given.",
+                f"{'its train split, ' if train_split else ''}or NLI; may be repeated.",
             ),
             click.option(
                 "--nli-sample",

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retriever.cli.bench_options import (
+from retriever.cli.bench.options import (
     FOLDER,
     POOLINGS,
+    encoder_option,
     json_option,
     need,
     planned,
@@ -30,22 +31,16 @@ if TYPE_CHECKING:
     type=FOLDER,
     multiple=True,
     required=True,
-    help="BEIR folder (corpus.jsonl, queries.jsonl, qrels/), or a folder of such; several may be given.",
+    help="BEIR folder (corpus.jsonl, queries.jsonl, qrels/), or a folder of such; may be repeated.",
 )
 @click.option("--split", help="Which qrels/SPLIT.tsv.  [default: test, or the only one there is]")
-@click.option(
-    "--encoder",
-    "encoders",
-    multiple=True,
-    metavar="NAME|DIR",
-    help="Hugging Face name or folder of a BERT; several may be given.  [default: all-MiniLM-L6-v2]",
-)
+@encoder_option
 @click.option(
     "--pooling",
     "poolings",
     multiple=True,
     type=click.Choice(["auto", *POOLINGS]),
-    help="How token vectors become one; auto has each corpus choose; several may be given.  [default: the model's own, "
+    help="How token vectors become one; auto has each corpus choose; may be repeated.  [default: the model's own, "
     "else first-last]",
 )
 @click.option(
@@ -53,7 +48,7 @@ if TYPE_CHECKING:
     "transforms",
     multiple=True,
     metavar="SPEC",
-    help="A transform, or bm25, or hybrid (bm25 with auto); none is always measured; several may be given.  [default: "
+    help="A transform, or bm25, or hybrid (bm25 with auto); none is always measured; may be repeated.  [default: "
     "none, center, whiten, bert-flow, flow, auto, hybrid, bm25]",
 )
 @device_option
@@ -81,7 +76,7 @@ def retrieval(
     from retriever.cli import display
     from retriever.evaluate import retrieval as question
     from retriever.evaluate.data.beir import read_sets
-    from retriever.evaluate.report.retrieval_tables import show_retrieval
+    from retriever.evaluate.report.tables import show_retrieval
     from retriever.evaluate.results import Results
     from retriever.evaluate.runs import Plan
     from retriever.evaluate.systems import open_models, systems_of
@@ -101,15 +96,17 @@ def retrieval(
     report(findings, findings.rows, as_json, lambda: show_retrieval(findings))
     files: list[Path] = []
     if out:
+        from retriever.evaluate.rankings import comparisons
         from retriever.evaluate.report.mteb import write_retrieval_mteb
+        from retriever.evaluate.report.pictures import draw_retrieval
         from retriever.evaluate.report.report import write_report
-        from retriever.evaluate.report.retrieval_plot import draw
 
         write_retrieval_mteb(findings.rankings, out / "mteb")
-        found = (findings.topics, findings.rankings, findings.comparisons, findings.notes)
+        compared = comparisons(findings.rows)
+        found = (findings.topics, findings.rankings, compared, findings.notes)
         files = [
             write_report(out / "report.html", "Retrieval benchmark", *found),
-            draw(findings.comparisons, out / "retrieval.png"),
+            draw_retrieval(compared, out / "retrieval.png"),
             out / question.RUNS,
             out / "mteb",
         ]
@@ -147,10 +144,9 @@ def qa(
     Lexical baselines and the published figures stand beside; auto is among the default transforms.
     """
     from retriever.evaluate import qa as question
+    from retriever.evaluate.data.published import qa_rows
     from retriever.evaluate.fitting import DEFAULT_TRANSFORMS
-    from retriever.evaluate.report.published import qa_rows
-    from retriever.evaluate.report.retrieval_tables import show_retrieval
-    from retriever.evaluate.report.tables import qa_table, show, show_choices
+    from retriever.evaluate.report.tables import qa_tables, show, show_choices, show_retrieval
     from retriever.evaluate.results import RAW
     from retriever.evaluate.systems import BM25, HYBRID
     from retriever.transforms.spec import AUTO
@@ -166,9 +162,8 @@ def qa(
     findings.add(opened)
 
     def tables() -> None:
-        for dataset in question.METRICS:
-            if table := qa_table(rows, dataset, published):
-                show(table)
+        for table in qa_tables(rows, published):
+            show(table)
         show_choices(findings)
         if opened.rankings:
             show_retrieval(opened)
@@ -176,13 +171,14 @@ def qa(
     report(findings, [*rows, *opened.rows, *published], as_json, tables)
     files: list[Path] = []
     if out:
-        from retriever.evaluate.report.qa_plot import draw
+        from retriever.evaluate.rankings import comparisons
+        from retriever.evaluate.report.pictures import draw_qa
         from retriever.evaluate.report.report import write_report
 
-        compared = [*question.comparisons(rows), *opened.comparisons]
+        compared = comparisons([*rows, *opened.rows])
         found = (opened.topics, opened.rankings, compared, findings.notes)
         files = [write_report(out / "report.html", "Question answering benchmark", *found)]
-        files += [draw(rows, published, out / "qa.png")] if rows else []
+        files += [draw_qa(rows, published, out / "qa.png")] if rows else []
     say_written(findings, out, files)
 
 

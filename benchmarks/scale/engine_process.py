@@ -1,4 +1,4 @@
-"""One run of `benchmarks.scale.engines`, in a process of its own; prints what it took and held as JSON."""
+"""One run of `benchmarks.scale.engines` in its own process; prints seconds and memory as JSON."""
 
 import json
 import os
@@ -8,37 +8,38 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.speed.cost import cpu_seconds_of, status_of
 from retriever import Corpus, Retriever
 from retriever.ingest.writer import Writer
 
-LOOK_SECONDS = 0.5
+EVERY_SECONDS = 0.5
 KINDS = {b"driver": "driver", b"ray::Worker": "worker", b"ray::Reader": "reader"}
 
 
-class Looked:
-    """What this process and the cluster's processes below it held at most and used, looked at while it lasts."""
+class ProcessWatch:
+    """Samples the peak memory and CPU time of this process and its descendants, among them the cluster's."""
 
     def __init__(self) -> None:
         self.bytes = {"driver": 0}
         self._cpu: dict[int, float] = {}
         self._ended = threading.Event()
-        self._looking = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._watch, daemon=True)
 
     @property
     def cpu_seconds(self) -> float:
-        """Of all cores, by all of these processes, Ray's own too; of those that ended, until they were last seen."""
+        """The sum over all processes, Ray's own included; of a process that ended, up to its last sample."""
         return sum(self._cpu.values())
 
-    def __enter__(self) -> "Looked":
-        self._looking.start()
+    def __enter__(self) -> "ProcessWatch":
+        self._thread.start()
         return self
 
     def __exit__(self, *_: Any) -> None:
         self._ended.set()
-        self._looking.join()
+        self._thread.join()
 
-    def _look(self) -> None:
-        while not self._ended.wait(LOOK_SECONDS):
+    def _watch(self) -> None:
+        while not self._ended.wait(EVERY_SECONDS):
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 pid = int(path.parent.name)
                 try:
@@ -49,28 +50,14 @@ class Looked:
                     continue
 
     def _note(self, pid: int, kind: str | None) -> None:
-        self._cpu[pid] = _cpu_seconds(pid)
+        self._cpu[pid] = cpu_seconds_of(pid)
         if kind:
-            self.bytes[kind] = max(_peak(pid), self.bytes.get(kind, 0))
-
-
-def _status(pid: int, name: str) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next((int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), 0)
-
-
-def _peak(pid: int) -> int:
-    return 1024 * _status(pid, "VmHWM")
-
-
-def _cpu_seconds(pid: int) -> float:
-    user, kernel = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-    return (int(user) + int(kernel)) / os.sysconf("SC_CLK_TCK")
+            self.bytes[kind] = max(1024 * status_of(pid, "VmHWM"), self.bytes.get(kind, 0))
 
 
 def _below(pid: int, ancestor: int) -> bool:
     while pid > 1 and pid != ancestor:
-        pid = _status(pid, "PPid")
+        pid = status_of(pid, "PPid")
     return pid == ancestor
 
 
@@ -85,15 +72,15 @@ def main(source: str, folder: str, encoder: str, precision: str, engine: str) ->
     original = Writer.ingest
     Writer.ingest = ingest  # type: ignore[method-assign]
     began = time.perf_counter()
-    with Looked() as looked:
+    with ProcessWatch() as watch:
         built = Retriever.build(
             Corpus([source]), folder, encoder=encoder, precision=precision, transform="none", engine=engine
         )
     whole = time.perf_counter() - began
     assert built.report.texts_embedded
     built.close()
-    found = {"seconds": times[1] - times[0], "whole_seconds": whole, "cpu_seconds": looked.cpu_seconds}
-    print(json.dumps({**found, "peak_bytes": looked.bytes}))
+    found = {"seconds": times[1] - times[0], "whole_seconds": whole, "cpu_seconds": watch.cpu_seconds}
+    print(json.dumps({**found, "peak_bytes": watch.bytes}))
 
 
 if __name__ == "__main__":

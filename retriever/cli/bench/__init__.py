@@ -2,7 +2,7 @@
 
 import click
 
-from retriever.cli import bench_data, bench_search, bench_space
+from retriever.cli.bench import data, search, space
 
 
 @click.group()
@@ -14,13 +14,5 @@ def bench() -> None:
     """
 
 
-for command in (
-    bench_search.retrieval,
-    bench_search.qa,
-    bench_space.sts,
-    bench_space.lexical,
-    bench_space.isotropy,
-    bench_data.model,
-    bench_data.download,
-):
+for command in (search.retrieval, search.qa, space.sts, space.lexical, space.isotropy, data.model, data.download):
     bench.add_command(command)

@@ -1,15 +1,12 @@
-"""One space, many index types: the loop that both parts of the quantization benchmark share.
+"""The loop of the quantization benchmark: index types in the space that a transform makes of some vectors.
 
-A cell is an index type in the space that a transform makes of some vectors; its row's split is the index type. A cell
-is written down when it is measured, one that the results hold from the same inputs is taken from there, and where none
-is open the space is not even made.
+The split of a row is the index type. A figure that the results have from the same inputs is not measured again.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +15,7 @@ from numpy.typing import NDArray
 from benchmarks.quantization import codes
 from indexes.faiss.vectors import import_faiss, unit_rows
 from retriever.errors import FitFailed, Misuse
-from retriever.evaluate.fitting import files_digest
+from retriever.evaluate.fitting import code_digest
 from retriever.evaluate.results import Run
 from retriever.evaluate.runs import Findings
 from retriever.settings import made_by
@@ -30,26 +27,18 @@ FIT = "documents"
 BYTES, CODE_BYTES = "bytes_per_vector", "code_bytes"
 REFINE = (4, 10, 40)
 MAPPED_TOGETHER = 20_000
-OWN = (
-    "benchmarks/quantization/codes.py",
-    "benchmarks/quantization/index_cells.py",
-    "benchmarks/quantization/benchmark.py",
-    "benchmarks/quantization/tasks.py",
-    "retriever/evaluate/fitting.py",
-    "retriever/evaluate/measures/effectiveness.py",
-    "retriever/evaluate/measures/intervals.py",
-)
+OWN = "benchmarks.quantization"
 
 
 @dataclass(frozen=True)
 class Space:
-    """Unit vectors of documents and queries where a transform puts them."""
+    """Unit vectors of documents and queries after a transform."""
 
     transform: Transform
     documents: codes.Vectors
     queries: codes.Vectors
     chosen: str | None = None
-    """What `auto`, or `flow` for its strength, has chosen."""
+    """The choice of `auto`, or of `flow` for its strength."""
 
     @classmethod
     def of(
@@ -65,7 +54,6 @@ class Space:
 
     @cached_property
     def nearest(self) -> codes.Positions:
-        """The nearest documents of every query by exact search."""
         return codes.exact_nearest(self.documents, self.queries)
 
 
@@ -77,27 +65,26 @@ def _mapped(transform: Transform, vectors: NDArray[np.floating[Any]]) -> codes.V
 
 
 def refined(metric: str, factor: int) -> str:
-    """The name of a figure when `factor` times as many candidates as are wanted are re-scored by their vectors."""
+    """The name of a metric if `factor` times as many candidates are re-scored by their vectors."""
     return f"{metric}_refine{factor}"
 
 
 def variants(metric: str, refine: Sequence[int]) -> dict[str, int]:
-    """The figures of one index, codes alone first, each with how many candidates it is of."""
+    """The metrics of one index, codes alone first, each with its number of candidates."""
     return {metric: codes.NEAREST, **{refined(metric, factor): codes.NEAREST * factor for factor in refine}}
 
 
 def inputs_of(refine: Sequence[int]) -> dict[str, str]:
-    """What every figure depends on beside texts, encoder and transform."""
-    return {"refine": " ".join(map(str, refine)), "faiss": str(import_faiss().__version__), "own_code": own_digest()}
-
-
-@cache
-def own_digest() -> str:
-    return files_digest(Path(__file__).parents[2] / name for name in OWN)
+    """The inputs of every figure besides texts, encoder and transform."""
+    return {
+        "refine": " ".join(map(str, refine)),
+        "faiss": str(import_faiss().__version__),
+        "own_code": code_digest(OWN),
+    }
 
 
 def dimension_of(spec: str, dimension: int) -> int:
-    """How many dimensions a transform leaves, as far as its spec says."""
+    """The number of dimensions after a transform, as far as its spec says."""
     return dimension if spec == AUTO else int(parse(spec).options.get("dimension", dimension))
 
 
@@ -108,7 +95,7 @@ def measure_types(
     open_space: Callable[[], Space],
     figures: Callable[[Any, Space], Mapping[str, float]],
 ) -> None:
-    """Measure an index of each type; what could not be is said in the notes."""
+    """Measure an index of each type; the notes say what could not be measured."""
     plan = findings.plan
     open_types = [index_type for index_type, run in runs.items() if not plan.results.known(run, inputs)]
     space: Space | None = None

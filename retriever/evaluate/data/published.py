@@ -1,8 +1,8 @@
-"""Figures that others published, to stand beside ours, marked as theirs.
+"""Figures published by others, shown beside ours.
 
 Li et al., "On the Sentence Embeddings from Pre-trained Language Models" (BERT-flow), EMNLP 2020; Su et al., "Whitening
 Sentence Representations for Better Semantics and Faster Retrieval", 2021; the averages of "all" as re-run by Gao et
-al., "SimCSE", EMNLP 2021. bert-base-uncased throughout, on QNLI after tuning on NLI; first-last is the mean of the
+al., "SimCSE", EMNLP 2021. All are of bert-base-uncased, on QNLI after tuning on NLI; first-last is the mean of the
 first and the last block.
 """
 
@@ -30,7 +30,7 @@ ALL_AVERAGES = {
 # Spearman of similarity with the edit distance of the pair, STS-B dev.
 EDIT_DISTANCE_GOLD = -24.61
 EDIT_DISTANCE = {"none": -50.49, "bert-flow": -28.01}
-# Area under ROC on QNLI dev, of a bert-base that was tuned on NLI; for one that was not, none was published.
+# Area under ROC on QNLI dev, of a bert-base tuned on NLI; for an un-tuned one none was published.
 QNLI_ENCODER = f"bert-base tuned on NLI {PUBLISHED}"
 QNLI = {("none", ""): 70.30, ("bert-flow", "nli"): 72.52, ("bert-flow", "target"): 76.17}
 # bert-base's word embeddings by frequency rank: mean l2 norm, and mean l2 distance to the 3 nearest.
@@ -40,7 +40,6 @@ WORD_DISTANCES = (0.77, 0.93, 1.16, 1.30)
 
 
 def sts_rows() -> list[Row]:
-    """The published STS figures as rows."""
     rows = []
     for (pooling, transform, fit), values in WMEAN.items():
         for dataset, value in zip(SETS, values, strict=True):
@@ -53,7 +52,6 @@ def sts_rows() -> list[Row]:
 
 
 def lexical_rows() -> list[Row]:
-    """The published correlations with edit distance, their gold scores' among them."""
     gold = Run("lexical", "stsb", "dev", f"gold {PUBLISHED}", "", "", "", None)
     rows = rows_of(gold, {"edit_distance_spearman": EDIT_DISTANCE_GOLD})
     for transform, value in EDIT_DISTANCE.items():
@@ -65,7 +63,6 @@ def lexical_rows() -> list[Row]:
 
 
 def qa_rows() -> list[Row]:
-    """The published areas under ROC on QNLI."""
     return [
         row
         for (transform, fit), value in QNLI.items()
@@ -74,7 +71,6 @@ def qa_rows() -> list[Row]:
 
 
 def word_rows() -> list[Row]:
-    """The published norms and distances of bert-base's word embeddings, by frequency rank."""
     rows = []
     for (low, high), norm, distance in zip(RANK_BINS, WORD_NORMS, WORD_DISTANCES, strict=True):
         run = Run("isotropy", "vocabulary", f"rank {low}-{high}", BERT_BASE, "word", "none", "", None)

@@ -1,38 +1,35 @@
-"""Which way of joining vectors and words is best without labels? The study behind `--mode hybrid`.
+"""Ways of joining vectors and words without labels: the study behind `--mode hybrid`.
 
-    python -m benchmarks.fusion_study DATA/scifact COLLECTION
+    python -m benchmarks fusion DATA/scifact COLLECTION
 
-COLLECTION is one of the set's corpus, as `retriever index` or `retriever bench retrieval` leaves it. Every document is
-scored by both sides, so that no fusion is judged by how deep it looked. What came of it: FUSION_STUDY.md.
+COLLECTION is a collection of the set's corpus, made by `retriever index` or `retriever bench retrieval`. Both sides
+score every document, so the depth of a search has no influence. Results: FUSION_STUDY.md.
 """
 
 from collections.abc import Callable
 from pathlib import Path
 
-import click
 import numpy as np
 from numpy.typing import NDArray
-from rich.table import Table
 
 from indexes.faiss.vectors import unit_rows
 from indexes.sqlite.words import K1
-from retriever.cli.bench_options import FOLDER
 from retriever.evaluate.data.beir import read_set
 from retriever.evaluate.measures.effectiveness import scores
 from retriever.evaluate.rankings import DEPTH, MAIN
-from retriever.evaluate.report.tables import show
+from retriever.evaluate.report.tables import show, text_table
 from retriever.retriever import Retriever
 from retriever.search.fusion import surprise
 
 Scores = NDArray[np.float64]
-"""A row a query, a column a document."""
+"""A row for each query, a column for each document."""
 
 NATS = 1 / (K1 + 1)
 TAIL = 0.95
 
 
 def both_sides(retriever: Retriever, queries: list[str]) -> tuple[list[str], Scores, Scores]:
-    """The documents' ids; cosine of each query with each document's best passage; BM25, 0 where there is none."""
+    """The documents' ids; the cosine of each query with each document's best passage; BM25, 0 for no match."""
     store = retriever.local.store
     rows = store.db.conn.execute("SELECT number, id FROM documents ORDER BY number").fetchall()
     column = {number: place for place, (number, _) in enumerate(rows)}
@@ -65,7 +62,7 @@ def ranks(own: Scores) -> Scores:
 
 
 def spread(own: Scores) -> Scores:
-    """From 0 at the hundredth to 1 at the first."""
+    """From 0 at rank 100 to 1 at rank 1."""
     best = -np.sort(-own, axis=1)[:, :DEPTH]
     return np.clip((own - best[:, -1:]) / np.maximum(best[:, :1] - best[:, -1:], 1e-9), 0, None)
 
@@ -93,15 +90,11 @@ FUSIONS: dict[str, Callable[[Scores, Scores], Scores]] = {
 }
 
 
-@click.command()
-@click.argument("data", type=FOLDER)
-@click.argument("collection", type=FOLDER)
-def main(data: Path, collection: Path) -> None:
-    """nDCG@10 x 100 of every fusion on one set."""
+def run(data: Path, collection: Path) -> None:
     topics = read_set(data).topics
     with Retriever.open(collection) as retriever:
         ids, dense, lexical = both_sides(retriever, list(topics.queries.values()))
-    table = Table("fusion", "nDCG@10", title=f"{topics.dataset}, {collection.name}", box=None)
+    table = text_table(f"{topics.dataset}, {collection.name}", ["fusion", "nDCG@10"])
     for name, fusion in FUSIONS.items():
         order = np.argsort(-fusion(dense, lexical), axis=1, kind="stable")[:, :DEPTH]
         hits = {
@@ -111,7 +104,3 @@ def main(data: Path, collection: Path) -> None:
         values = scores(topics.judgements, hits)[MAIN].values()
         table.add_row(name, f"{100 * sum(values) / len(values):.1f}")
     show(table)
-
-
-if __name__ == "__main__":
-    main()

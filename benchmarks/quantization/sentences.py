@@ -1,14 +1,11 @@
-"""What does a FAISS index of few bytes keep of the search, in the encoder's raw space and through each transform?
+"""Recall of small FAISS indexes over sentences, in the encoder's raw space and through each transform.
 
-    python -m benchmarks quantization --data DIR --encoder DIR --out results/
+The first sentences are documents; the following ones that are not among them are queries. Recall@10 is the share of a
+query's 10 nearest by exact search in the same space that are the first 10 by their codes, or that are among the best
+40, 100 or 400 candidates, which the stored vectors then re-score. Recall says what codes lose, not which space is worth
+searching: `benchmarks.quantization.tasks` measures that.
 
-Sentences are documents; those that follow them in the files, and are not among them, are queries. In each space every
-index type is built of the same vectors. Its recall@10 is the share of a query's 10 nearest, by exact search in that
-very space, that its codes put first; or, where the stored vectors re-score the best 4, 10 or 40 times as many, that are
-among these. So recall says what codes lose, not which space is worth searching: `quantization_tasks` says that.
-
-A transform is fitted as a collection of the sentences would: on 20,000 of them and up to 1,000 short texts cut from
-them, never on a query; a plain `flow` has its strength chosen by the text.
+A transform is fitted as for a collection of the sentences, never on a query.
 """
 
 from collections.abc import Sequence
@@ -18,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.quantization import codes
-from benchmarks.quantization.index_cells import (
+from benchmarks.quantization.cells import (
     BENCH,
     BYTES,
     FIT,
@@ -38,7 +35,6 @@ from retriever.evaluate.results import Row, Run
 from retriever.evaluate.runs import Findings, Plan, digest
 from retriever.ingest.fitted import SEED
 from retriever.settings import made_by
-from retriever.transforms.spec import AUTO
 
 SENTENCES = "sentences"
 RECALL = "recall@10"
@@ -49,7 +45,7 @@ LEAST, ANY = "least", "any"
 
 @dataclass(frozen=True)
 class Sentences:
-    """What is searched and what is asked, from files of a sentence a line."""
+    """Documents and queries from files with one sentence per line."""
 
     paths: Sequence[Path]
     documents: int
@@ -72,11 +68,11 @@ class Sentences:
 
     @cached_property
     def asked(self) -> list[int]:
-        """Which sentences are queries: those after the documents, but for any that is one of them."""
+        """Positions of the queries: the sentences after the documents that are not documents themselves."""
         known = set(self.texts)
         found = [number for number in range(self.documents, len(self._all)) if self._all[number] not in known]
         if not found:
-            raise Misuse("every sentence that was held out as a query is also one of the documents.")
+            raise Misuse("every sentence held out as a query is also one of the documents.")
         return found
 
     @cached_property
@@ -88,7 +84,6 @@ class Sentences:
         return f"{SENTENCES}-{self.documents}"
 
     def vectors(self, encoder: TextEncoder, plan: Plan) -> tuple[Halves, Halves]:
-        """The raw vectors of documents and of queries."""
         wanted = self.documents + self.queries
         _, found = sentence_vectors(self.paths, encoder, wanted, plan.cache.folder, plan.progress)
         return found[: self.documents], found[self.asked]
@@ -97,11 +92,11 @@ class Sentences:
 def run(
     plan: Plan, sentences: Sentences, *, index_types: Sequence[str] = (), refine: Sequence[int] = REFINE
 ) -> Findings:
-    """Every index type in the space of every transform; what could not be measured is said in the notes."""
+    """Measure every index type in the space of every transform; the notes say what could not be measured."""
     findings = Findings(plan)
     if left_out := sentences.queries - len(sentences.asked):
         findings.problems.append(
-            f"of {sentences.queries:,} sentences held out as queries {left_out:,} are documents too, and are not asked"
+            f"of {sentences.queries:,} sentences held out as queries {left_out:,} are documents too and left out"
         )
     for encoder in plan.encoders:
         _measure(findings, sentences, encoder, index_types, refine)
@@ -120,11 +115,7 @@ def _measure(
             vectors.append(sentences.vectors(encoder, plan))
         documents, queries = vectors[0]
         fitted = fit_as_published(
-            spec,
-            sentences.texts,
-            documents,
-            lambda texts: plan.cache.vectors(encoder, texts),
-            progress=plan.progress,
+            spec, sentences.texts, documents, lambda texts: plan.cache.vectors(encoder, texts), progress=plan.progress
         )
         return Space.of(fitted.transform, documents, queries, fitted.chosen)
 
@@ -134,7 +125,7 @@ def _measure(
     inputs = {
         "sentences": sentences.digest,
         "encoder": encoder.key,
-        "transform_code": code_digest(AUTO),
+        "transform_code": code_digest(),
         **inputs_of(refine),
     }
     for spec in plan.transforms:
@@ -145,7 +136,7 @@ def _measure(
 
 
 def recall_figures(index: Any, space: Space, refine: Sequence[int]) -> dict[str, float]:
-    """Recall@10 by the codes alone and re-scored, each with its interval over queries, in points."""
+    """Recall@10 × 100 by the codes alone and re-scored, each with its interval over queries."""
     depths = variants(RECALL, refine)
     found = codes.candidates(index, space.queries, depths.values())
     figures: dict[str, float] = {}
@@ -157,21 +148,18 @@ def recall_figures(index: Any, space: Space, refine: Sequence[int]) -> dict[str,
 
 @dataclass(frozen=True)
 class Least:
-    """The fewest bytes a vector, of all that were measured, with which recall reaches TARGET; None where none does."""
+    """The smallest measured index whose recall reaches TARGET; bytes are None if there is none."""
 
     run: Run
     kind: str
-    """Of which codes: ANY, or one of `codes.KINDS`."""
+    """ANY, or one of `codes.KINDS`."""
     metric: str
     bytes: float | None
     index_type: str | None
 
 
 def least_bytes(rows: Sequence[Row], refine: Sequence[int]) -> list[Least]:
-    """For each space and each kind of code, alone and with each refinement, the smallest index that reaches TARGET.
-
-    Nothing is interpolated: between two sizes that were measured, the larger is what it takes.
-    """
+    """For each space, kind of code and refinement, the smallest index that reaches TARGET. Nothing is interpolated."""
     spaces: dict[Run, dict[str, dict[str, float]]] = {}
     for row in rows:
         space = row.run._replace(split=LEAST)
@@ -188,7 +176,6 @@ def least_bytes(rows: Sequence[Row], refine: Sequence[int]) -> list[Least]:
 
 
 def _write_least(plan: Plan, found: Sequence[Least]) -> None:
-    """Keep them with the index type of each, in place of any that no longer hold."""
     for run in dict.fromkeys(one.run for one in found):
         own = [one for one in found if one.run == run]
         values = {row.metric: row.value for row in least_rows(own)}
@@ -197,7 +184,7 @@ def _write_least(plan: Plan, found: Sequence[Least]) -> None:
 
 
 def least_rows(found: Sequence[Least]) -> list[Row]:
-    """The split is no index type here but `least`, of all of them, or `least PQ` and so on."""
+    """Rows whose split is `least`, or `least PQ` etc. for one kind of code."""
     return [
         Row(*one.run, f"{BYTES}_at_{one.metric}_of_{TARGET:g}", one.bytes) for one in found if one.bytes is not None
     ]

@@ -1,7 +1,7 @@
-"""Clients of a server, in a process of their own: each asks, waits for the answer, and asks again.
+"""Clients of a server in their own process: each sends a request, waits for the answer, and sends the next.
 
-They share the machine with the server, so they do little: requests are made beforehand, and of an answer only the
-status, the length and the generation are looked at. Reads its task as JSON from standard input, writes figures as JSON.
+They share the machine with the server, so requests are made beforehand, and only the status, the length and the
+generation of an answer are parsed. The task is read from standard input, the figures are printed; both are JSON.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 
 class Client(asyncio.Protocol):
-    """One connection that asks one thing after another until the time is over."""
+    """One connection that sends requests until the time is over."""
 
     def __init__(self, requests: list[bytes], first: int, until: float, done: "asyncio.Future[None]") -> None:
         self._requests = requests
@@ -74,7 +74,6 @@ class Client(asyncio.Protocol):
 
 
 def requests_of(host: str, path: str, bodies: list[Any]) -> list[bytes]:
-    """The bytes of a POST for each body."""
     made = []
     for body in bodies:
         content = json.dumps(body).encode()
@@ -84,7 +83,7 @@ def requests_of(host: str, path: str, bodies: list[Any]) -> list[bytes]:
 
 
 async def load(host: str, port: int, path: str, bodies: list[Any], clients: int, seconds: float) -> dict[str, Any]:
-    """What so many clients get in so many seconds."""
+    """Run the clients for a time."""
     loop = asyncio.get_running_loop()
     requests = requests_of(f"{host}:{port}", path, bodies)
     began = time.perf_counter()

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from retriever.cli.bench_options import need, planned, report, say_written, shared_options
+from retriever.cli.bench.options import need, planned, report, say_written, shared_options
 
 SETS = ("stsb", "sickr", "sts12", "sts13", "sts14", "sts15", "sts16")
 
@@ -27,26 +27,26 @@ def sts(
     STS12 to STS16 in both aggregations of the literature, all and wmean; bert-base's published figures stand beside.
     """
     from retriever.evaluate import sts as question
-    from retriever.evaluate.report.published import sts_rows
-    from retriever.evaluate.report.tables import show, show_choices, sts_table
+    from retriever.evaluate.data.published import sts_rows
+    from retriever.evaluate.report.tables import show, show_choices, sts_tables
 
     with planned("sts", out=out, **options) as plan:
         findings = question.run(plan, data, datasets=datasets, fits=fits, nli_sample=nli_sample)
     rows, published = findings.rows, sts_rows()
 
     def tables() -> None:
-        for metric in question.AGGREGATIONS:
-            show(sts_table(rows, metric, published))
+        for table in sts_tables(rows, published):
+            show(table)
         show_choices(findings)
 
     report(findings, [*rows, *published], as_json, tables)
     files = []
     if out:
         from retriever.evaluate.report.mteb import write_mteb
-        from retriever.evaluate.report.sts_plot import draw
+        from retriever.evaluate.report.pictures import draw_sts
 
         write_mteb(findings, out / "mteb")
-        files = [draw(rows, published, out / "sts.png"), out / "mteb"]
+        files = [draw_sts(rows, published, out / "sts.png"), out / "mteb"]
     say_written(findings, out, files)
 
 
@@ -72,7 +72,7 @@ def lexical(
 ) -> None:
     """Does similarity follow the wording? Its correlation with edit distance against people's, STS-B."""
     from retriever.evaluate import lexical as question
-    from retriever.evaluate.report.published import lexical_rows
+    from retriever.evaluate.data.published import lexical_rows
     from retriever.evaluate.report.tables import lexical_table, show
 
     need("rapidfuzz", "edit distances")
@@ -82,9 +82,9 @@ def lexical(
     report(findings, rows, as_json, lambda: show(lexical_table(rows)))
     files = []
     if out:
-        from retriever.evaluate.report.lexical_plot import draw
+        from retriever.evaluate.report.pictures import draw_lexical
 
-        files = [draw(rows, out / "lexical.png")]
+        files = [draw_lexical(rows, out / "lexical.png")]
     say_written(findings, out, files)
 
 
@@ -101,7 +101,7 @@ def isotropy(
 ) -> None:
     """How evenly vectors fill their space before and after each transform, and words by their frequency."""
     from retriever.evaluate import isotropy as question
-    from retriever.evaluate.report.published import word_rows
+    from retriever.evaluate.data.published import word_rows
     from retriever.evaluate.report.tables import isotropy_table, show, words_table
     from retriever.evaluate.vocabulary import measure_words
 
@@ -122,7 +122,7 @@ def isotropy(
     report(findings, [*findings.rows, *words, *published], as_json, tables)
     files = []
     if out:
-        from retriever.evaluate.report.isotropy_plots import draw_spaces, draw_words
+        from retriever.evaluate.report.pictures import draw_spaces, draw_words
 
         files = draw_spaces(findings, out)
         files += [draw_words(words, published, out / "words.png")] if words else []

@@ -1,7 +1,7 @@
-"""Rankings as TREC run files: a line a hit, `query Q0 document rank score tag`, as trec_eval reads them.
+"""TREC run files: one line for each hit, `query Q0 document rank score tag`, as trec_eval reads them.
 
-trec_eval ignores the rank, holds scores in single precision and breaks ties by the document's id. So that it sees the
-very ranking that was given, scores are made strictly decreasing in single precision before they are written.
+trec_eval ignores the rank, reads scores in single precision and breaks ties by the document's id. Scores are therefore
+made strictly decreasing in single precision, so that it sees the same ranking.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from retriever.cli.query_file import run_file
 from retriever.errors import Damaged
 from retriever.evaluate.rankings import Hits
+from retriever.files import atomic_write
 
 COLUMNS = 6
 
 
 def strictly_decreasing(hits: Hits) -> list[tuple[str, float]]:
-    """The same ranking, each score lowered where it would not be below the one before it."""
+    """The same ranking, with each score lowered if it is not below the one before."""
     ranked = []
     before = np.float32(np.inf)
     for document, score in hits:
@@ -27,26 +27,25 @@ def strictly_decreasing(hits: Hits) -> list[tuple[str, float]]:
 
 
 def unwritable(ids: Iterable[str]) -> list[str]:
-    """The ids that such a file cannot carry, because white space ends a column."""
+    """The ids with white space, which would end a column."""
     return [id_ for id_ in ids if id_.split() != [id_]]
 
 
 def write_run(path: Path, hits: Mapping[str, Hits], tag: str) -> None:
-    """Write the hits of all queries, in place of an older file only once it is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with run_file(path) as file:
+    with atomic_write(path) as aside, aside.open("w", encoding="utf-8") as file:
         for query, own in hits.items():
             for rank, (document, score) in enumerate(own, 1):
                 file.write(f"{query} Q0 {document} {rank} {score:.9g} {tag}\n")
 
 
 def read_run(path: Path, queries: Sequence[str]) -> dict[str, list[tuple[str, float]]]:
-    """The hits of these queries in the order they were written; none for a query that the file does not have."""
+    """The hits of these queries in the order of the file; an empty list for a query that is not in it."""
     hits: dict[str, list[tuple[str, float]]] = {query: [] for query in queries}
     with path.open(encoding="utf-8", newline="\n") as file:
         for number, line in enumerate(file, 1):
             cells = line.split()
             if len(cells) != COLUMNS or cells[0] not in hits:
-                raise Damaged(f"{path}:{number} is no line of this run; delete the file, and it is made again.")
+                raise Damaged(f"{path}:{number} is not a line of this run; delete the file to make it again.")
             hits[cells[0]].append((cells[2], float(np.float32(cells[4]))))
     return hits

@@ -1,0 +1,125 @@
+"""`python -m benchmarks engines`, `stores`, `serve` and `plan`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks.options import COLLECTION, figures_options, precision_option, sentence_options, show_figures
+from retriever.cli.bench.options import FOLDER, json_option, need, report, say_written
+
+
+@click.command()
+@sentence_options(12_500, 50_000)
+@precision_option
+@click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="Runs of both at every size.")
+@figures_options
+def engines(
+    sentences: tuple[Path, ...],
+    data: Path | None,
+    documents: tuple[int, ...],
+    encoder: str | None,
+    precision: str,
+    rounds: int,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare ingestion by threads and by a Ray cluster on this machine: throughput, and memory by size.
+
+    SENTENCES are text files with one sentence per line, gzipped or not; each sentence is a document.
+    """
+    from benchmarks.scale.engines import measure
+    from benchmarks.sentence_vectors import read_sentences, sentence_files
+    from retriever.cli import display
+    from retriever.encoder.model_files import DEFAULT_ENCODER
+    from retriever.ingest.engines import check
+
+    check("ray", None)
+    texts = read_sentences(sentence_files(sentences, data), max(documents))
+    with display.progress_bar() as progress:
+        figures = measure(texts, documents, encoder or DEFAULT_ENCODER, precision, rounds=rounds, progress=progress)
+    show_figures(figures, out, as_json)
+
+
+@click.command()
+@COLLECTION
+@click.option("--queries", type=click.IntRange(1), default=1000, show_default=True, help="Number of queries.")
+@click.option(
+    "--store",
+    metavar="milvus:URI",
+    help="Copy to this collection; it is kept.  [default: Milvus Lite in a temporary folder]",
+)
+@figures_options
+def stores(folder: Path, queries: int, store: str | None, out: Path | None, as_json: bool) -> None:
+    """Copy the collection DIR to Milvus and back, and compare its contents and the ten best hits of many queries.
+
+    The queries are the first words of documents of the collection.
+    """
+    from benchmarks.scale.stores import measure
+    from retriever.cli import display
+
+    with display.progress_bar() as progress:
+        figures = measure(folder, queries, store=store, progress=progress)
+    show_figures(figures, out, as_json)
+
+
+@click.command()
+@COLLECTION
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0),
+    default=30,
+    show_default=True,
+    help="Duration of the full load, with the index published again in the middle; 0 skips it.",
+)
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Rounds of API, 1 and 16 clients.")
+@figures_options
+def serve(folder: Path, seconds: float, rounds: int, out: Path | None, as_json: bool) -> None:
+    """Compare HTTP with the Python API and one client with sixteen, then put a copy of the collection DIR under load.
+
+    The queries are the first words of documents of the collection.
+    """
+    from benchmarks.scale.serving import measure
+    from retriever.cli import display
+
+    with display.progress_bar() as progress:
+        figures = measure(folder, seconds, rounds=rounds, progress=progress)
+    show_figures(figures, out, as_json)
+
+
+@click.command()
+@sentence_options(10_000, 100_000)
+@click.option(
+    "--sample", type=click.IntRange(1), default=2000, show_default=True, help="Plan from the first sentences."
+)
+@click.option(
+    "--index-type",
+    "types",
+    multiple=True,
+    type=click.Choice(["sq8", "ivf", "hnsw", "pq", "rabitq"]),
+    help="Also predict and rebuild as this type; may be repeated.",
+)
+@click.option("--out", type=FOLDER, help="Folder for results.json and the plot; the same command continues there.")
+@json_option
+def plan(out: Path | None, as_json: bool, **options: Any) -> None:
+    """Plan from a few sentences, index as many as were planned, and compare: CPU, bytes, memory, queries.
+
+    SENTENCES are text files with one sentence per line, gzipped or not; each sentence is a document. A size that was
+    measured is not measured again.
+    """
+    from benchmarks.scale.planning import validate
+    from benchmarks.scale.planning_tables import draw, plan_tables
+    from retriever.cli import display
+    from retriever.evaluate.report.tables import show
+
+    if out:
+        need("matplotlib", "the plots of --out")
+    with display.progress_bar() as progress:
+        findings = validate(out=out, progress=progress, **options)
+
+    def tables() -> None:
+        for table in plan_tables(findings.rows):
+            show(table)
+
+    report(findings, findings.rows, as_json, tables)
+    say_written(findings, out, [draw(findings.rows, out / "plan.png")] if out else [])

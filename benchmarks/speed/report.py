@@ -1,0 +1,189 @@
+"""The tables and the plot of `python -m benchmarks speed`: each system's figures, and how many times ours they are."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.speed.benchmark import COLD, ENCODING, INGEST_TEXT, INGEST_VECTORS, QUERY_TEXT, QUERY_VECTORS
+from benchmarks.speed.encoding import SENTENCE_TRANSFORMERS
+from benchmarks.speed.profile import STAGES, WAITING
+from benchmarks.speed.rivals import OURS
+from retriever.card.wording import size
+from retriever.evaluate.report.plots import Line, LinePanel, colour, draw_lines
+from retriever.evaluate.report.tables import NOTHING, text_table
+from retriever.evaluate.results import Row
+from retriever.evaluate.runs import Findings
+
+Figures = dict[tuple[int, str, str, str], float]
+"""By number of documents, task, system and metric."""
+
+HEADS = {
+    "recall_at_10": "recall@10",
+    "p50_ms": "p50",
+    "p95_ms": "p95",
+    "p99_ms": "p99",
+    "encoder_p50_ms": "its encoder alone",
+    "rest_p50_ms": "the rest",
+    "cpu_ms": "CPU a query",
+    "batch_per_second": "batch, per s",
+    "cpu_seconds": "CPU",
+    "wall_seconds": "wall",
+    "again_cpu_seconds": "CPU again, nothing changed",
+    "peak_bytes": "peak memory",
+    "disk_bytes": "on disk",
+}
+TASKS = {
+    INGEST_VECTORS: "Ingestion, vectors given",
+    INGEST_TEXT: "Ingestion, each by its own encoder",
+    QUERY_VECTORS: "Warm queries, vectors given: everything but the encoder",
+    QUERY_TEXT: "Warm queries, text",
+    COLD: "Cold search, from process start to printed hits, median",
+}
+COMPARED = ("p50_ms", "cpu_ms", "batch_per_second", "cpu_seconds", "peak_bytes", "disk_bytes")
+GROWING = {
+    "ingestion CPU, vectors given": (INGEST_VECTORS, "cpu_seconds"),
+    "ingestion CPU, own encoder": (INGEST_TEXT, "cpu_seconds"),
+    "query p50": (QUERY_VECTORS, "p50_ms"),
+    "on disk": (INGEST_VECTORS, "disk_bytes"),
+    "peak memory, ingest-vectors": (INGEST_VECTORS, "peak_bytes"),
+    "peak memory, ingest-text": (INGEST_TEXT, "peak_bytes"),
+}
+# Panels of the plot: title, metric, unit, and the style of the line of each task.
+PANELS = (
+    ("ingestion, CPU s (dashed: own encoder)", "cpu_seconds", 1.0, {INGEST_VECTORS: "-", INGEST_TEXT: "--"}),
+    ("warm query without the encoder, median ms", "p50_ms", 1.0, {QUERY_VECTORS: "-"}),
+    ("on disk, MB", "disk_bytes", 1e6, {INGEST_VECTORS: "-"}),
+    ("peak memory, MB (dotted: searching)", "peak_bytes", 1e6, {INGEST_VECTORS: "-", QUERY_VECTORS: ":"}),
+)
+
+
+def written(metric: str, value: float) -> str:
+    """A figure with its unit, which the name of the metric ends with."""
+    if metric.endswith("_bytes"):
+        return size(value)
+    if metric.endswith("_per_second"):
+        return f"{value:,.0f}"
+    if metric.endswith("_ms"):
+        return f"{value:,.{1 if abs(value) >= 10 else 2}f} ms" if value < 1000 else written("_seconds", value / 1000)
+    if metric.endswith("_seconds"):
+        return f"{value:,.1f} s" if value >= 10 else f"{value:.2f} s"
+    return f"{value:.3f}"
+
+
+def figures(rows: Sequence[Row]) -> Figures:
+    return {(int(row.dataset), row.split, row.transform, row.metric): row.value for row in rows}
+
+
+def systems_of(found: Figures, task: str) -> list[str]:
+    return list(dict.fromkeys(system for _, own, system, _ in found if own == task))
+
+
+def speed_tables(rows: Sequence[Row]) -> Iterator[Table]:
+    """Encoding, then each task at each size, then the growth from size to size."""
+    found = figures(rows)
+    counts = sorted({count for count, task, _, _ in found if task in TASKS})
+    yield encoding_table(found)
+    for task in TASKS:
+        for count in counts:
+            table = task_table(found, task, count)
+            if table.row_count:
+                yield table
+    for smaller, larger in pairwise(counts):
+        yield growth_table(found, smaller, larger)
+
+
+def encoding_table(found: Figures) -> Table:
+    count = next((n for n, task, _, _ in found if task == ENCODING), 0)
+    heads = ["", "CPU", "wall", "sentences a CPU second", "× sentence-transformers", "cosine with it"]
+    table = text_table(f"Encoding {count:,} sentences in turns", heads)
+    base = found.get((count, ENCODING, SENTENCE_TRANSFORMERS, "cpu_seconds"))
+    for system in systems_of(found, ENCODING):
+        cpu, wall, cosine = (found[count, ENCODING, system, m] for m in ("cpu_seconds", "wall_seconds", "cosine"))
+        cells = [written("_seconds", cpu), written("_seconds", wall), f"{count / cpu:,.0f}"]
+        table.add_row(Text(system), *cells, f"{base / cpu:.2f}" if base else NOTHING, f"{cosine:.4f}")
+    return table
+
+
+def task_table(found: Figures, task: str, count: int) -> Table:
+    """The figures of each system, with the ratio to ours in brackets."""
+    shown = [metric for metric in HEADS if any(key[1::2] == (task, metric) for key in found)]
+    table = text_table(f"{TASKS[task]}, {count:,} documents", ["", *(HEADS[metric] for metric in shown)])
+    for system in systems_of(found, task):
+        cells = []
+        for metric in shown:
+            value, ours = (found.get((count, task, name, metric)) for name in (system, OURS))
+            text = NOTHING if value is None else written(metric, value)
+            if value is not None and ours and system != OURS and (metric in COMPARED or task == COLD):
+                ratio = value / ours
+                text += f" ({ratio:.2f}×)" if ratio >= 0.1 else f" ({ratio:.2g}×)"
+            cells.append(text)
+        if set(cells) != {NOTHING}:
+            table.add_row(Text(system), *cells)
+    return table
+
+
+def growth_table(found: Figures, smaller: int, larger: int) -> Table:
+    """The ratio of each figure at two sizes, and the difference in memory."""
+
+    def more(value: float) -> str:
+        return f"{'+' if value >= 0 else '−'}{size(abs(value))}"
+
+    vectors = [next(v for k, v in found.items() if k[::3] == (n, "vector_bytes")) for n in (smaller, larger)]
+    title = f"From {smaller:,} to {larger:,} documents, {larger / smaller:.3g} times as many"
+    title += f"; their vectors in single precision: {more(vectors[1] - vectors[0])}"
+    table = text_table(title, ["", *GROWING])
+    for system in systems_of(found, INGEST_VECTORS):
+        cells = []
+        for task, metric in GROWING.values():
+            before, after = (found.get((count, task, system, metric)) for count in (smaller, larger))
+            known = before and after
+            cells.append(
+                NOTHING if not known else more(after - before) if metric == "peak_bytes" else f"{after / before:.2f}×"
+            )
+        table.add_row(Text(system), *cells)
+    return table
+
+
+def profile_tables(findings: Findings) -> Iterator[Table]:
+    """For each size the share of each stage by thread, then the functions that took most time."""
+    for run in findings.runs:
+        found = findings.provenance(run)["details"]
+        values = {row.metric: row.value for row in findings.plan.results.rows([run])}
+        title = (
+            f"{int(run.dataset):,} documents: share of {values['wall_seconds']:,.1f} s in which each stage ran; "
+            f"no encoder ran in {values['without_encoder_share']:.1%}"
+        )
+        table = text_table(title, ["stage", "all", *found["threads"]])
+        for stage in STAGES:
+            of_all = NOTHING if stage == WAITING else f"{found['shares'][stage]:.1%}"
+            own = [f"{shares[stage]:.1%}" if stage in shares else NOTHING for shares in found["threads"].values()]
+            if {of_all, *own} - {NOTHING, "0.0%"}:
+                table.add_row(stage, of_all, *own)
+        yield table
+        table = text_table("Functions", ["function", "stage", "share"], 2)
+        for top in found["functions"]:
+            table.add_row(Text(top["function"]), top["stage"], f"{top['share']:.1%}")
+        yield table
+
+
+def draw(rows: Sequence[Row], path: Path) -> Path:
+    """Figures by number of documents, a line for each system."""
+    found = figures(rows)
+    counts = sorted({count for count, task, _, _ in found if task == INGEST_VECTORS})
+    settings = {"xscale": "log", "yscale": "log", "xlabel": "documents"}
+    panels = []
+    for title, metric, unit, tasks in PANELS:
+        lines = []
+        for number, system in enumerate(systems_of(found, INGEST_VECTORS)):
+            for task, style in tasks.items():
+                values = {
+                    n: found[n, task, system, metric] / unit for n in counts if (n, task, system, metric) in found
+                }
+                label = system if style == "-" else ""
+                options = {"linestyle": style, "marker": "o"}
+                lines.append(Line(list(values), list(values.values()), colour(number), label, options))
+        panels.append(LinePanel(title, lines, settings, counts))
+    return draw_lines(path, "How it grows", panels)

@@ -1,0 +1,39 @@
+"""`python -m benchmarks flow` and `fusion`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from retriever.cli.bench.options import FOLDER, POOLINGS
+from retriever.cli.bench.space import SETS
+
+
+@click.command()
+@click.option("--data", type=FOLDER, required=True, help="Folder with the sets (or with sts/).")
+@click.option("--encoder", required=True, metavar="NAME|DIR", help="Hugging Face name or folder of a BERT.")
+@click.option("--pooling", type=click.Choice(POOLINGS), default="first-last", show_default=True)
+@click.option("--set", "sets", multiple=True, type=click.Choice(SETS), help="Only this set; may be repeated.")
+@click.option("--only", multiple=True, metavar="TEXT", help="Only variants with this in their name; may be repeated.")
+@click.option("--steps", type=click.IntRange(1), default=300, show_default=True, help="Most batches of training.")
+@click.option("--rate", type=float, help="Learning rate.  [default: that of the flow]")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--cache", type=FOLDER, help="Folder of raw vectors.  [default: ~/.cache/flow-retriever/vectors]")
+def flow(**options: Any) -> None:
+    """Compare learned maps on top of whitening: likelihood and agreement with people on the STS sets."""
+    from benchmarks.studies.flow import run
+
+    run(**options)
+
+
+@click.command()
+@click.argument("data", type=FOLDER)
+@click.argument("collection", type=FOLDER)
+def fusion(data: Path, collection: Path) -> None:
+    """Compare ways of joining vectors and words: nDCG@10 × 100 on the BEIR folder DATA.
+
+    COLLECTION is a collection of that corpus, made by `retriever index` or `retriever bench retrieval`.
+    """
+    from benchmarks.studies.fusion import run
+
+    run(data, collection)

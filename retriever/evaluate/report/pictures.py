@@ -1,0 +1,213 @@
+"""What the plots of each benchmark show: bars of every configuration, the shape of a space, words by frequency."""
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from retriever.evaluate.data.published import EDIT_DISTANCE, EDIT_DISTANCE_GOLD
+from retriever.evaluate.data.sts_sets import DATASETS
+from retriever.evaluate.isotropy import HISTOGRAM_BINS, QUANTILES
+from retriever.evaluate.lexical import CORRELATION, DATASET, GOLD, SHARE
+from retriever.evaluate.rankings import Comparison, comparisons
+from retriever.evaluate.report.names import (
+    SET_TITLES,
+    colours_of,
+    main_metrics,
+    metric_name,
+    place_names,
+    series_of,
+    system_of,
+    without_shared_fit,
+)
+from retriever.evaluate.report.plots import (
+    GOLD_COLOUR,
+    PUBLISHED_COLOUR,
+    Bar,
+    BarPanel,
+    Line,
+    LinePanel,
+    Mark,
+    colour,
+    draw_bars,
+    draw_lines,
+    file_name,
+)
+from retriever.evaluate.results import AVERAGE, RAW, Row, average_rows
+from retriever.evaluate.runs import Findings
+from retriever.evaluate.sts import ALL, SPLIT, WMEAN
+
+# The published configurations that are marked, by transform and text of the fit: where bert-base starts and ends.
+MARKED = {(RAW, ""): ("raw", ":"), ("bert-flow", "target"): ("BERT-flow, target", "--")}
+WORD_MEASURES = {"mean_norm": "mean l2 norm", "mean_3nn_distance": "mean l2 distance to the 3 nearest"}
+MOST_TAILS = 6
+SHOWN_DENSITY = 0.02
+"""Cosines are drawn where some transform has at least this share of its highest density."""
+
+
+def bars_of(figures: Iterable[Comparison], dataset: str, split: str, metric: str) -> list[Bar]:
+    """A bar for each configuration; whiskers are 95 % intervals, or the spread over seeds."""
+    bars = []
+    for one in figures:
+        if (one.dataset, one.split, one.metric) == (dataset, split, metric):
+            ends = (one.low, one.high)
+            if one.spread is not None and not math.isfinite(one.low):
+                ends = (one.mean - one.spread, one.mean + one.spread)
+            low, high = (100 * end for end in ends)
+            series, system = str(series_of(one.configuration)), system_of(one.configuration)
+            bars.append(Bar(system, series, 100 * one.mean, low, high))
+    return bars
+
+
+def bar_panels(figures: Sequence[Comparison]) -> list[BarPanel]:
+    """A panel for each data set with its main metric."""
+    mains = main_metrics(figures)
+    names = place_names(mains)
+    return [
+        BarPanel(f"{names[place]}, {metric_name(metric)} × 100", bars_of(figures, *place, metric))
+        for place, metric in mains.items()
+    ]
+
+
+def _draw(path: Path, title: str, figures: Sequence[Comparison], panels: Sequence[BarPanel], across: int = 3) -> Path:
+    return draw_bars(path, title, panels, {str(one): shade for one, shade in colours_of(figures).items()}, across)
+
+
+def draw_retrieval(figures: Sequence[Comparison], path: Path) -> Path:
+    figures = without_shared_fit([one for one in figures if math.isfinite(one.mean)])
+    return _draw(path, "", figures, bar_panels(figures))
+
+
+def _published_marks(published: Sequence[Row], dataset: str, metric: str, encoder: str) -> list[Mark]:
+    marks = []
+    for row in published:
+        known = MARKED.get((row.transform, row.fit))
+        if known and (row.dataset, row.metric, row.pooling) == (dataset, metric, "first-last"):
+            marks.append(Mark(row.value, f"published: {encoder}, {known[0]}", known[1]))
+    return marks
+
+
+def draw_sts(rows: Sequence[Row], published: Sequence[Row], path: Path) -> Path:
+    """The average in both aggregations, then each set."""
+    names = [name for name in DATASETS if any(row.dataset == name for row in rows)]
+    rows = [*(row for row in rows if row.dataset != AVERAGE), *average_rows(rows, names)]
+    figures = without_shared_fit(comparisons(rows))
+    average = f"average of {len(names)} sets"
+    panels = [(f"{average}, all", AVERAGE, ALL), (f"{average}, wmean", AVERAGE, WMEAN)]
+    panels += [(f"{DATASETS[name].title}, wmean", name, WMEAN) for name in names]
+    whole = len(names) == len(DATASETS)
+    drawn = [
+        BarPanel(
+            title,
+            bars_of(figures, dataset, SPLIT, metric),
+            _published_marks(published, dataset, metric, "bert-base") if whole or dataset != AVERAGE else (),
+        )
+        for title, dataset, metric in panels
+    ]
+    return _draw(path, "Agreement of cosine with people, Spearman × 100", figures, drawn)
+
+
+def draw_qa(rows: Sequence[Row], published: Sequence[Row], path: Path) -> Path:
+    figures = without_shared_fit(comparisons(rows))
+    panels = [
+        BarPanel(
+            f"{SET_TITLES[place.dataset]} {place.split}: {metric_name(metric)} × 100",
+            bars_of(figures, *place, metric),
+            _published_marks(published, place.dataset, metric, "bert-base tuned on NLI"),
+        )
+        for place, metric in main_metrics(figures).items()
+    ]
+    return _draw(path, "Does cosine find the sentence that answers?", figures, panels)
+
+
+def draw_lexical(rows: Sequence[Row], path: Path) -> Path:
+    """The correlations beside those of people and of the paper, and the share of the way from raw to people."""
+    own = without_shared_fit(comparisons(row for row in rows if row.encoder != GOLD and not row.published))
+    gold, split = next((row.value, row.split) for row in rows if row.encoder == GOLD)
+    marks = [
+        Mark(gold, f"people (gold scores): {gold:.1f}", "-", GOLD_COLOUR),
+        Mark(EDIT_DISTANCE_GOLD, f"published: gold {EDIT_DISTANCE_GOLD}"),
+    ]
+    for (name, value), style in zip(EDIT_DISTANCE.items(), (":", "--"), strict=True):
+        marks.append(Mark(value, f"published: bert-base, {'raw' if name == RAW else name} {value}", style))
+    panels = [
+        BarPanel("Spearman × 100 of cosine with edit distance", bars_of(own, DATASET, split, CORRELATION), marks),
+        BarPanel("share of the way from raw to people, %", bars_of(own, DATASET, split, SHARE)),
+    ]
+    return _draw(path, "Does similarity follow the wording or the meaning? STS-B", own, panels)
+
+
+def draw_words(rows: Sequence[Row], published: Sequence[Row], path: Path) -> Path:
+    """Norm and distance to the nearest words by frequency rank, for each encoder and as published."""
+    rows = [*published, *rows]
+    encoders = list(dict.fromkeys(row.encoder for row in rows))
+    panels = [
+        BarPanel(
+            f"{title}, by frequency rank",
+            [
+                Bar(row.split.removeprefix("rank "), row.encoder, row.value, text=f"{row.value:.2f}")
+                for row in rows
+                if row.metric == metric
+            ],
+        )
+        for metric, title in WORD_MEASURES.items()
+    ]
+    shades = {encoder: "#777777" if n == 0 else colour(n - 1) for n, encoder in enumerate(encoders)}
+    return draw_bars(path, "Word embeddings by the frequency of the word", panels, shades)
+
+
+def draw_spaces(findings: Findings, folder: Path) -> list[Path]:
+    """A plot for each encoder and pooling: cosines, spectrum and tails of every transform, with the first seed."""
+    groups: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for run in findings.runs:
+        if details := findings.provenance(run).get("details"):
+            groups.setdefault((run.encoder, run.pooling), {}).setdefault(run.transform, details)
+    return [
+        draw_lines(
+            folder / f"isotropy-{file_name(encoder)}-{pooling}.png",
+            f"The space of {encoder}, {pooling} pooling, before and after",
+            [_cosines(found), _spectrum(found), *_tails(found)],
+        )
+        for (encoder, pooling), found in groups.items()
+    ]
+
+
+def _cosines(found: dict[str, dict[str, Any]]) -> LinePanel:
+    edges = np.linspace(-1, 1, HISTOGRAM_BINS + 1)
+    middles = ((edges[1:] + edges[:-1]) / 2).tolist()
+    lines, shown = [], []
+    for number, (spec, details) in enumerate(found.items()):
+        density = np.array(details["cosine_density"])
+        shown += edges[np.flatnonzero(density > SHOWN_DENSITY * density.max())].tolist()
+        lines.append(Line(middles, density.tolist(), colour(number), spec, {"drawstyle": "steps-mid"}))
+    limits = (max(min(shown) - 0.05, -1), min(max(shown) + 0.05, 1))
+    return LinePanel("cosine of two random sentences", lines, {"xlim": limits, "ylabel": "density"})
+
+
+def _spectrum(found: dict[str, dict[str, Any]]) -> LinePanel:
+    lines = [
+        Line(range(1, len(details["spectrum"]) + 1), details["spectrum"], colour(n), spec)
+        for n, (spec, details) in enumerate(found.items())
+    ]
+    lowest = min(float(np.quantile(line.y, 0.01)) for line in lines)
+    settings = {"yscale": "log", "ylim": (max(lowest / 2, 1e-5), 1.5), "xlabel": "direction"}
+    return LinePanel("singular values, the largest = 1", lines, settings)
+
+
+def _tails(found: dict[str, dict[str, Any]]) -> list[LinePanel]:
+    """Quantiles of the least Gaussian dimensions against those of a Gaussian."""
+    from scipy.stats import norm
+
+    expected = norm.ppf((np.arange(QUANTILES) + 1) / (QUANTILES + 1)).tolist()
+    diagonal = Line(expected, expected, PUBLISHED_COLOUR, options={"linestyle": ":", "linewidth": 1})
+    settings = {"xlim": (-2.5, 2.5), "ylim": (-4, 4), "xlabel": "quantiles of a Gaussian"}
+    return [
+        LinePanel(
+            f"{spec}: least Gaussian dimensions",
+            [diagonal, *(Line(expected, own, colour(number)) for own in details["quantiles"])],
+            settings,
+        )
+        for number, (spec, details) in enumerate(list(found.items())[:MOST_TAILS])
+    ]

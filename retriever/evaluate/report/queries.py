@@ -1,0 +1,216 @@
+"""Raw vectors against a transform, query by query: the scatter plot, and the hits of the queries that moved most."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from retriever.evaluate.rankings import Ranking, Topics
+from retriever.evaluate.report.names import (
+    NO_ENCODER,
+    Place,
+    Series,
+    metric_name,
+    place_of,
+    preference,
+    series_of,
+    system_of,
+)
+from retriever.evaluate.report.summary import points
+from retriever.evaluate.results import RAW
+from retriever.terminal import cut, one_line
+
+MOVED = 5
+SHOWN_HITS = 5
+# More than the report shows of any text.
+LONGEST_TEXT = 500
+QUERY_LENGTH = 80
+SAME = 1e-9
+# Lengths of the scatter plot in units of its view box.
+SIDE, LEFT, BELOW, AROUND = 280.0, 42.0, 40.0, 12.0
+SMALLEST_DOT, LARGEST_DOT = 3.0, 13.0
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A document in a list, its grade, and its place in the other list."""
+
+    document: str
+    title: str
+    text: str
+    grade: int | None
+    move: str
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A query whose figure changed, with the first hits before and after."""
+
+    query: str
+    before: str
+    after: str
+    gain: str
+    base_hits: Sequence[Hit]
+    other_hits: Sequence[Hit]
+
+
+@dataclass(frozen=True)
+class Dot:
+    x: float
+    y: float
+    radius: float
+    told: str
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The raw ranking of an encoder on a data set and the ranking of one of its transforms."""
+
+    name: str
+    series: Series
+    metric: str
+    topics: Topics
+    base: Ranking
+    other: Ranking
+    texts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    @property
+    def base_name(self) -> str:
+        return system_of(self.base.configuration)
+
+    @property
+    def other_name(self) -> str:
+        return system_of(self.other.configuration)
+
+    @property
+    def metric_name(self) -> str:
+        return metric_name(self.metric)
+
+    @cached_property
+    def figures(self) -> dict[str, tuple[float, float]]:
+        """Query id to its figure before and after."""
+        before, after = self.base.scores[self.metric], self.other.scores[self.metric]
+        return {query: (value, after[query]) for query, value in before.items() if query in after}
+
+    @property
+    def means(self) -> tuple[str, str]:
+        before, after = zip(*self.figures.values(), strict=True)
+        return points(math.fsum(before) / len(before)), points(math.fsum(after) / len(after))
+
+    @cached_property
+    def directions(self) -> dict[str, int]:
+        """Query id to 1 if it gained, -1 if it lost, 0 if it stayed."""
+        return {q: 0 if abs(b - a) <= SAME else int(math.copysign(1, b - a)) for q, (a, b) in self.figures.items()}
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """How many queries gained, lost and stayed."""
+        found = list(self.directions.values())
+        return found.count(1), found.count(-1), found.count(0)
+
+    def most(self, direction: int) -> list[str]:
+        """The queries that gained or lost most, the largest change first."""
+        found = [query for query, own in self.directions.items() if own == direction]
+        return sorted(found, key=lambda query: -abs(self.figures[query][1] - self.figures[query][0]))[:MOVED]
+
+    def moved(self, direction: int) -> list[Moved]:
+        return [
+            Moved(
+                query=self._text(query),
+                before=points(self.figures[query][0]),
+                after=points(self.figures[query][1]),
+                gain=points(self.figures[query][1] - self.figures[query][0], "+"),
+                base_hits=self._hits(query, self.base, self.other),
+                other_hits=self._hits(query, self.other, self.base),
+            )
+            for query in self.most(direction)
+        ]
+
+    def _text(self, query: str) -> str:
+        return one_line(self.topics.queries.get(query, query))
+
+    def _hits(self, query: str, shown: Ranking, against: Ranking) -> list[Hit]:
+        ranks = {document: rank for rank, (document, _) in enumerate(against.hits.get(query, ()), 1)}
+        grades = self.topics.judgements.get(query, {})
+        found = []
+        for rank, (document, _) in enumerate(shown.hits.get(query, ())[:SHOWN_HITS], 1):
+            title, text = (one_line(part[:LONGEST_TEXT]) for part in self.texts.get(document, ("", "")))
+            move = _move(rank, ranks.get(document), before=shown is self.base)
+            found.append(Hit(document, title, text, grades.get(document), move))
+        return found
+
+    def dots(self, grid: int, names: int) -> dict[str, list[Dot]]:
+        """Every query at its figure before (across) and after (up), rounded to a grid.
+
+        Queries in the same place share a dot, which names the first `names` of them.
+        """
+        places: dict[tuple[int, int, int], list[str]] = {}
+        for query, (before, after) in self.figures.items():
+            places.setdefault((round(before * grid), round(after * grid), self.directions[query]), []).append(query)
+        dots: dict[str, list[Dot]] = {"same": [], "lost": [], "gained": []}
+        for (x, y, sign), queries in sorted(places.items(), key=lambda item: -len(item[1])):
+            before, after = self.figures[queries[0]]
+            shown = [cut(self._text(query), QUERY_LENGTH) for query in queries[:names]]
+            if len(queries) > len(shown):
+                shown.append(f"and {len(queries) - len(shown)} more" if shown else f"{len(queries)} queries")
+            radius = round(min(SMALLEST_DOT * len(queries) ** 0.35, LARGEST_DOT), 1)
+            told = f"{points(before)} → {points(after)}: {'; '.join(shown)}"
+            place = round(LEFT + x / grid * SIDE, 1), round(AROUND + (1 - y / grid) * SIDE, 1)
+            dots[("same", "gained", "lost")[sign]].append(Dot(*place, radius, told))
+        return dots
+
+
+def pairs(
+    topics: Sequence[Topics], rankings: Sequence[Ranking], mains: Mapping[Place, str], names: Mapping[Place, str]
+) -> tuple[list[Pair], list[str]]:
+    """What can be compared query by query, and a sentence for each encoder and data set where nothing can."""
+    found: list[Pair] = []
+    missing: list[str] = []
+    for one in topics:
+        place = place_of(one)
+        by_encoder: dict[tuple[str, str], list[Ranking]] = {}
+        for ranking in rankings:
+            if place_of(ranking) == place and series_of(ranking.configuration) != NO_ENCODER:
+                by_encoder.setdefault(ranking.configuration[:2], []).append(ranking)
+        made = [_pair(one, names[place], mains.get(place), own) for own in by_encoder.values()]
+        missing += [one for one in made if isinstance(one, str)]
+        own_pairs = [one for one in made if isinstance(one, Pair)]
+        wanted = {
+            document: None
+            for pair in own_pairs
+            for query in [*pair.most(1), *pair.most(-1)]
+            for ranking in (pair.base, pair.other)
+            for document, _ in ranking.hits.get(query, ())[:SHOWN_HITS]
+        }
+        texts = one.text_of(list(wanted)) if wanted else {}
+        found += [replace(pair, texts=texts) for pair in own_pairs]
+    return found, missing
+
+
+def _pair(topics: Topics, name: str, main: str | None, rankings: Sequence[Ranking]) -> Pair | str:
+    """The two rankings of an encoder to compare, or why there are none."""
+    series = series_of(rankings[0].configuration)._replace(fit="")
+    others = [ranking for ranking in rankings if ranking.configuration.transform != RAW]
+    raws = [ranking for ranking in rankings if ranking.configuration.transform == RAW]
+    if not raws:
+        return f"{name}, {series}: the raw vectors (none) were not measured, so there is nothing to compare with."
+    if not others:
+        return f"{name}, {series}: only the raw vectors were measured, so there is nothing to compare them with."
+    other = min(others, key=lambda ranking: preference(ranking.configuration))
+    raw = next((one for one in raws if one.configuration.fit == other.configuration.fit), raws[0])
+    shared = [metric for metric in raw.scores if metric in other.scores]
+    metric = main if main in shared else next(iter(shared), "")
+    made = Pair(name, series, metric, topics, raw, other)
+    if not metric or not made.figures:
+        return f"{name}, {series}: raw and {made.other_name} have no query in common."
+    return made
+
+
+def _move(rank: int, other: int | None, *, before: bool) -> str:
+    """Where a document of the list before goes to, or a document of the list after comes from."""
+    if other is None:
+        return "gone" if before else "new"
+    if other == rank:
+        return f"= {rank}"
+    rises = other < rank if before else rank < other
+    return f"{'▲' if rises else '▼'} {'to' if before else 'from'} {other}"
