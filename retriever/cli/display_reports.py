@@ -174,11 +174,11 @@ def show_verify(report: VerifyReport) -> None:
 def show_copy(report: CopyReport, search: str) -> None:
     documents, vectors = plural(report.documents, "document"), plural(report.vectors, "vector")
     say(
-        f"{documents} in {plural(report.passages, 'passage')} and {vectors} copied, of which this run sent "
-        f"{report.documents_sent:,} and {report.vectors_sent:,}."
+        f"Copied {documents} in {plural(report.passages, 'passage')} and {vectors} (in this run: "
+        f"{report.documents_sent:,} and {report.vectors_sent:,})."
     )
     say(f"Checked: all documents and {plural(report.vectors_compared, 'vector')} are the same in both.")
-    say(f"index      {report.index}, by the same transform")
+    say(f"index      {report.index}, with the same transform")
     say(f"{duration(report.seconds)}. Search it: {search}")
 
 

@@ -68,7 +68,7 @@ def salvage(target: Path, index: str | Path, encoder: str | None, device: str) -
     from retriever.recovery.salvage import salvage as salvage_collection
 
     if not isinstance(index, Path):
-        raise click.BadParameter("salvage works on folders only; this is in Milvus.", param_hint="--index")
+        raise click.BadParameter("salvage works on folders only; this is in Milvus.", param_hint="'--index'")
     with display.progress_bar() as progress:
         report = salvage_collection(target, index, encoder=encoder, device=device, progress=progress)
     display_reports.show_salvage(report)

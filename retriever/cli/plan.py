@@ -47,7 +47,7 @@ def _documents(ctx: click.Context, parameter: click.Parameter, value: str) -> in
     callback=parse_memory,
     help="Memory of one machine, e.g. 64GB; larger indexes are planned in shards.  [default: this machine's]",
 )
-@click.option("--cores", type=click.IntRange(1), help="Cores of one machine.  [default: this machine's]")
+@click.option("--cores", type=int, help="Cores of one machine.  [default: this machine's]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with every measured rate.")
 @stops_cleanly
 def plan(
@@ -64,6 +64,9 @@ def plan(
     SOURCE is the sample, in any form that `index` reads. Its first 2,000 documents are indexed as a rehearsal, which
     takes about half a minute and leaves nothing behind. Without SOURCE, Python's documentation is the sample.
     """
+    if cores is not None and cores < 1:
+        raise click.BadParameter(f"must be at least 1, not {cores}.", param_hint="'--cores'")
+
     from retriever.cli import display
     from retriever.plan.inputs import gathered
     from retriever.plan.planning import plan as make_plan

@@ -21,13 +21,13 @@ MOST_DIGITS = 6
 HELP = """\
 Type what you are looking for, in your own words. Or a command:
   :k 20        show 20 hits from now on
-  :mode hybrid search by meaning (dense), by words (lexical) or by both (hybrid) from now on
+  :mode hybrid search by meaning (dense), words (lexical) or both (hybrid)
   :where year >= 2020
-               only documents whose metadata matches, from now on; :where alone removes the filter
+               only documents whose metadata matches; :where alone shows all
   :more        show the next hits of the last search
   :similar 3   find documents similar to hit 3
   :show 3      show the whole document of hit 3
-  :compare     compare the last query's hits with those of the encoder's raw vectors
+  :compare     compare the last hits with those of the encoder's raw vectors
   :help        show this help
   :quit        leave (or Ctrl-D)"""
 

@@ -70,9 +70,9 @@ def search(
     if as_json and query is None and queries is None:
         raise click.UsageError("--json needs a query or --queries; the prompt has no JSON.")
     if k < 1:
-        raise click.BadParameter(f"must be at least 1, not {k}.", param_hint="-k")
+        raise click.BadParameter(f"must be at least 1, not {k}.", param_hint="'-k'")
     if min_score is not None and math.isnan(min_score):
-        raise click.BadParameter("must be a number, not nan.", param_hint="--min-score")
+        raise click.BadParameter("must be a number, not nan.", param_hint="'--min-score'")
 
     from retriever.cli import display
     from retriever.hits import Options

@@ -60,7 +60,7 @@ class Encoder:
         if device not in DEVICES:
             raise Misuse(f"unknown device {device!r}; known: {', '.join(DEVICES)}.")
         if batch_tokens is not None and batch_tokens < 1:
-            raise Misuse(f"--batch-tokens must be at least 1, not {batch_tokens}.")
+            raise Misuse(f"`batch_tokens` must be at least 1, not {batch_tokens}.")
         self.files = ModelFiles(name)
         self.identity: EncoderIdentity = self.files.identity(pooling, max_length, precision, stored)
         self.note = ""
@@ -69,7 +69,7 @@ class Encoder:
         self._device = device
         self._progress = progress
         if self.identity.precision == "int8" and device == "cuda":
-            raise Misuse("the precision int8 is for processors; take --device cpu or auto, or index with fp32.")
+            raise Misuse('int8 runs only on CPUs. Use `device="cpu"`, or index with `precision="fp32"`.')
 
     def refuse_too_long(self, where: object) -> None:
         """Refuse a length of inputs, taken from a collection, that the model cannot take."""

@@ -38,7 +38,7 @@ def resolve_device(asked: str) -> str:
 
     found = torch.cuda.is_available()
     if asked == "cuda" and not found:
-        raise Misuse("--device cuda: torch finds no CUDA GPU on this machine; take --device cpu or auto.")
+        raise Misuse('`device="cuda"`: torch finds no CUDA GPU on this machine. Use `device="cpu"` or `device="auto"`.')
     return "cuda" if found else "cpu"
 
 

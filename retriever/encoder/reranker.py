@@ -32,7 +32,7 @@ class Reranker:
         if device not in DEVICES:
             raise Misuse(f"unknown device {device!r}; known: {', '.join(DEVICES)}.")
         if batch_size < 1:
-            raise Misuse(f"--batch-size must be at least 1, not {batch_size}.")
+            raise Misuse(f"`batch_size` must be at least 1, not {batch_size}.")
         self.files = ModelFiles(name, CROSS_ENCODER)
         if max_length is not None and not SHORTEST <= max_length <= self.files.longest:
             raise Misuse(

@@ -15,6 +15,7 @@ import pytest
 from samples import PETS, Run, make_cross_encoder, write_jsonl
 
 import retriever.cli.main as cli
+from retriever.cli.errors import with_flags
 
 
 @pytest.fixture
@@ -271,6 +272,20 @@ def test_misuse(run: Run, collection: Path, args: list[str], code: int, message:
     assert message in result.output
     assert "Traceback" not in result.output
     assert "all as stored" in run("verify", "--index", collection).output
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ('use `device="cpu"`.', "use --device cpu."),
+        ("`batch_tokens` must be at least 1.", "--batch-tokens must be at least 1."),
+        ("`recall=0.5` is low", "--recall 0.5 is low"),
+        ("`batch_size` is no option of index", "`batch_size` is no option of index"),
+        ('device="cpu" as a user wrote it', 'device="cpu" as a user wrote it'),
+    ],
+)
+def test_arguments_that_the_library_names_are_shown_as_flags(message: str, shown: str) -> None:
+    assert with_flags(message, cli.main.commands["index"]) == shown
 
 
 @pytest.mark.parametrize("command", [["search", "x"], ["info"], ["verify"], ["delete", "x"], ["rebuild"]])

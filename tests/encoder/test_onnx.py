@@ -152,9 +152,9 @@ def test_a_model_that_cannot_be_exported_runs_on_torch_and_says_why(
 def test_bad_precision(tiny_bert: str) -> None:
     with pytest.raises(Misuse, match="unknown precision 'int4'"):
         Encoder(tiny_bert, precision="int4")
-    with pytest.raises(Misuse, match="for processors"):
+    with pytest.raises(Misuse, match="only on CPUs"):
         Encoder(tiny_bert, precision="int8", device="cuda")
-    with pytest.raises(Misuse, match="--batch-tokens"):
+    with pytest.raises(Misuse, match="`batch_tokens` must be at least 1"):
         Encoder(tiny_bert, batch_tokens=0)
 
 

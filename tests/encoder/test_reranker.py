@@ -157,7 +157,7 @@ def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_settings_out_of_range(cross_encoder: Path) -> None:
     with pytest.raises(Misuse, match="from 8 to 128 tokens"):
         Reranker(str(cross_encoder), max_length=129)
-    with pytest.raises(Misuse, match="--batch-size must be at least 1"):
+    with pytest.raises(Misuse, match="`batch_size` must be at least 1"):
         Reranker(str(cross_encoder), batch_size=0)
     with pytest.raises(Misuse, match="unknown device 'tpu'"):
         Reranker(str(cross_encoder), device="tpu")

@@ -52,7 +52,7 @@ class TorchModel:
                 vectors: NDArray[np.float32] = pooled.float().cpu().numpy()
         except torch.OutOfMemoryError as error:
             raise RetrieverError(
-                f"the GPU has too little memory for batches of {ids.size:,} tokens; take a smaller --batch-tokens."
+                f"the GPU has too little memory for batches of {ids.size:,} tokens. Use a smaller `batch_tokens`."
             ) from error
         return vectors
 

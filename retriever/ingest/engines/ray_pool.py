@@ -156,7 +156,7 @@ class Pool:
             if call.deaths >= MOST_DEATHS:
                 raise RetrieverError(
                     f"{MOST_DEATHS} workers of the Ray cluster died of the same batch, perhaps for want of memory: "
-                    f"{_reason(error)}. Take a smaller --batch-tokens. {STAYS}"
+                    f"{_reason(error)}. Use a smaller `batch_tokens`. {STAYS}"
                 ) from error
             self._again.appendleft(call)
             self.sent_again += 1
