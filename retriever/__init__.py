@@ -1,8 +1,8 @@
-"""Text in, hits out: make any BERT searchable without labels.
+"""Make any BERT searchable without labels.
 
 from retriever import Retriever
 
-with Retriever.build([{"id": "1", "text": "Cats purr."}], "indexes/pets") as pets:
+with Retriever.build([{"id": "1", "text": "Cats purr."}], "collections/pets") as pets:
     print(pets.search("feline noises"))
 """
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Corpus", "Document", "Hit", "Hits", "Keys", "Retriever", "Skipped"]
 
-_HOMES = {
+_MODULES = {
     "Answer": "retriever.hits",
     "Corpus": "retriever.corpus",
     "Document": "retriever.corpus",
@@ -28,9 +28,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import the API's names when they are asked for, so that `retriever --help` needs none of them."""
-    if name not in _HOMES:
+    """Import a name of the API on first use, so that `import retriever` is fast."""
+    if name not in _MODULES:
         raise AttributeError(f"module 'retriever' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -318,7 +318,7 @@ class Retriever:
         from retriever.card.contents import gather
 
         collection = self.local
-        transform = collection.with_generation(lambda generation: generation and load_transform(generation))
+        transform = collection.with_generation(lambda found: load_transform(found) if found else None)
         return gather(collection, self.info(), transform)
 
     @detect_damage

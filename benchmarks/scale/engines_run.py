@@ -81,8 +81,8 @@ def main(source: str, folder: str, encoder: str, precision: str, engine: str) ->
         original(self, *args, **kwargs)
         times.append(time.perf_counter())
 
-    original = Retriever._update
-    Retriever._update = update  # type: ignore[method-assign]
+    original = Retriever._ingest
+    Retriever._ingest = update  # type: ignore[method-assign]
     began = time.perf_counter()
     with Looked() as looked:
         built = Retriever.build(

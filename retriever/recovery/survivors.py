@@ -44,8 +44,8 @@ def survivors(index: Path, carved: Carved) -> Survivors:
             known = _settings_of(manifest.content)
             break
     identity = _identity(known.get("encoder")) or _identity(carved.setting("encoder"))
-    index = _index_settings({key: known.get(key, carved.setting(key)) for key in INDEX_KEYS})
-    return Survivors(identity, index, _transforms(manifests, carved))
+    settings = _index_settings({key: known.get(key, carved.setting(key)) for key in INDEX_KEYS})
+    return Survivors(identity, settings, _transforms(manifests, carved))
 
 
 def _manifests(index: Path, carved: Carved) -> list[_Manifest]:

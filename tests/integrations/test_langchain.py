@@ -70,6 +70,6 @@ def test_it_stays_small() -> None:
 
 
 def test_without_langchain_the_extra_is_named() -> None:
-    code = "import sys; sys.modules['langchain_core'] = None; import retriever.langchain"
+    code = "import sys; sys.modules['langchain_core'] = None; import retriever.integrations.langchain"
     failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "pip install 'flow-retriever[langchain]'" in failed.stderr.splitlines()[-1]
