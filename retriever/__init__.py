@@ -1,4 +1,4 @@
-"""Text in, hits out: make any BERT searchable without labels.
+"""Make any BERT searchable without labels.
 
 from retriever import Retriever
 
@@ -20,7 +20,7 @@ __all__ = ["Answer", "Corpus", "Document", "Hit", "Hits", "Keys", "Retriever", "
 # Any module may import it, so the switch is set here, before all of them.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-_HOMES = {
+_MODULES = {
     "Answer": "retriever.hits",
     "Corpus": "retriever.corpus",
     "Document": "retriever.corpus",
@@ -33,9 +33,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import the API's names when they are asked for, so that `retriever --help` needs none of them."""
-    if name not in _HOMES:
+    """Import a name of the API on first use, so that `import retriever` is fast."""
+    if name not in _MODULES:
         raise AttributeError(f"module 'retriever' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

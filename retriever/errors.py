@@ -1,39 +1,18 @@
-"""The errors of text, encoders and transforms, beside those of the collection."""
+"""The exceptions of this package; those of collections come from `indexes.errors`."""
 
 from collections.abc import Sequence
 
-from indexes.errors import (
-    BadFilter,
-    Damaged,
-    Locked,
-    Mismatch,
-    Misuse,
-    NoSuchDocument,
-    NotACollection,
-    NotReadable,
-    RetrieverError,
-    first_line,
-    salvage_advice,
-)
-
-__all__ = [
-    "BadFilter",
-    "BadSource",
-    "Damaged",
-    "EncoderUnavailable",
-    "FitFailed",
-    "FitWarning",
-    "Locked",
-    "Mismatch",
-    "Misuse",
-    "NoDocuments",
-    "NoSuchDocument",
-    "NotACollection",
-    "NotReadable",
-    "RetrieverError",
-    "first_line",
-    "salvage_advice",
-]
+from indexes.errors import BadFilter as BadFilter
+from indexes.errors import Damaged as Damaged
+from indexes.errors import Locked as Locked
+from indexes.errors import Mismatch as Mismatch
+from indexes.errors import Misuse as Misuse
+from indexes.errors import NoSuchDocument as NoSuchDocument
+from indexes.errors import NotACollection as NotACollection
+from indexes.errors import NotReadable as NotReadable
+from indexes.errors import RetrieverError as RetrieverError
+from indexes.errors import first_line as first_line
+from indexes.errors import salvage_advice as salvage_advice
 
 
 class BadSource(RetrieverError):
@@ -41,7 +20,7 @@ class BadSource(RetrieverError):
 
 
 class NoDocuments(Misuse):
-    """A source has no document; `reasons` says of each place in it that should have been one why it is none."""
+    """A source contains no document; `reasons` has every place that was skipped and why."""
 
     def __init__(self, message: str, reasons: Sequence[tuple[str, str]]) -> None:
         super().__init__(message)
@@ -53,8 +32,8 @@ class EncoderUnavailable(RetrieverError):
 
 
 class FitWarning(RuntimeWarning):
-    """A transform other than the one asked for was fitted; its notes say why."""
+    """Another transform than requested was fitted; its notes say why."""
 
 
 class FitFailed(RetrieverError):
-    """A transform could not be fitted to the vectors it was given."""
+    """A transform could not be fitted to the vectors."""

@@ -1,12 +1,13 @@
-"""How far a long job is: what the library reports, whoever shows it."""
+"""How the library reports the progress of a long operation; the caller decides how to show it."""
 
 from typing import Protocol
 
 
 class Progress(Protocol):
-    """Called often with the name of the stage, what is done and, where known, how much there is.
+    """A callback for progress.
 
-    The stages of ingestion also say in words what `done` stands for.
+    It is called often, with the name of the stage, the number of items done, and their total if that is known. The
+    stages of an ingestion add a detail in words.
     """
 
     def __call__(self, stage: str, done: int, total: int | None, detail: str = "") -> None: ...

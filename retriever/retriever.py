@@ -1,8 +1,11 @@
-"""The public API: build or open a collection, add and delete documents, search, and maintain it."""
+"""The public API: build or open a collection, add and delete documents, search, and maintain it.
+
+Modules that a search does not need are imported where they are used, so that a first search starts quickly.
+"""
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
@@ -10,29 +13,26 @@ from numpy.typing import NDArray
 
 from indexes.checksums import is_unicode
 from indexes.folder.collection import Collection
-from indexes.folder.verify import Report as VerifyReport
 from indexes.fork import Lock, fork_safe
 from indexes.places import collection_class
 from indexes.protocol import AnyCollection
-from retriever.corpus import Document
-from retriever.corpus.source import Documents, OnError, Source
+from retriever.corpus.document import Document
 from retriever.encoder.encoder import Encoder
 from retriever.errors import Misuse, NoSuchDocument
 from retriever.hits import Answer, Hits, Options
-from retriever.ingest import engines
-from retriever.ingest.encoder_choice import choose_encoder_settings
-from retriever.ingest.pipeline import IngestReport
-from retriever.ingest.writer import Writer
 from retriever.progress import Progress, silent
 from retriever.recovery.damage import detect_damage
-from retriever.recovery.repair import repaired, verified
 from retriever.search.searcher import Searcher
-from retriever.settings import CollectionSettings, EncoderOptions, IndexSettings
+from retriever.settings import EncoderOptions, IndexSettings
 from retriever.transforms.families import load_transform
 from retriever.transforms.spec import AUTO
 
 if TYPE_CHECKING:
+    from indexes.folder.verify import Report as VerifyReport
     from retriever.card.contents import Card
+    from retriever.corpus.source import Documents, OnError, Source
+    from retriever.ingest.pipeline import IngestReport
+    from retriever.ingest.writer import Writer
     from retriever.maps.mapping import Map
     from retriever.transfer.export import Format
 
@@ -43,8 +43,6 @@ class Retriever:
     >>> with Retriever.build([{"id": "1", "text": "Cats purr."}], "collections/pets") as pets:
     ...     pets.search("feline noises")[0].id
     '1'
-
-    `Retriever.build` makes or updates a collection, `Retriever.open` opens an existing one.
 
     Threads and forked children may share a Retriever. A fork waits for running searches. It does not wait for a
     running `build`, `add`, `delete`, `rebuild`, `verify` or `export`: a child forked during one of these must not use
@@ -60,7 +58,6 @@ class Retriever:
         self._encoder: Encoder | None = None
         self._encoder_lock = Lock()
         self._engine_notes: list[str] = []
-        self._writer = Writer(collection, self.encoder, options.device, progress)
         self._searcher = Searcher(collection, self.encoder)
         collection.apply_of = self._searcher.apply_of
 
@@ -76,13 +73,10 @@ class Retriever:
         device: str = "auto",
         progress: Progress = silent,
     ) -> Self:
-        """Open an existing collection.
+        """Open an existing collection: a folder, or `milvus:URI`.
 
-        Args:
-            index: A folder, or `milvus:URI`.
-            encoder: The name or folder of its encoder, if that has moved since.
-            device: "cpu", "cuda" or "auto", which uses a GPU if there is one, for the encoder and the index.
-            progress: Called during long operations.
+        `encoder` is the name or folder of its encoder, if that has moved since. `device` is "cpu", "cuda" or "auto",
+        which uses a GPU for the encoder and the index if there is one. `progress` is called during long operations.
         """
         collection = collection_class(index).open(index, device=device)
         return cls(collection, EncoderOptions(encoder, device=device), progress)
@@ -90,7 +84,7 @@ class Retriever:
     @classmethod
     def build(
         cls,
-        documents: Documents,
+        documents: "Documents",
         index: str | Path,
         *,
         encoder: str | None = None,
@@ -103,7 +97,7 @@ class Retriever:
         precision: str | None = None,
         batch_tokens: int | None = None,
         device: str = "auto",
-        on_error: OnError = "skip",
+        on_error: "OnError" = "skip",
         prune: bool = False,
         engine: str = "local",
         address: str | None = None,
@@ -134,17 +128,17 @@ class Retriever:
             address: The address of the Ray cluster. Default: start one on this machine for this build.
             progress: Called during long operations.
         """
+        from retriever.corpus.source import Source
+        from retriever.ingest import engines
+        from retriever.ingest.new_collection import choose_encoder_settings, new_settings
+
         engines.check(engine, address)
         fixed = [None if value == AUTO else value for value in (pooling, precision)]
         options = EncoderOptions(encoder, fixed[0], max_length, batch_tokens, device, fixed[1])
         kind = collection_class(index)
         source = Source(documents)
-        settings = None
-        if not kind.is_begun(index):
-            identity = options.encoder(progress=progress).identity
-            wanted = IndexSettings().changed(transform, index_type, recall, memory)
-            wanted.check(identity.dimension, device, kind)
-            settings = CollectionSettings(identity, wanted)
+        changes = (transform, index_type, recall, memory)
+        settings = None if kind.is_begun(index) else new_settings(kind, options, changes, progress)
         source.refuse_if_empty(on_error)
         with engines.opened(engine, address) as running:
             if settings is None:
@@ -159,8 +153,7 @@ class Retriever:
             retriever = cls(collection, options, progress)
             retriever._writer.engine = running
             try:
-                changes = (transform, index_type, recall, memory)
-                retriever._ingest(source, on_error, changes, prune=prune, whole=True)
+                retriever._ingest(source, on_error, changes, prune)
             except BaseException:
                 retriever.close()
                 raise
@@ -169,33 +162,33 @@ class Retriever:
 
     # ---- changing ----------------------------------------------------------------------------------------
 
+    @cached_property
+    def _writer(self) -> "Writer":
+        from retriever.ingest.writer import Writer
+
+        return Writer(self.collection, self.encoder, self._options.device, self.progress)
+
     @property
-    def report(self) -> IngestReport:
+    def report(self) -> "IngestReport":
         """What the last `build` or `add` did."""
         return self._writer.report
 
-    def add(self, documents: Documents, *, on_error: OnError = "skip") -> IngestReport:
+    def add(self, documents: "Documents", *, on_error: "OnError" = "skip") -> "IngestReport":
         """Add documents, or replace those with the same id. A search finds them immediately."""
+        from retriever.corpus.source import Source
+
         source = Source(documents)
         source.refuse_if_empty(on_error)
         self._ingest(source, on_error)
         return self.report
 
     @detect_damage
-    def _ingest(
-        self,
-        source: Source,
-        on_error: OnError,
-        changes: Sequence[Any] = (),
-        *,
-        prune: bool = False,
-        whole: bool = False,
-    ) -> None:
+    def _ingest(self, source: "Source", on_error: "OnError", changes: Sequence[Any] = (), prune: bool = False) -> None:
         with self._writer.lock():
             wanted = IndexSettings.of(self.collection).changed(*changes)
             if changes:
                 wanted.check(self.collection.dimension, self._options.device, type(self.collection))
-            self._writer.ingest(source, wanted, on_error, prune=prune, whole=whole)
+            self._writer.ingest(source, wanted, on_error, prune=prune, whole=bool(changes))
 
     @detect_damage
     def delete(self, ids: Sequence[str]) -> list[str]:
@@ -318,7 +311,7 @@ class Retriever:
         from retriever.card.contents import gather
 
         collection = self.local
-        transform = collection.with_generation(lambda generation: load_transform(generation) if generation else None)
+        transform = collection.with_generation(lambda found: load_transform(found) if found else None)
         return gather(collection, self.info(), transform)
 
     @detect_damage
@@ -344,11 +337,13 @@ class Retriever:
         return export(self.local, Path(target), format, transform, self.progress)
 
     @detect_damage
-    def verify(self, *, repair: bool = False) -> VerifyReport:
+    def verify(self, *, repair: bool = False) -> "VerifyReport":
         """Check every file and row against its checksum.
 
         `repair` makes the index again if it is damaged, and moves damaged documents to the quarantine.
         """
+        from retriever.recovery.repair import repaired, verified
+
         if repair:
             return repaired(self.collection, self._writer.restore, self.progress)
         return verified(self.collection, self.progress)
@@ -376,9 +371,7 @@ class Retriever:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _repr_html_(self) -> str:

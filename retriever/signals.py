@@ -1,7 +1,7 @@
-"""Ctrl-C, SIGTERM and a terminal that closes: the first asks for a clean end, the second ends the process at once.
+"""Ctrl-C, SIGTERM and SIGHUP: the first signal stops cleanly, the second ends the process immediately.
 
-A clean end is a KeyboardInterrupt: the batches in the encoder are finished and stored, what is half written is removed.
-Ending at once loses no more than those batches, as a collection can be killed anywhere.
+A clean stop is a KeyboardInterrupt: the batches in the encoder are finished and stored, and partial files are removed.
+An immediate end loses at most those batches, because a collection survives being killed at any point.
 """
 
 import contextlib
@@ -12,15 +12,15 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-STOPPING = "\nStopping; what is in hand is stored first. Once more stops at once.\n"
+STOPPING = "\nStopping after storing the current batches. Interrupt again to stop immediately.\n"
 SHOW_CURSOR = "\x1b[?25h"
 
-_held_back: list[int] = []
-"""While it holds anything, signals are noted here."""
+_deferred: list[int] = []
+"""Signals that came during `defer_signals`, after a 0 that marks it as active."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """The first signal, and which it was."""
+    """A clean stop was requested by a signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -29,21 +29,21 @@ class Interrupted(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def graceful_shutdown() -> Iterator[None]:
-    """While this lasts, the first signal raises `Interrupted` and the second ends the process."""
+    """Within this context, raise `Interrupted` at the first signal and end the process at the second."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    asked = False
+    stopping = False
 
     def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            _say(SHOW_CURSOR if sys.stderr.isatty() else "")
+        nonlocal stopping
+        if stopping:
+            _write(SHOW_CURSOR if sys.stderr.isatty() else "")
             os._exit(128 + number)
-        asked = True
-        _say(STOPPING)
-        if _held_back:
-            _held_back.append(number)
+        stopping = True
+        _write(STOPPING)
+        if _deferred:
+            _deferred.append(number)
         else:
             raise Interrupted(number)
 
@@ -53,13 +53,13 @@ def graceful_shutdown() -> Iterator[None]:
             signal.signal(number, stop)
         yield
     finally:
-        if not asked:  # else the process is on its way to its end, and a second signal may still come
+        if not stopping:  # a stopping process must still end at a second signal
             for number, handler in before.items():
                 signal.signal(number, handler or signal.SIG_DFL)
 
 
 def exit_immediately() -> None:
-    """For a process that only reads: from now on the first signal ends it, without a word."""
+    """End the process at the first signal from now on, silently; only for a process that writes nothing."""
 
     def end(number: int, frame: FrameType | None) -> None:
         os._exit(128 + number)
@@ -70,13 +70,13 @@ def exit_immediately() -> None:
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Let a signal that comes now interrupt only afterwards: for a few lines that must be done whole or not at all."""
-    _held_back.append(0)
+    """Delay signals until the end of a few statements that must not be interrupted."""
+    _deferred.append(0)
     try:
         yield
     finally:
-        number = max(_held_back)
-        _held_back.clear()
+        number = max(_deferred)
+        _deferred.clear()
     if number:
         raise Interrupted(number)
 
@@ -86,7 +86,7 @@ def _stopping_signals() -> list[signal.Signals]:
     return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
 
 
-def _say(text: str) -> None:
-    """Past all buffers: the signal may have come in the middle of writing one."""
+def _write(text: str) -> None:
+    """Write without a buffer, because the signal may have interrupted a write to one."""
     with contextlib.suppress(OSError):
         os.write(2, text.encode())

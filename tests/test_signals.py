@@ -48,7 +48,7 @@ def test_index_is_stopped_and_goes_on(run: Run, tmp_path: Path, tiny_bert: str, 
     _, said = process.communicate(timeout=60)
     ends = {128 + sent[0], -sent[0]} if len(sent) > 1 else {128 + sent[0]}  # the second may meet Python at its end
     assert process.returncode in ends, said
-    assert "Once more stops at once" in said
+    assert "Interrupt again to stop immediately" in said
     assert "Traceback" not in said
     if len(sent) == 1:
         assert "What was stored is kept. Run the same command again to continue." in said

@@ -10,7 +10,6 @@ from typing import Any
 
 from benchmarks.speed.cost import cpu_seconds_of, status_of
 from retriever import Corpus, Retriever
-from retriever.ingest.writer import Writer
 
 EVERY_SECONDS = 0.5
 KINDS = {b"driver": "driver", b"ray::Worker": "worker", b"ray::Reader": "reader"}
@@ -64,13 +63,13 @@ def _below(pid: int, ancestor: int) -> bool:
 def main(source: str, folder: str, encoder: str, precision: str, engine: str) -> None:
     times: list[float] = []
 
-    def ingest(self: Writer, *args: Any, **kwargs: Any) -> None:
+    def ingest(self: Retriever, *args: Any, **kwargs: Any) -> None:
         times.append(time.perf_counter())
         original(self, *args, **kwargs)
         times.append(time.perf_counter())
 
-    original = Writer.ingest
-    Writer.ingest = ingest  # type: ignore[method-assign]
+    original = Retriever._ingest
+    Retriever._ingest = ingest  # type: ignore[method-assign]
     began = time.perf_counter()
     with ProcessWatch() as watch:
         built = Retriever.build(

@@ -1,11 +1,11 @@
-"""The ingestion pipeline: documents in, raw vectors and rows in SQLite out.
+"""The ingestion pipeline: documents in, raw vectors and rows in the collection out.
 
-    read ─▶ leave out what is stored unchanged ─▶ split into passages ─▶ embed texts never met ─▶ store
+    read ─▶ leave out what is stored unchanged ─▶ split into passages ─▶ embed new texts ─▶ store
 
-Documents are gathered into windows. While threads tokenise, embed and store one window's texts, batch by batch as they
-come, this one reads and splits the next. Documents are stored once all their passages have a vector. A run that is
-killed has lost at most the few batches in the encoder: the next run finds the documents by their content hash and the
-vectors by the hash of their text, and goes on. One that is interrupted stores those batches first, and loses nothing.
+Documents are collected into windows. While other threads tokenise, embed and store the texts of one window, this one
+reads and splits the next. A document is stored once all its passages have a vector. A run that is killed loses at most
+the few batches in the encoder: the next run finds documents by their content hash and vectors by the hash of their
+text, and continues. A run that is interrupted stores those batches first and loses nothing.
 """
 
 import hashlib
@@ -20,24 +20,24 @@ from retriever.corpus.source import OnError
 from retriever.encoder.encoder import Encoder
 from retriever.errors import BadSource, Misuse
 from retriever.ingest.engines import Engine, Local
-from retriever.ingest.vector_writer import Storing
+from retriever.ingest.vector_writer import VectorWriter
 from retriever.progress import Progress, silent
 from retriever.signals import defer_signals
 from retriever.transforms.drift import Drift
 
 READ_TOGETHER = 512
-# Texts are sorted by length within a window this large; memory is bounded by it, not by the corpus.
+# Texts are sorted by length within a window. The window bounds the memory, whatever the size of the corpus.
 WINDOW_TEXTS = 4096
 WINDOW_CHARACTERS = 4_000_000
 SKIPPED_KEPT = 1000
-# So many documents are prepared, or stored in one transaction, between two reports of progress.
-TOGETHER = 32
+# Documents per transaction, and per report of progress.
+DOCUMENTS_TOGETHER = 32
 PROGRESS_SECONDS = 0.1
 
 
 @dataclass
 class IngestReport:
-    """What a run did, in documents unless the name says otherwise."""
+    """What an ingestion did, counted in documents unless the name says otherwise."""
 
     read: int = 0
     new: int = 0
@@ -46,7 +46,7 @@ class IngestReport:
     duplicate_ids: int = 0
     pruned: int = 0
     prune_refused: str = ""
-    """Why `prune` was not carried out, if it was not."""
+    """Why `prune` deleted nothing, if it was refused."""
     passages: int = 0
     texts_embedded: int = 0
     tokens_embedded: int = 0
@@ -54,15 +54,15 @@ class IngestReport:
     skipped: int = 0
     skipped_list: list[Skipped] = field(default_factory=list)
     drift: Drift | None = None
-    """How unlike the passages added are to those that the transform was fitted on, where it was kept."""
+    """How unlike the added passages are to those that the transform was fitted on; None if it was fitted again."""
 
 
 @dataclass
 class Window:
-    """Some documents, and the texts of theirs that had no vector yet, on their way through the encoder."""
+    """Documents, and the writer of their texts that had no vector yet; None if all had one."""
 
     documents: list[DocumentRow]
-    storing: Storing | None
+    writer: VectorWriter | None
 
 
 def hash_of_text(text: str) -> bytes:
@@ -81,16 +81,16 @@ class Ingestion:
         progress: Progress = silent,
         engine: Engine | None = None,
     ) -> None:
-        """`engine`: where documents are split and texts embedded, if not in threads of this process."""
+        """Prepare a run; `engine` splits documents and embeds texts, by default in this process."""
         if on_error not in ("skip", "stop"):
-            raise Misuse(f"unknown --on-error {on_error!r}; known: skip, stop.")
+            raise Misuse(f"unknown on_error {on_error!r}; known: skip, stop.")
         self.store = store
         self.encoder = encoder
         self.engine: Engine = engine or Local()
         self.on_error = on_error
         self.progress = progress
         self.report = IngestReport()
-        self._ahead: Window | None = None
+        self._encoding: Window | None = None
         self._expected: int | None = None
         self._window: dict[str, DocumentRow] = {}
         self._texts: dict[bytes, str] = {}
@@ -99,7 +99,7 @@ class Ingestion:
         self._all_read = False
 
     def run(self, source: Iterable[Document | Skipped], *, prune: bool = False) -> IngestReport:
-        """Bring the store up to date with the source; `prune` deletes what the source no longer has."""
+        """Bring the store up to date with the source; `prune` deletes documents that the source no longer has."""
         self._source = source
         self.store.start_run()
         items = iter(source)
@@ -110,15 +110,15 @@ class Ingestion:
                     if len(self._texts) >= WINDOW_TEXTS or self._characters >= WINDOW_CHARACTERS:
                         self._flush()
             except (BadSource, Misuse):
-                self._finish()  # what was read before is kept
+                self._finish()  # what was read before the error is kept
                 raise
             self._finish()
         finally:
-            if self._ahead and self._ahead.storing:
-                self._ahead.storing.close()
+            if self._encoding and self._encoding.writer:
+                self._encoding.writer.close()
         if prune and self.report.skipped:
             self.report.prune_refused = (
-                "nothing was pruned, because a document that could not be read would count as gone; mend what was "
+                "nothing was pruned, because a document that could not be read would count as removed; fix what was "
                 "skipped and run the same command again"
             )
         elif prune:
@@ -141,6 +141,7 @@ class Ingestion:
         return batch
 
     def _documents(self, batch: list[Document | Skipped]) -> Iterator[Document]:
+        """Yield the documents of a batch and report the items that were skipped."""
         for place, item in enumerate(batch):
             if isinstance(item, Document) and (reason := self.store.metadata_problem(item.metadata)):
                 item = Skipped(item.source or item.id, reason)
@@ -151,8 +152,8 @@ class Ingestion:
             if self.on_error == "stop":
                 self._take([d for d in batch[:place] if isinstance(d, Document)])
                 raise BadSource(
-                    f"{item.where}: {item.reason}. What came before it is stored; mend the line and run the same "
-                    "command again, or give --on-error skip."
+                    f"{item.where}: {item.reason}. Everything before it is stored; fix it and run the same command "
+                    "again, or give --on-error skip."
                 )
             self.report.skipped += 1
             if len(self.report.skipped_list) < SKIPPED_KEPT:
@@ -162,18 +163,17 @@ class Ingestion:
         """Put the documents that are new or changed into the window."""
         ids = list({document.id: None for document in documents})
         hashes = self.store.content_hashes(ids)
-        on_their_way = {row.id: row.content_hash for row in (self._ahead.documents if self._ahead else ())}
-        on_their_way |= {i: row.content_hash for i, row in self._window.items()}
-        hashes |= {i: on_their_way[i] for i in ids if i in on_their_way}
+        pending = {row.id: row.content_hash for row in (self._encoding.documents if self._encoding else ())}
+        pending |= {i: row.content_hash for i, row in self._window.items()}
+        hashes |= {i: pending[i] for i in ids if i in pending}
         met = self.store.met_before(ids)
         for number, document in enumerate(documents):
-            if number % TOGETHER == 0:
-                self._tell()
+            if number % DOCUMENTS_TOGETHER == 0:
+                self._report_progress()
             content_hash = document.content_hash()
             stored = hashes.get(document.id)
             if stored == content_hash:
-                if document.id not in met:
-                    self.report.unchanged += 1
+                self.report.unchanged += document.id not in met
             else:
                 if document.id in met:
                     self.report.duplicate_ids += 1
@@ -192,60 +192,55 @@ class Ingestion:
             self._texts[text_hash] = text
             passages.append((start, end, text_hash))
         self._characters += document.characters()
+        source = document.source.encode("utf-8", "replace").decode()  # a file name need not be UTF-8
         self._window[document.id] = DocumentRow(
-            document.id,
-            document.title,
-            document.text,
-            document.metadata,
-            content_hash,
-            document.source.encode("utf-8", "replace").decode(),  # a file's name may be no UTF-8
-            passages,
+            document.id, document.title, document.text, document.metadata, content_hash, source, passages
         )
 
     def _flush(self) -> None:
-        """Send the window to the encoder once all of the one before is stored, then store that one's documents."""
-        before = self._ahead
-        while before and before.storing and not before.storing.done(PROGRESS_SECONDS):
-            self._tell()
-        if before and before.storing:
-            self.report.texts_embedded += before.storing.texts
-            self.report.tokens_embedded += before.storing.tokens
+        """Wait until the texts of the previous window are stored, send this window to the encoder, and store the
+        documents of the previous one."""
+        previous = self._encoding
+        if previous and previous.writer:
+            while not previous.writer.done(PROGRESS_SECONDS):
+                self._report_progress()
+            self.report.texts_embedded += previous.writer.texts
+            self.report.tokens_embedded += previous.writer.tokens
         known = self.store.vectors_of_texts(list(self._texts))
         missing = {h: text for h, text in self._texts.items() if h not in known}
         self.report.texts_reused += len(known)
-        # What is read so far against all there is tells how many texts are to come.
         fraction = 1.0 if self._all_read else getattr(self._source, "fraction_read", None)
         self._expected = int((self.report.texts_embedded + len(missing)) / fraction) if fraction else None
-        storing = None
+        writer = None
         if missing:
             encoding = self.engine.encoding(list(missing.values()), self.encoder)
-            storing = Storing(self.store, encoding, list(missing), self.encoder.identity.name)
-        with defer_signals():  # its threads are begun and known to be, or not begun
-            self._ahead = Window(list(self._window.values()), storing)
-            if storing:
-                storing.start()
+            writer = VectorWriter(self.store, encoding, list(missing), self.encoder.identity.name)
+        with defer_signals():  # so that `run` closes every writer that was started
+            self._encoding = Window(list(self._window.values()), writer)
+            if writer:
+                writer.start()
         self._window, self._texts, self._characters = {}, {}, 0
-        self._tell()
-        if before:
-            self._put_documents(before.documents)
+        self._report_progress()
+        if previous:
+            self._put_documents(previous.documents)
 
     def _finish(self) -> None:
-        """Embed and store all that was read."""
+        """Embed and store everything that was read."""
         self._flush()
         self._flush()
 
     def _put_documents(self, rows: list[DocumentRow]) -> None:
-        for start in range(0, len(rows), TOGETHER):
-            self.store.put_documents(rows[start : start + TOGETHER])
-            self._tell()
+        for start in range(0, len(rows), DOCUMENTS_TOGETHER):
+            self.store.put_documents(rows[start : start + DOCUMENTS_TOGETHER])
+            self._report_progress()
         self.report.passages += sum(len(row.passages) for row in rows)
 
-    def _tell(self) -> None:
-        report, storing = self.report, self._ahead.storing if self._ahead else None
+    def _report_progress(self) -> None:
+        report, writer = self.report, self._encoding.writer if self._encoding else None
         texts, tokens = report.texts_embedded, report.tokens_embedded
-        if storing:
-            storing.done()  # raises what has gone wrong
-            texts, tokens = texts + storing.texts, tokens + storing.tokens
-        if texts or storing:
+        if writer:
+            writer.done()  # raises the error of its thread
+            texts, tokens = texts + writer.texts, tokens + writer.tokens
+        if texts or writer:
             detail = f"{report.new + report.changed:,} documents, {tokens:,} tokens"
             self.progress("embedding", texts, self._expected, detail)

@@ -1,15 +1,15 @@
-"""Which pooling suits this corpus and this encoder, decided without labels before anything is embedded.
+"""Choose the pooling that fits corpus and encoder best, without labels, before anything is embedded.
 
-The evidence is that of `choosing`: sentences cut out of passages as queries, and agreement with BM25 about the other
-documents. A sample of the corpus goes through the model once, which gives every pooling of it. As a pooling is only as
-good as what the transform makes of it, each is judged by the best of a few transforms, or by the one asked for.
+The evidence is that of `retriever.transforms.choice`: sentences cut from passages serve as queries, and the ranking of
+the other documents is compared with that of BM25. A sample goes through the model once, which gives every pooling of
+it. Each pooling is judged by the best of a few transforms, or by the transform that the collection will have.
 
-The model's own pooling has a margin: another must beat it by MARGIN of its score, and by more than chance. It is also
-kept where the best transform is worth less than TUNED of its score to it, because BM25 likes layers near the words more
-than it should: on random Wikipedia sentences all-MiniLM-L6-v2 agrees .40 by its own pooling, .52 by the first block and
-.55 by its input embeddings, yet it retrieves best by its own (Cranfield nDCG@10: 37.6, first 15.3, word 23.0). What
-a transform is worth tells such an encoder: to MiniLM at most 2 % on five sets; to a BERT never tuned for similarity 9 %
-on short sentences and 60 % on abstracts, and there the layers near the words do retrieve best, in BM25's order.
+Another pooling must beat the model's own by MARGIN of its score, and by more than chance. The model's own is also kept
+if the best transform improves it by less than TUNED, because BM25 favours the layers near the words. On random
+Wikipedia sentences, all-MiniLM-L6-v2 agrees with BM25 by .40 with its own pooling, .52 with the first block and .55
+with its input embeddings, yet its own retrieves best (Cranfield nDCG@10: 37.6, first 15.3, word 23.0). The gain of a
+transform separates such encoders: at most 2 % for MiniLM on five sets; for a BERT that was never tuned for similarity
+9 % on short sentences and 60 % on abstracts, where the layers near the words do retrieve best, in the order of BM25.
 """
 
 import math
@@ -29,20 +29,23 @@ from retriever.transforms.choice import Questions, fit_candidate, paired_gain, s
 from retriever.transforms.spec import AUTO, parse
 
 TRIED = ("mean", "cls", "first-last", "last2", "first", "word")
-# What the transform may become, from the gentlest to the strongest; a flow is too slow to train for each pooling.
+# From the gentlest to the strongest transform. Training a flow for each pooling would take too long.
 TRANSFORMS = ("none", "whiten:gamma=0.5", "whiten:soft=1.0", "whiten:soft=0.1", "whiten")
 LINEAR = ("none", "center", "standardize", "whiten")
 STAND_IN = "whiten"
 MARGIN = 0.1
 TUNED = 0.05
-# On Cranfield 200 passages put the poolings of an untuned BERT in the same order as 800, whatever the seed.
+# On Cranfield, 200 passages rank the poolings of an untuned BERT in the same order as 800, with every seed.
 PASSAGES = 400
 STAGE = "choosing a pooling"
 
 
 @dataclass(frozen=True)
 class PoolingCandidate:
-    """How well a pooling agrees with BM25 through its best transform, and its gain over the model's own, 95 %."""
+    """The agreement of a pooling with BM25 through its best transform, and its gain over the model's own pooling.
+
+    `low` and `high` are the 95 % confidence interval of the gain.
+    """
 
     pooling: str
     transform: str
@@ -54,7 +57,7 @@ class PoolingCandidate:
 
 @dataclass(frozen=True)
 class PoolingChoice:
-    """What was chosen, from what, on which evidence."""
+    """The pooling chosen, the model's own, and the evidence."""
 
     chosen: str
     own: str
@@ -77,9 +80,9 @@ def choose_pooling(
     seed: int = 0,
     progress: Progress = silent,
 ) -> PoolingChoice:
-    """Compare the poolings on a sample of the documents, with the pooling that `encoder` has as the model's own.
+    """Compare poolings on a sample of the documents; the pooling of `encoder` counts as the model's own.
 
-    `transform` is what the collection will have: the spec of one, or "auto".
+    `transform` is the transform that the collection will have: a spec, or "auto".
     """
     began = time.perf_counter()
     progress(STAGE, 0, None)
@@ -93,19 +96,21 @@ def choose_pooling(
         vectors = encoder.encode_poolings(
             [*texts, *questions.texts], poolings, lambda done, total: progress(STAGE, done, total)
         )
-        judge = _Judge(questions, seed)
-        best = {pooling: judge.best(rows, _transforms(transform)) for pooling, rows in vectors.items()}
+        tried = _candidates(transform)
+        best = {pooling: _best(questions, rows, tried, seed) for pooling, rows in vectors.items()}
         found = tuple(
             PoolingCandidate(pooling, through, *paired_gain(scores, best[own][1]))
             for pooling, (through, scores) in best.items()
         )
-        chosen, reason = _decide(found, judge.worth_of_a_transform(vectors[own]))
+        none = float(_agreement(questions, vectors[own], ["none"], seed)["none"].mean())
+        transformed = float(_best(questions, vectors[own], TRANSFORMS, seed)[1].mean())
+        chosen, reason = _decide(found, transformed / max(none, 1e-9) - 1)
     seconds = round(time.perf_counter() - began, 2)
     return PoolingChoice(chosen, own, reason, found, len(questions.texts), len(texts), MARGIN, seconds)
 
 
 def sample_passages(documents: Sequence[Document], encoder: Encoder, seed: int) -> tuple[list[str], NDArray[np.int64]]:
-    """Up to PASSAGES passages as the encoder gets them, as evenly from all documents as can be, and whose each is."""
+    """Draw up to PASSAGES passages as the encoder reads them, evenly over the documents, and the document of each."""
     rng = np.random.default_rng(seed)
     budget, count_tokens = encoder.token_budget, encoder.count_tokens
     each = math.ceil(PASSAGES / max(len(documents), 1))
@@ -122,40 +127,36 @@ def sample_passages(documents: Sequence[Document], encoder: Encoder, seed: int) 
     return texts[:PASSAGES], np.array(owners[:PASSAGES], np.int64)
 
 
-def _transforms(asked: str) -> tuple[str, ...]:
-    if asked == AUTO:
+def _candidates(transform: str) -> tuple[str, ...]:
+    if transform == AUTO:
         return TRANSFORMS
-    return (asked,) if parse(asked).family in LINEAR else (STAND_IN,)
+    return (transform,) if parse(transform).family in LINEAR else (STAND_IN,)
 
 
-@dataclass(frozen=True)
-class _Judge:
-    """Agreement of vectors with the questions' BM25; rows are the passages' vectors and, after them, the questions'."""
+def _agreement(
+    questions: Questions, rows: NDArray[np.float32], transforms: Sequence[str], seed: int
+) -> dict[str, NDArray[np.float64]]:
+    """Return the agreement with BM25 through each transform that can be fitted, one value per question.
 
-    questions: Questions
-    seed: int
+    `rows` are the vectors of the passages followed by those of the questions. The fit sees both, as that of a
+    collection sees passages and short texts.
+    """
+    passages, queries = rows[: -len(questions.texts)], rows[-len(questions.texts) :]
+    fits = {spec: fit_candidate(spec, rows, seed) for spec in transforms}
+    return {spec: questions.agreement(fit, queries, passages) for spec, fit in fits.items() if fit is not None}
 
-    def best(self, rows: NDArray[np.float32], transforms: Sequence[str]) -> tuple[str, NDArray[np.float64]]:
-        """The transform through which vectors agree best, and their agreement; "none" where no other can be fitted."""
-        scores = self._scores(rows, transforms) or self._scores(rows, ["none"])
-        best = max(scores, key=lambda spec: float(scores[spec].mean()))
-        return best, scores[best]
 
-    def worth_of_a_transform(self, rows: NDArray[np.float32]) -> float:
-        """By how much of its score the best transform is better than none."""
-        none = float(self._scores(rows, ["none"])["none"].mean())
-        return float(self.best(rows, TRANSFORMS)[1].mean()) / max(none, 1e-9) - 1
-
-    def _scores(self, rows: NDArray[np.float32], transforms: Sequence[str]) -> dict[str, NDArray[np.float64]]:
-        asked = len(self.questions.texts)
-        passages, queries = rows[:-asked], rows[-asked:]
-        # Fitted on both, as a collection's transform is fitted on passages and on short texts cut from them.
-        fits = {spec: fit_candidate(spec, rows, self.seed) for spec in transforms}
-        return {spec: self.questions.agreement(fit, queries, passages) for spec, fit in fits.items() if fit is not None}
+def _best(
+    questions: Questions, rows: NDArray[np.float32], transforms: Sequence[str], seed: int
+) -> tuple[str, NDArray[np.float64]]:
+    """Return the transform with the best agreement, "none" if no transform can be fitted, and the agreement."""
+    scores = _agreement(questions, rows, transforms, seed) or _agreement(questions, rows, ["none"], seed)
+    best = max(scores, key=lambda spec: float(scores[spec].mean()))
+    return best, scores[best]
 
 
 def _decide(found: tuple[PoolingCandidate, ...], worth: float) -> tuple[str, str]:
-    """`worth`: by how much a transform betters the model's own pooling."""
+    """Return the pooling and the reason; `worth` is the relative gain of a transform with the model's own pooling."""
     own = found[0]
     best = max(found, key=lambda candidate: candidate.agreement)
     if best.pooling == own.pooling:
@@ -163,7 +164,7 @@ def _decide(found: tuple[PoolingCandidate, ...], worth: float) -> tuple[str, str
     if worth < TUNED:
         return own.pooling, (
             f"the model's own is good as it is (the best transform gains {worth:.0%}), as in encoders tuned for "
-            "similarity, and words are no judge of their other layers"
+            "similarity, whose other layers words cannot judge"
         )
     share = best.gain / max(own.agreement, 1e-9)
     if share < MARGIN or best.low <= 0:

@@ -1,11 +1,11 @@
-"""Whether 8-bit integers keep the ranking on this corpus, decided before anything is embedded.
+"""Check whether 8-bit integers keep the ranking on this corpus, before anything is embedded.
 
-Integers embed about twice as fast and move every vector a little. On a sample of the corpus both precisions rank the
-same passages for short texts cut from them: integers are taken where on average at least KEPT of the ten nearest are
-the same, as the encoder gives the vectors and through a whitening, which enlarges what is small, errors too; and where
-all the cosines of the two correlate by ALIKE (Spearman), so that similarities mean the same. all-MiniLM-L6-v2 passes
-on Wikipedia and Cranfield (.93 and .94, whitened .92 and .91); a BERT never tuned for similarity, which needs its
-transform, does not (.94 and .96, whitened .88 and .86).
+Integers embed about twice as fast and change every vector slightly. On a sample of the corpus, both precisions rank the
+same passages for short texts cut from them. Integers are taken if on average at least KEPT of the ten nearest passages
+are the same, both with the raw vectors and after a whitening, which amplifies small errors; and if the Spearman
+correlation of all cosines is at least ALIKE. all-MiniLM-L6-v2 passes on Wikipedia and Cranfield (.93 and .94, whitened
+.92 and .91). A BERT that was never tuned for similarity and needs its transform does not (.94 and .96, whitened .88 and
+.86).
 """
 
 import time
@@ -29,26 +29,26 @@ from retriever.transforms.spec import AUTO, parse
 KEPT = 0.9
 ALIKE = 0.99
 NEAREST = 10
-# Below this the check would cost about what it saves.
+# With fewer documents the check costs about as much as it saves.
 FEWEST_DOCUMENTS = 1000
 FEWEST_QUERIES = 50
 PASSAGES, QUERIES = 400, 200
-# Where the transform is still to be chosen or trained: what `auto` mostly comes to where it takes any, and what is as
-# strong as the published flow.
+# Stand-ins for transforms that are yet to be chosen or trained: the most common choice of "auto" other than "none",
+# and a whitening as strong as the flow.
 STAND_INS = {"auto": "whiten:soft=1.0", "flow": "whiten:soft=1.0", "bert-flow": "whiten"}
 STAGE = "comparing precisions"
 
 
 @dataclass(frozen=True)
 class PrecisionChoice:
-    """What was chosen, and how alike the two precisions rank; None where nothing was compared."""
+    """The precision chosen and the evidence; the figures are None if nothing was compared."""
 
     chosen: str
     reason: str
     overlap: float | None = None
-    """The share of the ten nearest that are the same, as the encoder gives the vectors."""
+    """The share of the ten nearest passages that are the same with raw vectors."""
     overlap_transformed: float | None = None
-    """The same through a transform."""
+    """The same after `transform`."""
     transform: str = ""
     correlation: float | None = None
     queries: int = 0
@@ -68,14 +68,16 @@ def choose_precision(
     seed: int = 0,
     progress: Progress = silent,
 ) -> PrecisionChoice:
-    """Compare the two on a sample of the documents; `transform` is the collection's spec, or "auto"."""
+    """Compare both precisions on a sample of the documents; `transform` is that of the collection, or "auto"."""
     began = time.perf_counter()
     if len(documents) < FEWEST_DOCUMENTS:
-        return PrecisionChoice("fp32", f"fewer than {FEWEST_DOCUMENTS:,} documents were there to compare precisions on")
+        return PrecisionChoice("fp32", f"fewer than {FEWEST_DOCUMENTS:,} documents are too few to compare precisions")
     passages = sample_passages(documents, single, seed)[0][:PASSAGES]
     queries = short_texts(passages, QUERIES, seed)
     if len(queries) < FEWEST_QUERIES:
-        return PrecisionChoice("fp32", f"only {len(queries)} short texts could be cut from the text to compare by")
+        return PrecisionChoice(
+            "fp32", f"only {len(queries)} short texts could be cut from the text, too few to compare"
+        )
     texts, total = [*passages, *queries], 2 * (len(passages) + len(queries))
     rows: list[NDArray[np.float32]] = []
     try:
@@ -116,7 +118,7 @@ def _cosines(rows: NDArray[np.float32], passages: int) -> NDArray[np.float32]:
 
 
 def _overlap(ours: NDArray[np.float32], theirs: NDArray[np.float32], passages: int) -> float:
-    """How many of the nearest passages of a query are the same on average, as a share."""
+    """Return the average share of the nearest passages of a query that are the same."""
     first, second = (np.argsort(-_cosines(rows, passages), axis=1)[:, :NEAREST] for rows in (ours, theirs))
     shared = [len(set(a) & set(b)) for a, b in zip(first.tolist(), second.tolist(), strict=True)]
     return float(np.mean(shared)) / NEAREST

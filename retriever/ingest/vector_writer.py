@@ -1,6 +1,6 @@
-"""Vectors on their way into SQLite: a thread of its own stores every batch as soon as the encoder has finished it.
+"""Store vectors in a thread of its own, each batch as soon as the encoder has finished it.
 
-What a killed process has embedded and not stored is no more than the encoder's threads have in their hands.
+A process that is killed therefore loses only the batches that are inside the encoder.
 """
 
 import threading
@@ -15,33 +15,33 @@ from retriever.errors import RetrieverError
 from retriever.ingest.engines import Encodes
 
 
-class Storing:
-    """Stores the vectors of texts that are being encoded under these hashes, while the caller does something else."""
+class VectorWriter:
+    """Stores the vectors of texts under the hashes of the texts while they are being encoded."""
 
     def __init__(self, store: AnyStore, encoding: Encodes, hashes: Sequence[bytes], encoder: str) -> None:
-        """`encoder` is its name, for a message."""
+        """Prepare to store; `hashes` are in the order of the texts, `encoder` is a name for messages."""
         self.texts = 0
-        """How many texts have a stored vector by now; `tokens`, how many tokens those have."""
+        """How many texts have a stored vector."""
         self.tokens = 0
+        """How many tokens those texts have."""
         self._store = store
-        self._encoder = encoder
-        self._hashes = hashes
-        self._error: BaseException | None = None
         self._encoding = encoding
-        self._begun = False
+        self._hashes = hashes
+        self._encoder = encoder
+        self._error: BaseException | None = None
+        self._started = False
         self._ended = threading.Event()
 
     def start(self) -> None:
-        """Begin."""
         self._encoding.start()
         threading.Thread(target=self._work, name="storing", daemon=True).start()
-        self._begun = True
+        self._started = True
 
     def _work(self) -> None:
         try:
             while batches := self._encoding.finished():
                 self._put(batches)
-        except BaseException as error:  # handed to the caller's thread, which raises it
+        except BaseException as error:  # `done` raises it in the caller's thread
             self._error = error
             self._encoding.close()
         finally:
@@ -58,14 +58,14 @@ class Storing:
         self.tokens += sum(batch.tokens for batch in batches)
 
     def done(self, seconds: float = 0.0) -> bool:
-        """Whether all is stored, after waiting so long for it; raises what has gone wrong."""
+        """Wait up to `seconds` and return whether everything is stored; raise the error of the thread, if any."""
         ended = self._ended.wait(seconds)
         if self._error:
             raise self._error
         return ended
 
     def close(self) -> None:
-        """Stop after the batches that are being encoded, and store those; what went wrong stays untold."""
+        """Start no further batch, and wait until those being encoded are stored; raise nothing."""
         self._encoding.close()
-        if self._begun:
+        if self._started:
             self._ended.wait()

@@ -1,13 +1,13 @@
-"""A collection as a LangChain retriever, for chains: needs `pip install 'flow-retriever[langchain]'`.
+"""A collection as a LangChain retriever; needs `pip install 'flow-retriever[langchain]'`.
 
 from retriever.integrations.langchain import CollectionRetriever
 
 with Retriever.open("collections/notes") as notes:
     budget = CollectionRetriever(retriever=notes, k=5, options={"mode": "hybrid", "where": ["year >= 2020"]})
-    budget.invoke("what did we decide")  # Documents: the best passage of each, and metadata
+    budget.invoke("what did we decide")  # Documents: the best passage and metadata of each
     chain = budget | (lambda found: " … ".join(document.page_content for document in found)) | prompt | model
 
-The metadata is what was stored and, beside it, id, title, rank, score, and start and end of the passage in the text.
+The metadata is that of the document, with id, title, rank and score of the hit, and start and end of the passage.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ OWN = ("id", "title", "rank", "score", "start", "end")
 
 
 class CollectionRetriever(BaseRetriever):
-    """Finds the k best documents of a collection; `options` are those of `Retriever.search`."""
+    """Returns the k best documents of a collection; `options` are those of `Retriever.search`."""
 
     retriever: Retriever
     k: int = 5

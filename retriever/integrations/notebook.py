@@ -1,7 +1,7 @@
-"""What Jupyter shows of hits and of a collection: HTML that is complete in itself and fits light and dark pages.
+"""Hits and collections as HTML for notebooks: self-contained, readable on light and dark pages.
 
-Everything that comes from documents is cleaned as for a terminal, then escaped. Colours are the notebook's own, or
-let them shine through; where a viewer drops the style sheet, an ordinary list with its text remains.
+All text from documents is freed of control characters and escaped. Without the style sheet, which some viewers drop,
+it is an ordinary list.
 """
 
 import json
@@ -64,11 +64,11 @@ class Shown(Protocol):
 
 
 def hits_html(hits: Sequence[Shown]) -> str:
-    """Ranked hits: score as a bar, title and id, the passage with its highlighted sentence, metadata."""
+    """Show hits as a list: score as a bar, title, id, passage with its highlighted sentence, and metadata."""
     if not hits:
         return '<div class="retriever-hits">Nothing found.</div>'
     scores = [hit.score for hit in hits]
-    # Cosines are drawn against 1, the scores of words and rerankers against what the best of them has.
+    # A full bar is a cosine of 1, or the best score if that is higher, as with words and rerankers.
     lowest, highest = min(0.0, *scores), max(1.0, *scores)
     items = "\n".join(_item(hit, (hit.score - lowest) / (highest - lowest)) for hit in hits)
     return f'{STYLE}\n<div class="retriever-hits"><ol>\n{items}\n</ol></div>'
@@ -109,7 +109,7 @@ def collection_html(collection: AnyCollection) -> str:
     place = collection.name
     try:
         facts = _facts(collection)
-    except (RetrieverError, sqlite3.Error) as error:  # closed, damaged: a notebook shows that too
+    except (RetrieverError, sqlite3.Error) as error:  # closed or damaged
         facts = {"cannot be read": first_line(error)}
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(one_line(fact))}</dd>" for name, fact in facts.items())
     name = escape(one_line(place if in_milvus(place) else Path(place).resolve().name))
@@ -123,7 +123,7 @@ def _facts(collection: AnyCollection) -> dict[str, str]:
         transform = str(generation.manifest["transform"]["spec"])
         index = f"{generation.manifest['factory']}, generation {generation.number}, {generation.count:,} vectors"
     else:
-        transform, index = str(store.setting("transform")), "none yet: its first run was interrupted"
+        transform, index = str(store.setting("transform")), "none yet: the first run was interrupted"
     return {
         "documents": f"{store.count('documents'):,} in {store.count('passages'):,} passages",
         "encoder": f"{encoder['name']}, {encoder['dimension']} dimensions, {encoder['pooling']} pooling",

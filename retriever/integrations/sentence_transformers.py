@@ -1,12 +1,12 @@
-"""A collection's encoder and transform as a folder that sentence-transformers loads, without anything of ours.
+"""Encoder and transform of a collection as a folder that sentence-transformers loads without this package.
 
-It is made of sentence-transformers' own modules alone, because since version 6 it imports no others unless it is told
-to trust remote code:
+The folder uses only modules of sentence-transformers, because since version 6 it imports others only with
+trust_remote_code:
 
     Transformer ──▶ [WeightedLayerPooling] ──▶ Pooling ──▶ [Normalize] ──▶ Dense … ──▶ Normalize
 
-Its vectors are those of the index: scaled to length one, so that cosine and dot product are a search's scores.
-Modules go by the names, and their settings by the keys, that versions 3.1 to 6 know; 3.0 reads Dense from pickles only.
+The vectors are those of the index, scaled to length one, so that cosine and dot product equal the score of a search.
+The names of modules and settings are those of versions 3.1 to 6. Version 3.0 reads Dense only from pickles.
 """
 
 import json
@@ -35,15 +35,15 @@ ACTIVATIONS = {
     "Hardtanh": "torch.nn.modules.activation.Hardtanh",
     "GLU": "torch.nn.modules.activation.GLU",
 }
-# As sentence-transformers before version 5 calls the poolings, and since then reads them still.
+# The names of poolings before version 5 of sentence-transformers, which later versions still read.
 POOLING_MODES = ("cls_token", "mean_tokens", "max_tokens")
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-# What the checkpoint says of itself that is not so here: where it was, its precision, code of its own.
+# Keys of the checkpoint's config that do not apply to the copy: its place, its precision, its own code.
 LEFT_OUT = ("_name_or_path", "torch_dtype", "dtype", "auto_map")
 
 
 def write_sentence_folder(folder: Path, encoder: Encoder, transform: Transform) -> list[str]:
-    """Write the model into an empty folder. Returns the names of its files."""
+    """Write the model into an empty folder and return the names of its files."""
     modules = _Modules(folder)
     identity = encoder.identity
     pooling = identity.pooling
@@ -83,7 +83,7 @@ def write_sentence_folder(folder: Path, encoder: Encoder, transform: Transform) 
 
 
 class _Modules:
-    """The modules as they are written, each in a folder of its own but the first."""
+    """Writes modules, the first into the folder itself and each other into a subfolder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -105,7 +105,7 @@ class _Modules:
 
 
 def _write_model(folder: Path, encoder: Encoder) -> None:
-    """The encoder's weights as they are, and its config as we use it."""
+    """Copy the weights of the encoder, and write its config for float32."""
     source = encoder.files.folder
     for path in sorted([*source.glob("*.safetensors"), *source.glob("*.safetensors.index.json")]):
         shutil.copyfile(path, folder / path.name)
@@ -117,7 +117,7 @@ def _write_model(folder: Path, encoder: Encoder) -> None:
 
 
 def _write_word_model(folder: Path, encoder: Encoder) -> None:
-    """The input embeddings alone, as a GPT of no blocks: of all models it is the one that adds nothing to them."""
+    """Write the input embeddings as a GPT without blocks, the only architecture that adds nothing to them."""
     vectors = encoder.word_vectors()
     length = encoder.identity.max_length
     config = {
@@ -139,9 +139,9 @@ def _write_word_model(folder: Path, encoder: Encoder) -> None:
 
 
 def _write_tokenizer(folder: Path, encoder: Encoder) -> None:
-    """The tokenizer that makes the collection's vectors, under a class that takes it as it is.
+    """Write the tokenizer under a generic class.
 
-    Under the model's own class transformers may rebuild it from tokenizer_config.json, with other lower-casing.
+    With the class of the model, transformers may rebuild it from tokenizer_config.json with different lower-casing.
     """
     given = encoder.files.tokenizer_config
     specials = {name: _text_of(given.get(name)) for name in SPECIAL_TOKENS}
@@ -168,13 +168,13 @@ def _write_tokenizer(folder: Path, encoder: Encoder) -> None:
 
 
 def _text_of(token: Any) -> str | None:
-    """A special token as tokenizer_config.json has it: its text, or an object that says it."""
+    """Return the text of a special token, which tokenizer_config.json gives as a string or as an object."""
     found = token.get("content") if isinstance(token, dict) else token
     return found if isinstance(found, str) else None
 
 
 def _pooling_config(dimension: int, pooling: str) -> dict[str, Any]:
-    """`first`, `first-last`, `last2` and `word` are means, of other token vectors than the last block's."""
+    """Return the config; `first`, `first-last`, `last2` and `word` are means over other layers than the last."""
     own = pooling if pooling in ("cls", "max") else "mean"
     modes = {f"pooling_mode_{mode}": POOLING_NAMES[mode] == own for mode in POOLING_MODES}
     return {"word_embedding_dimension": dimension} | modes
@@ -208,7 +208,6 @@ def _write_tensors(path: Path, tensors: dict[str, NDArray[np.float32]]) -> None:
 
 
 def _card(encoder: Encoder, transform: Transform) -> str:
-    """The model card: what it is, what made it, how to load it."""
     identity = encoder.identity
     name = Path(identity.name).name
     return f"""---
@@ -222,15 +221,15 @@ tags:
 # {name}, {identity.pooling}, {transform.spec}
 
 Sentence vectors of {transform.dimension_out} dimensions: the encoder {name} and a transform that was fitted to the
-vectors of one collection of texts, without labels. It suits texts like those.
+vectors of one collection of texts, without labels. It fits texts like those.
 
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer("this folder")
     vectors = model.encode(["a text", "another"])
 
-sentence-transformers 3.1 or newer loads it as it is: every module is its own, nothing else is needed and no code is
-run. Vectors have length one, so dot product and cosine are the same.
+sentence-transformers 3.1 or newer loads it without further packages and without running code of this folder. Vectors
+have length one, so dot product and cosine are the same.
 
 | | |
 |---|---|
@@ -240,5 +239,5 @@ run. Vectors have length one, so dot product and cosine are the same.
 | transform | {transform.spec}, fitted on {transform.fitted_on:,} vectors, fingerprint {transform.fingerprint} |
 | made by | {made_by()} |
 
-The encoder's own licence and limits hold for this model too.
+The licence and the limits of the encoder apply to this model too.
 """

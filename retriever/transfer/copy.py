@@ -1,8 +1,8 @@
-"""Copies a collection to another place, a folder or Milvus: the same documents, vectors, transform and results.
+"""Copy a collection to a folder or to Milvus: the same documents, vectors, transform and results.
 
-Rows go over with their numbers, in their order, and a copy that breaks off goes on after the last of them. There is no
-index before the end: what is copied by halves cannot be searched, and says so. At the end the seal of every document is
-compared on both sides, and vectors by a sample.
+Rows keep their numbers and their order, and an interrupted copy continues after the last row. The index is built last,
+so that an unfinished copy cannot be searched. Before that, the checksums of all documents and a sample of the vectors
+are compared on both sides.
 """
 
 import hashlib
@@ -30,13 +30,13 @@ SEED = 0
 
 @dataclass(frozen=True)
 class CopyReport:
-    """What a copy did, and what was compared."""
+    """What a copy sent and compared."""
 
     documents: int
     passages: int
     vectors: int
     documents_sent: int
-    """Sent by this run; a run before it may have sent the others."""
+    """Sent by this run; earlier runs may have sent others."""
     vectors_sent: int
     vectors_compared: int
     index: str
@@ -46,7 +46,7 @@ class CopyReport:
 def copy(
     source: str | Path, target: str | Path, *, index_type: str | None = None, progress: Progress = silent
 ) -> CopyReport:
-    """Copy the collection at `source` to `target`; `index_type` is for the copy, else that of the source."""
+    """Copy the collection `source` to `target`; by default with the index type of the source."""
     began = time.monotonic()
     with ExitStack() as stack:
         one: AnyCollection = collection_class(source).open(source)
@@ -57,7 +57,7 @@ def copy(
         settings = CollectionSettings.from_json(one.store.setting)
         wanted = settings.index.changed(index_type=index_type)
         wanted.check(one.dimension, "cpu", collection_class(target))
-        # In a folder a snapshot holds still; in Milvus nobody else may write meanwhile.
+        # A folder has snapshots; a collection in Milvus must be locked.
         stack.enter_context(one.store.snapshot() if isinstance(one, Collection) else one.writing())
         other = _open_target(one, settings, target, generation.manifest_sha256)
         stack.callback(other.close)
@@ -105,7 +105,7 @@ def _absolute_name(collection: AnyCollection) -> str:
 
 
 def _send(source: AnyCollection, target: AnyCollection, progress: Progress) -> tuple[int, int]:
-    """Send what the target does not have yet; returns how many documents and vectors."""
+    """Send what the target does not have yet, and return how many documents and vectors."""
     from_, to = source.transfer, target.transfer
     last_vector, last_document = to.last()
     vectors = documents = 0
@@ -126,18 +126,18 @@ def _send(source: AnyCollection, target: AnyCollection, progress: Progress) -> t
 
 
 def _compare(source: AnyCollection, target: AnyCollection, progress: Progress) -> int:
-    """Refuse a copy that is not the same; returns how many vectors were compared bit by bit."""
+    """Refuse a copy that differs, and return how many vectors were compared."""
     progress("comparing", 0, None)
     for table in ("documents", "vectors"):
         counts = source.store.count(table), target.store.count(table)
         if counts[0] != counts[1]:
             raise _differs(source, target, f"{counts[0]:,} {table} against {counts[1]:,}")
     if _digest(source.transfer) != _digest(target.transfer):
-        raise _differs(source, target, "documents with other seals")
+        raise _differs(source, target, "different documents")
     numbers = sorted({passage.vector for passage in source.store.passage_sample(SAMPLED, SEED)})
     there, here = (side.store.vectors(numbers, source.dimension, checked=True) for side in (source, target))
     if not np.array_equal(there, here):
-        raise _differs(source, target, "other vectors")
+        raise _differs(source, target, "different vectors")
     return len(numbers)
 
 
@@ -150,13 +150,13 @@ def _digest(rows: Transfer) -> str:
 
 def _differs(source: AnyCollection, target: AnyCollection, how: str) -> Damaged:
     return Damaged(
-        f"{target.name} is not what {source.name} is ({how}), probably because the source has changed between two runs "
-        f"of the copy; {_removed(target)} and begin again."
+        f"{target.name} differs from {source.name} ({how}), probably because the source has changed between two runs "
+        f"of the copy; {_removal(target)} and start again."
     )
 
 
-def _removed(collection: AnyCollection) -> str:
-    """How a copy is done away with."""
+def _removal(collection: AnyCollection) -> str:
+    """Say how to remove a copy."""
     if not in_milvus(collection.name):
         return f"remove the folder {collection.name}"
     name = Address.parse(collection.name).name

@@ -72,7 +72,7 @@ def our_vectors(encoder: Encoder, transform: Transform, texts: list[str]) -> NDA
 
 def written(folder: Path, encoder: Encoder, transform: Transform) -> Path:
     folder.mkdir()
-    write_sentence_folder(folder, encoder, transform, "a test")
+    write_sentence_folder(folder, encoder, transform)
     return folder
 
 
@@ -206,7 +206,10 @@ def test_files(tmp_path: Path, encoded: Fitted) -> None:
     modules = json.loads((one / "modules.json").read_text())
     assert all(module["type"].startswith("sentence_transformers.models.") for module in modules)
     card = (one / "README.md").read_text()
-    assert all(said in card for said in (transform.fingerprint, encoder.identity.weights, "first-last", "a test"))
+    assert all(
+        said in card
+        for said in (transform.fingerprint, encoder.identity.weights, "first-last", "| made by | flow-retriever ")
+    )
 
 
 def test_a_target_that_is_taken_is_left_alone(tmp_path: Path, tiny_bert: str, run: Run, pets: Path) -> None:

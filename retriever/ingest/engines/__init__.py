@@ -1,4 +1,4 @@
-"""Where the work of an ingestion is done: in threads of this process, or by the workers of a Ray cluster."""
+"""Engines that do the work of an ingestion: threads of this process, or the workers of a Ray cluster."""
 
 from contextlib import AbstractContextManager
 
@@ -12,11 +12,11 @@ ENGINES = ("local", "ray")
 
 
 def check(name: str, address: str | None) -> None:
-    """Refuse what no engine could do, before anything is begun."""
+    """Refuse an unknown engine or an address that it does not take."""
     if name not in ENGINES:
         raise Misuse(f"unknown engine {name!r}; known: {', '.join(ENGINES)}.")
     if name == "local" and address is not None:
-        raise Misuse("--address is of a Ray cluster: give --engine ray with it.")
+        raise Misuse("--address is the address of a Ray cluster; it needs --engine ray.")
     if name == "ray":
         from retriever.ingest.engines.ray_cluster import check as check_ray
 
@@ -24,7 +24,7 @@ def check(name: str, address: str | None) -> None:
 
 
 def opened(name: str, address: str | None = None) -> AbstractContextManager[Engine]:
-    """The engine of this name, for as long as the context lasts."""
+    """Return a context manager that starts the engine and stops it at the end."""
     check(name, address)
     if name == "local":
         return Local()

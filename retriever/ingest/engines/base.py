@@ -1,7 +1,7 @@
-"""What an ingestion needs that may be done elsewhere.
+"""The interface of an engine, which does the heavy work of an ingestion in this process or elsewhere.
 
-Whatever does it, documents come in the order of the source, batches are the same and come in their order, and blocks
-are mapped by the same arithmetic: so the one code that stores them writes the same collection.
+Every engine returns documents in the order of the source, and the same batches and blocks in the same order, computed
+by the same arithmetic. Therefore every engine makes the same collection.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,39 +23,39 @@ Blocks = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
 
 
 class Encodes(Protocol):
-    """Texts on their way through an encoder, as `retriever.encoder.batches.Encoding` has it."""
+    """Texts that are being encoded, e.g. `retriever.encoder.batches.Encoding`."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start encoding."""
 
     def finished(self) -> list[Batch]:
-        """The batches done by now, in order, at least one, unless all have been given."""
+        """Wait for at least one batch and return those that are done, in order; an empty list ends them."""
 
     def close(self) -> None:
-        """Take no further batch; `finished` still gives those that were taken."""
+        """Start no further batch; `finished` still returns those that were started."""
 
 
 class Engine(Protocol):
-    """Reads, splits, encodes and transforms."""
+    """Reads and splits documents, encodes texts and applies transforms."""
 
     @property
     def gpus(self) -> int:
-        """How many GPUs elsewhere it would encode on."""
+        """How many GPUs of other machines it encodes on."""
 
     def documents(self, source: "Source", encoder: "Encoder") -> "Iterable[Document | Skipped]":
-        """All that a source has; it has `fraction_read` where that can be known."""
+        """Read a source; the result has `fraction_read` if that is known."""
 
     def passages(self, document: "Document", encoder: "Encoder") -> Iterator[tuple[int, int, str]]:
-        """Where the passages of a document begin and end, and what the encoder is given for each."""
+        """Yield start, end and encoder input of each passage of a document."""
 
     def encoding(self, texts: Sequence[str], encoder: "Encoder") -> Encodes:
-        """To encode these texts once it is started; their vectors are at least as fine as they will be stored."""
+        """Prepare to encode texts, at least in the precision in which vectors are stored."""
 
     def encode(self, texts: Sequence[str], encoder: "Encoder") -> NDArray[np.float32]:
-        """One row a text, in the order given."""
+        """Encode texts in full precision, one row per text."""
 
     def mapped(self, transform: "Transform", blocks: Blocks) -> Blocks:
-        """The blocks through the transform, in order."""
+        """Apply a transform to every block, in order."""
 
     def notes(self) -> list[str]:
-        """What went otherwise than it should, and was made good."""
+        """Return warnings, e.g. about workers that died and were replaced."""

@@ -1,4 +1,4 @@
-"""The work done in this process: a thread a core encodes, the caller does the rest."""
+"""The engine of this process: the encoder uses one thread per core, the caller's thread does the rest."""
 
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Local:
-    """No more than what encoder, source and transform do by themselves."""
+    """Calls source, encoder and transform directly."""
 
     gpus = 0
 

@@ -1,12 +1,25 @@
-"""Choose how a new collection runs its encoder, pooling and precision, from a sample of the documents."""
+"""The settings of a new collection; pooling and precision may be chosen from a sample of the documents."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+from indexes.protocol import AnyCollection
 from retriever.corpus.source import Source
 from retriever.ingest.pooling_choice import choose_pooling
 from retriever.ingest.precision_choice import PrecisionChoice, choose_precision
 from retriever.progress import Progress
-from retriever.settings import CollectionSettings, EncoderOptions
+from retriever.settings import CollectionSettings, EncoderOptions, IndexSettings
+
+
+def new_settings(
+    kind: type[AnyCollection], options: EncoderOptions, changes: Sequence[Any], progress: Progress
+) -> CollectionSettings:
+    """Make the settings from the options of a caller; `changes` are the arguments of `IndexSettings.changed`."""
+    identity = options.encoder(progress=progress).identity
+    wanted = IndexSettings().changed(*changes)
+    wanted.check(identity.dimension, options.device, kind)
+    return CollectionSettings(identity, wanted)
 
 
 def choose_encoder_settings(
