@@ -43,7 +43,7 @@ from retriever.transforms.novelty import Novelty
 if TYPE_CHECKING:
     from retriever.card.contents import Card
     from retriever.ingest.precision_choice import PrecisionChoice
-    from retriever.maps.mapping import Map
+    from retriever.maps.map import Map
 
 # What `flow` could be given when it was the name of what is now `bert-flow`; a collection of then may still say so.
 FORMER_FLOW_OPTIONS = ("levels", "depth", "width")

@@ -887,7 +887,6 @@ def serve(folders: tuple[Path, ...], **options: Any) -> None:
     from retriever.cli import display
 
     try:
-        from retriever.serve.greeting import greeter
         from retriever.serve.server import serve as run
         from retriever.serve.settings import Settings
     except ModuleNotFoundError as error:
@@ -897,7 +896,7 @@ def serve(folders: tuple[Path, ...], **options: Any) -> None:
             f"serving needs {error.name}; install it with: pip install 'flow-retriever[serve]'"
         ) from error
     settings = Settings(**options)
-    run(folders, settings, ready=greeter(settings), progress=display.announce)
+    run(folders, settings, progress=display.announce)
 
 
 @main.command()
