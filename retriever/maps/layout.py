@@ -1,7 +1,7 @@
 """A layout of vectors on a plane that preserves neighbourhoods: t-SNE over the nearest neighbours by cosine.
 
-Van der Maaten and Hinton, "Visualizing data using t-SNE", JMLR 2008, computed by openTSNE (Poličar et al. 2024), starting
-from the principal components. The layout is seeded: equal vectors give an equal layout.
+Van der Maaten and Hinton, "Visualizing data using t-SNE", JMLR 2008, computed by openTSNE (Poličar et al. 2024) from
+the principal components. The layout is seeded: equal vectors give an equal layout.
 """
 
 import math

@@ -2,8 +2,8 @@
 
 A word is characteristic of a cluster if many of its documents contain it and few others do. Its weight is
 p log(p / q) log(1 / q), where p is the share of the cluster's documents that contain it and q the share of all
-documents. The first two factors are the word's part of the Kullback-Leibler divergence, the last is its idf. A word that
-every text contains, such as "the", has no weight, so no language needs a list of stop words.
+documents. The first two factors are the word's part of the Kullback-Leibler divergence, the last is its idf. A word
+that every text contains, such as "the", has no weight, so no language needs a list of stop words.
 """
 
 import math

@@ -128,8 +128,8 @@ class Toolbox:
         except (sqlite3.Error, OSError) as error:
             log.warning("%s: %s", name, first_line(error))
             return _failed(
-                f"the collection cannot be read: {first_line(error)}. Try again. If it still fails, the owner can check "
-                "the collection with: retriever verify --index DIR"
+                f"the collection cannot be read: {first_line(error)}. Try again. If it still fails, its owner can "
+                "check the collection with: retriever verify --index DIR"
             )
         except Exception:
             log.exception("the tool %s failed", name)

@@ -1,6 +1,5 @@
 """Routes of the map: its state, points, colours, and the documents of points."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any

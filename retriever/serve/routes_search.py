@@ -17,7 +17,7 @@ from retriever.serve.problems import BODY_PROBLEMS
 
 NDJSON = "application/x-ndjson"
 AHEAD = 2
-"""Parts of a batch request that are searched at once: one goes on while another is sent, and other clients have room."""
+"""Parts of a batch request that are searched at once: one is searched while another is sent."""
 
 
 def router() -> APIRouter:

@@ -99,9 +99,9 @@ def _greet(url: str, collections: ServedCollections, settings: Settings) -> None
         click.echo("Clients may add and delete documents (--writable).")
     if not settings.loopback:
         click.secho(
-            f"Warning: other machines can reach {one_line(settings.host)}. Anyone with the token can read every document"
-            f"{' and change them' if settings.writable else ''}. The connection is not encrypted, so the token can be "
-            "intercepted: put a proxy with TLS in front.",
+            f"Warning: other machines can reach {one_line(settings.host)}. Anyone with the token can read every "
+            f"document{' and change it' if settings.writable else ''}. The connection is not encrypted, so others can "
+            "intercept the token: put a proxy with TLS in front.",
             fg="yellow",
             err=True,
         )

@@ -17,7 +17,7 @@ from serving import Running, running
 from indexes.folder.collection import Collection
 from retriever.serve import settings
 from retriever.serve.models import ProblemDetails
-from retriever.serve.settings import MOST_REQUESTS_PER_CLIENT, MOST_REQUESTS
+from retriever.serve.settings import MOST_REQUESTS, MOST_REQUESTS_PER_CLIENT
 
 Fresh = Callable[..., Path]
 

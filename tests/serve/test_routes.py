@@ -9,8 +9,8 @@ import pytest
 from serving import DOCUMENTS, SCRIPT, STRANGE_ID, Running, running
 
 from retriever.retriever import Retriever
-from retriever.serve.models import Added, Collections, Document, Fields, SearchAnswer, SimilarAnswer
 from retriever.serve.app import PAGE
+from retriever.serve.models import Added, Collections, Document, Fields, SearchAnswer, SimilarAnswer
 
 Fresh = Callable[..., Path]
 QUERY = "animals that like to run"
