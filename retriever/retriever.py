@@ -427,13 +427,13 @@ class Retriever:
     @detect_damage
     def card(self) -> "Card":
         """What the collection is, on one page: `retriever.card.rendering` makes HTML or Markdown of it."""
-        from retriever.card.contents import gather
+        from retriever.card.contents import collect_card
 
         collection = self.local
         transform = collection.with_generation(
             lambda generation: publishing.load_transform(generation) if generation else None
         )
-        return gather(collection, self.info(), transform)
+        return collect_card(collection, self.info(), transform)
 
     @detect_damage
     def map(self, progress: Progress | None = None) -> "Map":
