@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from retriever.corpus.source import Documents, OnError, Source
     from retriever.ingest.pipeline import IngestReport
     from retriever.ingest.writer import Writer
-    from retriever.maps.mapping import Map
+    from retriever.maps.map import Map
     from retriever.transfer.export import Format
 
 
@@ -308,11 +308,11 @@ class Retriever:
     @detect_damage
     def card(self) -> "Card":
         """Describe the collection on one page; `retriever.card.rendering` makes HTML or Markdown of it."""
-        from retriever.card.contents import gather
+        from retriever.card.contents import collect_card
 
         collection = self.local
         transform = collection.with_generation(lambda found: load_transform(found) if found else None)
-        return gather(collection, self.info(), transform)
+        return collect_card(collection, self.info(), transform)
 
     @detect_damage
     def map(self, progress: Progress | None = None) -> "Map":

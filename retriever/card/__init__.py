@@ -1,1 +1,1 @@
-"""What a collection is, on one page: counts, what made it, what was measured of it, and how its space looks."""
+"""A card describes a collection on one page: its contents, how it was made, and what was measured."""

@@ -1,6 +1,6 @@
-"""The plots of the card as places on paper; the template draws them as SVG.
+"""The plots of a card as coordinates, which the template draws as SVG.
 
-Lengths are in units of an SVG view box, which the page shows at about one pixel each.
+Lengths are in units of the SVG view box, about one pixel each.
 """
 
 import math
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from retriever.card.space import BINS, Shapes
+from retriever.card.space import BINS, IsotropyReport
 from retriever.terminal import cut
 
 WIDTH = 380.0
@@ -20,33 +20,34 @@ LOWEST_POWER = -4
 MOST_OF_A_SPECTRUM = 0.97
 ROW, LETTER, LONGEST_LABEL = 18.0, 6.6, 24
 MARGIN_LABEL = 36.0
-"""Room at the right, where the name of the margin stands beside its line."""
-# Bins are drawn from the first to the last that holds this share of the highest, and some beside them.
+"""Space at the right for the label of the margin's line."""
+# Bins are drawn from the first to the last that has this share of the highest, and some more on both sides.
 WORTH_DRAWING = 0.002
 BINS_AROUND = 5
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A line or area, with what it is called and where its name stands."""
+    """A line or area with its name."""
 
     kind: str
-    """before or after: how it is coloured."""
+    """`before` or `after`, which determines the colour."""
     name: str
     path: str
     y: float = 0.0
+    """Where the name is drawn."""
     base: float = 0.0
-    told: str = ""
+    description: str = ""
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A frame with curves; ticks are places and labels."""
+    """A frame with axes, and curves or rows. Ticks and marks are positions with labels."""
 
     kind: str
     title: str
-    told: str
-    """What it shows, for those who do not see it."""
+    description: str
+    """For screen readers."""
     width: float
     height: float
     left: float
@@ -61,20 +62,19 @@ class Plot:
 
 @dataclass(frozen=True)
 class Row:
-    """One candidate: a dot with its interval."""
+    """One candidate: a dot with its confidence interval."""
 
     y: float
     label: str
-    whole: str
     x: float
     low: float
     high: float
     chosen: bool
-    told: str
+    description: str
 
 
 def steps(least: float, most: float, count: int = TICKS) -> list[float]:
-    """Round places of an axis between two ends, about so many."""
+    """Return about `count` round numbers for the ticks of an axis from `least` to `most`."""
     span = most - least
     power = 10.0 ** math.floor(math.log10(span / count))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power * count >= span * (1 - 1e-9))
@@ -82,8 +82,8 @@ def steps(least: float, most: float, count: int = TICKS) -> list[float]:
     return [round(step * number, 10) for number in range(first, last + 1)]
 
 
-def cosine_plot(space: Shapes) -> Plot:
-    """How similar two passages are that were taken at random: before above, after below, on one axis."""
+def cosine_plot(space: IsotropyReport) -> Plot:
+    """Plot the histogram of cosines between random passages: before the transform above, after it below."""
     shown = _series(space)
     drawn = [place for _, _, shape in shown for place in _worth_drawing(shape.cosines)]
     first, last = max(0, min(drawn) - BINS_AROUND), min(BINS, max(drawn) + 1 + BINS_AROUND)
@@ -106,7 +106,7 @@ def cosine_plot(space: Shapes) -> Plot:
     return Plot(
         kind="ridges",
         title="Cosines of pairs",
-        told="Histogram of the cosines of pairs of passages; " + "; ".join(curve.told for curve in curves),
+        description="Histogram of the cosines of pairs of passages; " + "; ".join(one.description for one in curves),
         width=WIDTH,
         height=bottom + 34,
         left=10,
@@ -115,16 +115,16 @@ def cosine_plot(space: Shapes) -> Plot:
             (round(across((value + 1) / width), 1), f"{value:g}")
             for value in steps(first * width - 1, last * width - 1)
         ],
-        x_name="cosine of two passages taken at random",
+        x_name="cosine of two random passages",
         curves=curves,
     )
 
 
-def spectrum_plot(space: Shapes) -> Plot:
-    """The singular values by their rank, as shares of the largest, on a logarithmic axis."""
+def spectrum_plot(space: IsotropyReport) -> Plot:
+    """Plot the singular values by rank, relative to the largest, on a logarithmic axis."""
     shown = _series(space)
     longest = max(len(shape.spectrum) for _, _, shape in shown)
-    # Of most encoders a few directions are empty; an axis down to them would show nothing else.
+    # Most encoders leave a few directions empty. An axis that included them would show nothing else.
     tails = [shape.spectrum[int(MOST_OF_A_SPECTRUM * (len(shape.spectrum) - 1))] for _, _, shape in shown]
     least = min((value for value in tails if value > 0), default=1.0)
     lowest = min(-1, max(LOWEST_POWER, math.floor(math.log10(least))))
@@ -141,13 +141,12 @@ def spectrum_plot(space: Shapes) -> Plot:
     for kind, name, shape in shown:
         path = "M" + "L".join(f"{across(n + 1):.1f} {up(value):.1f}" for n, value in enumerate(shape.spectrum))
         half = sum(value >= 0.5 for value in shape.spectrum)
-        curves.append(
-            Curve(kind, name, path, told=f"{name}: {half} of {len(shape.spectrum)} reach half of the largest")
-        )
+        description = f"{name}: {half} of {len(shape.spectrum)} are at least half of the largest"
+        curves.append(Curve(kind, name, path, description=description))
     return Plot(
         kind="lines",
         title="Singular values",
-        told="Singular values by rank, as shares of the largest; " + "; ".join(curve.told for curve in curves),
+        description="Singular values by rank, relative to the largest; " + "; ".join(one.description for one in curves),
         width=WIDTH,
         height=top + SPECTRUM_HEIGHT + 34,
         left=SPECTRUM_LEFT,
@@ -160,7 +159,7 @@ def spectrum_plot(space: Shapes) -> Plot:
 
 
 def candidates_plot(choice: Mapping[str, Any], name: str) -> Plot | None:
-    """What each candidate gains over its rival, with 95 % intervals; None where there is nothing to compare."""
+    """Plot the gain of each candidate over the baseline with 95 % intervals; None if there is nothing to compare."""
     rival = choice["rival"]
     others = [one for one in choice["candidates"] if one[name] != rival]
     base = next((one["agreement"] for one in choice["candidates"] if one[name] == rival), None)
@@ -179,12 +178,11 @@ def candidates_plot(choice: Mapping[str, Any], name: str) -> Plot | None:
         Row(
             y=24 + ROW * number,
             label=labels[one[name]],
-            whole=str(one[name]),
             x=across(one["gain"]),
             low=across(one["low"]),
             high=across(one["high"]),
             chosen=one[name] == choice["chosen"],
-            told=f"{one[name]}: {one['gain']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]",
+            description=f"{one[name]}: {one['gain']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]",
         )
         for number, one in enumerate(others)
     ]
@@ -195,7 +193,7 @@ def candidates_plot(choice: Mapping[str, Any], name: str) -> Plot | None:
     return Plot(
         kind="dots",
         title=f"Gain over {rival}",
-        told=f"Gain in agreement over {rival} with 95 % intervals, best first; the figures are in the table",
+        description=f"Gain in agreement over {rival} with 95 % intervals, best first; the table has the numbers",
         width=WIDTH,
         height=bottom + 34,
         left=round(left, 1),
@@ -207,9 +205,9 @@ def candidates_plot(choice: Mapping[str, Any], name: str) -> Plot | None:
     )
 
 
-def _series(space: Shapes) -> list[tuple[str, str, Any]]:
+def _series(space: IsotropyReport) -> list[tuple[str, str, Any]]:
     if space.before is space.after:
-        return [("after", "as the encoder gives them", space.after)]
+        return [("after", "raw vectors of the encoder", space.after)]
     return [("before", "before", space.before), ("after", "after", space.after)]
 
 

@@ -1,4 +1,4 @@
-"""Everything the card of a collection says, gathered from what is stored; plain values that JSON can hold."""
+"""The contents of a card, collected from a collection as values that JSON can represent."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -8,7 +8,7 @@ from typing import Any
 
 from indexes.folder.collection import DATABASE, Collection
 from indexes.folder.publishing import GENERATIONS
-from retriever.card.space import Shapes, shapes
+from retriever.card.space import IsotropyReport, isotropy_report
 from retriever.encoder.model_files import public_name
 from retriever.search.facets import facets
 from retriever.transforms import Transform
@@ -24,7 +24,7 @@ class Card:
 
     name: str
     made: str
-    """When the card was made; all else is when and what it says itself."""
+    """When the card was made."""
     created: str
     made_by: str
     counts: dict[str, int]
@@ -32,12 +32,12 @@ class Card:
     encoder: dict[str, Any]
     transform: dict[str, Any]
     choice: dict[str, Any] | None
-    """What the automatic choice of the transform saw; None where none was made."""
+    """The evidence for the automatic choice of the transform; None if the user chose it."""
     pooling_choice: dict[str, Any] | None
     precision_choice: dict[str, Any] | None
     index: dict[str, Any]
-    space: Shapes | None
-    """None where there are too few vectors, or no transform yet."""
+    space: IsotropyReport | None
+    """None if there are too few vectors, or no transform yet."""
     drift: dict[str, Any]
     fields: list[dict[str, Any]]
 
@@ -45,8 +45,8 @@ class Card:
         return asdict(self)
 
 
-def gather(collection: Collection, info: Mapping[str, Any], transform: Transform | None) -> Card:
-    """The card of a collection, from its `info` and the transform that is published, if one is."""
+def collect_card(collection: Collection, info: Mapping[str, Any], transform: Transform | None) -> Card:
+    """Collect the card of a collection from its `info` and the published transform, if there is one."""
     index = info["index"]
     return Card(
         name=Path(collection.folder).resolve().name,
@@ -69,7 +69,7 @@ def gather(collection: Collection, info: Mapping[str, Any], transform: Transform
         pooling_choice=_choice(info["pooling_choice"], ("pooling", "transform")),
         precision_choice=_precision(info["precision_choice"]),
         index=_index(index),
-        space=shapes(collection, transform) if transform else None,
+        space=isotropy_report(collection, transform) if transform else None,
         drift=dict(info["drift"]),
         fields=_fields(collection),
     )
@@ -111,7 +111,7 @@ def _transform(transform: Mapping[str, Any], fitted_on: Mapping[str, int]) -> di
 
 
 def _choice(choice: Mapping[str, Any] | None, names: Sequence[str]) -> dict[str, Any] | None:
-    """What was chosen by agreement with the words of the text; the candidates best first."""
+    """Return the evidence for a choice by agreement with BM25, with the best candidates first."""
     if not choice:
         return None
     keys = (*names, "agreement", "gain", "low", "high")
@@ -154,7 +154,7 @@ def _index(index: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fields(collection: Collection) -> list[dict[str, Any]]:
-    """The commonest metadata fields with their commonest values."""
+    """Return the most frequent metadata fields with their most frequent values."""
     return [
         {
             "name": facet.name,

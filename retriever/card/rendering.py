@@ -1,10 +1,11 @@
-"""The card as one HTML file, as a part of a page, and as Markdown.
+"""Renders a card as an HTML file, as a part of a page, and as Markdown.
 
-The HTML file needs no other: no script, no font, no network; its own policy forbids a browser to fetch anything.
-Whatever comes from data is escaped by the templates.
+The HTML file is complete: it has no script and no external font, and its policy forbids browsers to load anything. The
+templates escape all data.
 """
 
 import re
+from collections.abc import Callable
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -19,79 +20,70 @@ from retriever.errors import Misuse
 from retriever.files import atomic_write
 from retriever.terminal import one_line
 
-ENDINGS = (".html", ".htm", ".md")
-# What Markdown would obey anywhere in a line, and what GitHub makes a link or a mention of by itself.
+EXTENSIONS = (".html", ".htm", ".md")
+# Characters with a meaning in Markdown, and those that GitHub turns into links or mentions.
 _MARKS = re.compile(r"[\\`*_\[\]<>&|~#!$@{}]|:(?=//)|(?<=www)\.", re.IGNORECASE)
 
 
-class Written(str):
-    """Markdown that is written as it stands."""
+class RawMarkdown(str):
+    """Markdown that is not escaped."""
 
 
 def article(card: Card) -> str:
-    """The card as `<article class="card">`, to be styled by card.css; it has no style and no script of its own."""
-    return _html().get_template("article.html").render(_content(card)).strip()
+    """Render `<article class="card">` without style or script; card.css styles it."""
+    return _render("article.html", card).strip()
 
 
 def page(card: Card) -> str:
-    """The card as a whole HTML file."""
+    """Render a complete HTML file."""
     css = resources.files("retriever.serve").joinpath("page", "card.css").read_text(encoding="utf-8")
-    return _html().get_template("page.html").render(_content(card), css=Markup(css))
+    return _render("page.html", card, css=Markup(css))
 
 
 def markdown(card: Card) -> str:
-    """The card as Markdown, without its plots."""
-    text = _markdown().get_template("card.md").render(_content(card))
-    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+    """Render Markdown, without plots."""
+    return re.sub(r"\n{3,}", "\n\n", _render("card.md", card)).strip() + "\n"
 
 
 def write_card(card: Card, path: Path) -> None:
-    """Write the card, whole or not at all, in the format that the ending of the file's name says."""
-    check_ending(path)
+    """Write the card atomically, as HTML or Markdown according to the file name extension."""
+    check_extension(path)
     text = markdown(card) if path.suffix.lower() == ".md" else page(card)
-    with atomic_write(path) as aside:
-        aside.write_text(text, encoding="utf-8")
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
-def check_ending(path: Path) -> None:
-    """Refuse a file that is neither HTML nor Markdown by its name."""
-    if path.suffix.lower() not in ENDINGS:
-        raise Misuse(f"{path} says no format; a card is written as .html or .md.")
-
-
-def _content(card: Card) -> dict[str, Any]:
-    return {"card": card, "headline": headline(card), "sections": sections(card)}
+def check_extension(path: Path) -> None:
+    """Raise Misuse unless the file name extension means HTML or Markdown."""
+    if path.suffix.lower() not in EXTENSIONS:
+        raise Misuse(f"unknown file type of {path}; a card is written as .html or .md.")
 
 
 @cache
-def _html() -> Environment:
-    return Environment(
-        loader=PackageLoader("retriever.card"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
-@cache
-def _markdown() -> Environment:
+def _environment(finalize: Callable[[object], str], autoescape: bool) -> Environment:
     environment = Environment(
         loader=PackageLoader("retriever.card"),
+        autoescape=autoescape,  # off for Markdown, which `_escaped` escapes
         undefined=StrictUndefined,
-        finalize=_escaped,
+        finalize=finalize,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["written"] = Written
+    environment.filters["raw_markdown"] = RawMarkdown
     return environment
 
 
-def _shown(value: object) -> str:
-    """No character that a reader would not see reaches the page: it could turn what stands beside it around."""
+def _render(template: str, card: Card, **more: Any) -> str:
+    environment = _environment(_escaped, False) if template.endswith(".md") else _environment(_visible, True)
+    return environment.get_template(template).render(
+        card=card, headline=headline(card), sections=sections(card), **more
+    )
+
+
+def _visible(value: object) -> str:
+    """Remove invisible characters, which could e.g. reverse the text beside them."""
     return value if isinstance(value, Markup) else one_line(str(value))
 
 
 def _escaped(value: object) -> str:
-    return value if isinstance(value, Written) else _MARKS.sub(r"\\\g<0>", one_line(str(value)))
+    return value if isinstance(value, RawMarkdown) else _MARKS.sub(r"\\\g<0>", one_line(str(value)))

@@ -1,4 +1,4 @@
-"""The card in words: sections of facts, tables and plots, which HTML and Markdown both show."""
+"""The sections of a card: facts, tables and plots, for HTML and Markdown."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,31 +6,30 @@ from typing import Any
 
 from retriever.card.charts import Plot, candidates_plot, cosine_plot, spectrum_plot
 from retriever.card.contents import Card
-from retriever.card.space import FEWEST, Shape
+from retriever.card.space import FEWEST, Isotropy
 from retriever.card.wording import describe_drift, duration, plural, size
 from retriever.terminal import cut
 
 UNKNOWN = "–"
 VALUE_SHOWN = 60
 NAME_SHOWN = 80
-AS_GIVEN = "none: vectors as the encoder gives them"
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows whose first cell names them; `strong` is the number of the row that was chosen."""
+    """A table. The first cell of a row is its heading; `strong` is the number of the row in bold."""
 
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     strong: int | None = None
     texts: int = 1
-    """How many of the first columns are words and not figures."""
+    """The number of leading columns with text instead of numbers."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, what is to be said first, then facts, tables and plots."""
+    """A heading, paragraphs, then facts, tables and plots."""
 
     name: str
     title: str
@@ -41,19 +40,18 @@ class Section:
 
 
 def headline(card: Card) -> str:
-    """The collection in a sentence."""
+    """Describe the collection in a sentence."""
     counts = card.counts
     held = f"{plural(counts['documents'], 'document')} in {plural(counts['passages'], 'passage')}"
     if card.index["generation"] is None:
         return f"{held}; no index yet."
-    through = "the encoder’s own vectors" if card.transform["family"] == "none" else card.transform["spec"]
+    through = "the encoder’s raw vectors" if card.transform["family"] == "none" else card.transform["spec"]
     recall = card.index["recall_at_10"]
     finds = "exactly" if card.index["exact"] else "" if recall is None else f"with a recall of {recall:.3f}"
     return f"{held}, searched through {through} {finds}".rstrip() + "."
 
 
 def sections(card: Card) -> list[Section]:
-    """All that the card says, in order."""
     found = [_holds(card), _encoder(card), _transform(card)]
     if card.choice:
         found.append(_choice(card.choice))
@@ -72,10 +70,10 @@ def _holds(card: Card) -> Section:
     if counts["sharing_a_vector"]:
         facts.append(("passages that share a vector", f"{counts['sharing_a_vector']:,}"))
     if counts["quarantined"]:
-        facts.append(("rows in quarantine", f"{counts['quarantined']:,}"))
+        facts.append(("quarantined rows", f"{counts['quarantined']:,}"))
     on_disk = f"{size(card.bytes['all'])}: database {size(card.bytes['database'])}, index {size(card.bytes['index'])}"
     facts += [("on disk", on_disk), ("created", card.created), ("made by", card.made_by)]
-    return Section("holds", "What it holds", facts=facts)
+    return Section("holds", "Contents", facts=facts)
 
 
 def _encoder(card: Card) -> Section:
@@ -87,7 +85,7 @@ def _encoder(card: Card) -> Section:
         ("encoder", str(encoder["name"])),
         ("pooling", str(encoder["pooling"])),
         ("dimensions", f"{encoder['dimension']:,}"),
-        ("longest text", f"{encoder['max_length']:,} tokens"),
+        ("maximum length", f"{encoder['max_length']:,} tokens"),
         ("precision", precision),
         ("weights", str(encoder["weights"])),
         ("tokenizer", str(encoder["tokenizer"])),
@@ -104,7 +102,7 @@ def _transform(card: Card) -> Section:
     if transform["fitted_on"].get("short_texts"):
         fitted += f" and {plural(transform['fitted_on']['short_texts'], 'short text')} cut from them"
     facts = [
-        ("transform", AS_GIVEN if transform["family"] == "none" else str(transform["spec"])),
+        ("transform", "none: raw vectors of the encoder" if transform["family"] == "none" else str(transform["spec"])),
         ("fitted on", fitted),
         ("dimensions", f"{transform['dimension_in']:,} → {transform['dimension_out']:,}"),
         ("fingerprint", str(transform["fingerprint"])),
@@ -118,14 +116,14 @@ def _transform(card: Card) -> Section:
 
 
 def _choice(choice: Mapping[str, Any]) -> Section:
-    margin = f" Doing nothing has a margin of {choice['margin']:.0%}." if choice["margin"] else ""
-    return _compared("choice", "What the automatic choice saw", choice, {"candidate": "spec"}, "candidates", margin)
+    margin = f" Another transform than none must be better by {choice['margin']:.0%}." if choice["margin"] else ""
+    return _compared("choice", "Choice of the transform", choice, {"candidate": "spec"}, "candidates", margin)
 
 
 def _pooling(choice: Mapping[str, Any]) -> Section:
     names = {"pooling": "pooling", "best with": "transform"}
-    margin = f" {choice['rival']}, the model’s own, has a margin of {choice['margin']:.0%}."
-    return _compared("pooling", "What the choice of the pooling saw", choice, names, "poolings", margin)
+    margin = f" Another pooling than the model’s own, {choice['rival']}, must be better by {choice['margin']:.0%}."
+    return _compared("pooling", "Choice of the pooling", choice, names, "poolings", margin)
 
 
 def _compared(
@@ -137,7 +135,7 @@ def _compared(
         return Section(name, title, lead=lead)
     lead.append(
         f"{len(candidates)} {what} ranked {plural(choice['passages'], 'passage')} for {choice['queries']:,} sentences "
-        f"cut from the text; the better a ranking agrees with that of the words (BM25), the better the candidate. "
+        f"of the text. A candidate is better, the better its rankings agree with those by words (BM25). This took "
         f"{duration(choice['seconds'])}.{margin}"
     )
     first, *_ = names.values()
@@ -151,7 +149,7 @@ def _compared(
     ]
     chosen = next((place for place, one in enumerate(candidates) if one[first] == choice["chosen"]), None)
     columns = [*names, "agreement", f"gain over {choice['rival']}, 95 %"]
-    table = Table("Candidates, best first; in bold the one chosen", columns, rows, chosen, texts=len(names))
+    table = Table("Candidates, best first; the chosen one in bold", columns, rows, chosen, texts=len(names))
     plot = candidates_plot(choice, first)
     return Section(name, title, lead=lead, tables=[table], plots=[plot] if plot else [])
 
@@ -168,11 +166,11 @@ def _space(card: Card) -> Section:
     if before.mean_cosine is not None and after.mean_cosine is not None:
         if changed:
             lead.append(
-                f"Two passages taken at random have a cosine of {before.mean_cosine:.3f} as the encoder gives them, "
-                f"and of {after.mean_cosine:.3f} through the transform."
+                f"Two random passages have a mean cosine of {before.mean_cosine:.3f} before the transform, and of "
+                f"{after.mean_cosine:.3f} after it."
             )
         else:
-            lead.append(f"Two passages taken at random have a cosine of {before.mean_cosine:.3f}; nothing is changed.")
+            lead.append(f"Two random passages have a mean cosine of {before.mean_cosine:.3f}. There is no transform.")
     rows = [
         ["mean cosine", *_two(before, after, "mean_cosine", changed), "0"],
         ["IsoScore", *_two(before, after, "isoscore", changed), "1"],
@@ -180,30 +178,32 @@ def _space(card: Card) -> Section:
         ["uniformity", *_two(before, after, "uniformity", changed), "low"],
         ["partition isotropy", *_two(before, after, "partition_isotropy", changed), "1"],
     ]
-    columns = ["measure", "before", "after", "even space"] if changed else ["measure", "value", "even space"]
+    columns = ["measure", "before", "after", "isotropic"] if changed else ["measure", "value", "isotropic"]
     table = Table(f"Measured on {plural(space.sample, 'stored vector')}", columns, rows)
     return Section("space", title, lead=lead, tables=[table], plots=[cosine_plot(space), spectrum_plot(space)])
 
 
-def _two(before: Shape, after: Shape, name: str, changed: bool) -> list[str]:
+def _two(before: Isotropy, after: Isotropy, name: str, changed: bool) -> list[str]:
     return [_figure(getattr(one, name)) for one in ((before, after) if changed else (after,))]
 
 
 def _index(card: Card) -> Section:
     index = card.index
     if index["generation"] is None:
-        return Section("index", "Index", lead=["None yet: run the same `retriever index` command again to finish it."])
+        return Section(
+            "index", "Index", lead=["No index yet: run the same `retriever index` command again to finish it."]
+        )
     facts = [("type", f"{index['type']} ({index['factory']})"), ("recall", _recall(index))]
     if index["ms"] is not None:
-        facts.append(("time of a query", f"{index['ms']:.2g} ms of one processor"))
-    facts.append(("bytes a vector", f"{index['bytes_per_vector']:,.0f}"))
+        facts.append(("time per query", f"{index['ms']:.2g} ms on one core"))
+    facts.append(("bytes per vector", f"{index['bytes_per_vector']:,.0f}"))
     if index["settings"]:
         facts.append(("settings", ", ".join(f"{name} {value:,}" for name, value in index["settings"].items())))
     if index["note"]:
         facts.append(("note", str(index["note"])))
     behind = f"{card.counts['not_yet_in_the_index']:,} newer, {card.counts['no_longer_used']:,} no longer used"
     facts += [
-        ("vectors in it", f"{index['vectors']:,}; {behind}"),
+        ("vectors", f"{index['vectors']:,}; {behind}"),
         ("generation", f"{index['generation']}, {index['created']}"),
     ]
     return Section("index", "Index", facts=facts)
@@ -211,7 +211,7 @@ def _index(card: Card) -> Section:
 
 def _fields(card: Card) -> Section:
     if not card.fields:
-        return Section("fields", "Metadata", lead=["The documents have none."])
+        return Section("fields", "Metadata", lead=["The documents have no metadata."])
     rows = [
         [
             cut(field["name"], NAME_SHOWN),
@@ -222,7 +222,7 @@ def _fields(card: Card) -> Section:
         for field in card.fields
     ]
     return Section(
-        "fields", "Metadata", tables=[Table("Fields", ["field", "commonest values", "documents"], rows, texts=2)]
+        "fields", "Metadata", tables=[Table("Fields", ["field", "most frequent values", "documents"], rows, texts=2)]
     )
 
 

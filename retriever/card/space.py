@@ -1,8 +1,7 @@
-"""How the vectors of a collection fill their space, as the encoder gives them and through the transform."""
+"""Isotropy of a collection's vectors, before and after the transform."""
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +10,14 @@ from indexes.folder.collection import Collection
 from retriever.transforms import Transform, isotropy
 
 FEWEST = 10
-"""Of fewer vectors than these, no measure of a space says anything."""
+"""With fewer vectors, isotropy is not measured."""
 BINS = 200
 SIGNIFICANT = 6
 
 
 @dataclass(frozen=True)
-class Shape:
-    """The measures of one space; see `retriever.transforms.isotropy` for their formulas. None means no value."""
+class Isotropy:
+    """The measures of some vectors, with the formulas of `retriever.transforms.isotropy`; None if undefined."""
 
     dimension: int
     mean_cosine: float | None
@@ -27,25 +26,22 @@ class Shape:
     uniformity: float | None
     partition_isotropy: float | None
     cosines: tuple[float, ...]
-    """The share of all pairs whose cosine is in each of BINS equal steps from -1 to 1."""
+    """A histogram: the share of pairs with a cosine in each of BINS equal intervals from -1 to 1."""
     spectrum: tuple[float, ...]
-    """The singular values, largest first, as shares of the largest."""
+    """The singular values, largest first, relative to the largest."""
 
 
 @dataclass(frozen=True)
-class Shapes:
-    """The same vectors before and after the transform."""
+class IsotropyReport:
+    """The isotropy of the same vectors before and after the transform."""
 
     sample: int
-    before: Shape
-    after: Shape
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    before: Isotropy
+    after: Isotropy
 
 
-def shapes(collection: Collection, transform: Transform) -> Shapes | None:
-    """Measured on a seeded choice of the stored vectors in use; None where there are too few."""
+def isotropy_report(collection: Collection, transform: Transform) -> IsotropyReport | None:
+    """Measure a seeded sample of the vectors in use; return None if there are too few."""
     store = collection.store
     numbers = store.used_vectors()
     if len(numbers) > isotropy.SAMPLE:
@@ -53,22 +49,21 @@ def shapes(collection: Collection, transform: Transform) -> Shapes | None:
     if len(numbers) < FEWEST:
         return None
     raw = store.vectors(numbers.tolist(), collection.dimension, checked=True)
-    before = shape(raw)
-    return Shapes(len(raw), before, before if transform.family == "none" else shape(transform.apply(raw)))
+    before = measured(raw)
+    return IsotropyReport(len(raw), before, before if transform.family == "none" else measured(transform.apply(raw)))
 
 
-def shape(rows: NDArray[np.float32]) -> Shape:
-    """All measures of some vectors."""
+def measured(rows: NDArray[np.float32]) -> Isotropy:
     values = isotropy.singular_values(rows)[: min(rows.shape)]
-    return Shape(
+    return Isotropy(
         dimension=rows.shape[1],
-        mean_cosine=_known(isotropy.mean_cosine(rows)),
-        isoscore=_known(isotropy.isoscore(rows)),
-        participation_ratio=_known(isotropy.participation_ratio(rows)),
-        uniformity=_known(isotropy.uniformity(rows)),
-        partition_isotropy=_known(isotropy.partition_isotropy(rows)),
-        cosines=tuple(_short(share) for share in _cosine_shares(rows)),
-        spectrum=tuple(_short(value / max(values[0], 1e-300)) for value in values),
+        mean_cosine=_finite(isotropy.mean_cosine(rows)),
+        isoscore=_finite(isotropy.isoscore(rows)),
+        participation_ratio=_finite(isotropy.participation_ratio(rows)),
+        uniformity=_finite(isotropy.uniformity(rows)),
+        partition_isotropy=_finite(isotropy.partition_isotropy(rows)),
+        cosines=tuple(_rounded(share) for share in _cosine_shares(rows)),
+        spectrum=tuple(_rounded(value / max(values[0], 1e-300)) for value in values),
     )
 
 
@@ -79,9 +74,9 @@ def _cosine_shares(rows: NDArray[np.float32]) -> NDArray[np.float64]:
     return counts / len(cosines)
 
 
-def _known(value: float) -> float | None:
-    return _short(value) if math.isfinite(value) else None
+def _finite(value: float) -> float | None:
+    return _rounded(value) if math.isfinite(value) else None
 
 
-def _short(value: float) -> float:
+def _rounded(value: float) -> float:
     return float(f"{value:.{SIGNIFICANT}g}")

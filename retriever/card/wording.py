@@ -1,4 +1,4 @@
-"""What `info` knows of a collection, in words: for the terminal and for the card."""
+"""Facts about a collection in words, for the terminal and for cards."""
 
 from typing import Any
 
@@ -23,23 +23,23 @@ def plural(count: int, noun: str) -> str:
 
 
 def describe_drift(drift: dict[str, Any]) -> str:
-    """How far what was added lies from what the transform was fitted on."""
+    """Describe how much the added passages differ from those the transform was fitted on."""
     if not drift.get("added"):
         return str(drift["verdict"])
-    of = "" if drift["scored"] == drift["added"] else f" of {drift['scored']:,} looked at"
+    of = "" if drift["scored"] == drift["added"] else f" of {drift['scored']:,} measured"
     return (
-        f"{drift['verdict']}; {plural(drift['added'], 'passage')} added since, {drift['share']:.1%}{of} beyond what "
-        f"1 % was, mean shift {drift['shift']:+.3f} bits per dimension"
+        f"{drift['verdict']}; {plural(drift['added'], 'passage')} added since, {drift['share']:.1%}{of} beyond the "
+        f"99th percentile of the fit, mean shift {drift['shift']:+.3f} bits per dimension"
     )
 
 
 def notes(info: dict[str, Any]) -> list[str]:
-    """What was done otherwise than asked: by the fit of the transform, by the build of the index."""
+    """Return notes about deviations from what was requested, by the fit of the transform or the build of the index."""
     return [*info["transform"].get("notes", []), *filter(None, [info["index"]["note"]])]
 
 
 def describe_index(index: dict[str, Any]) -> str:
-    """An index in a line: what it is, how much it finds, what it takes."""
+    """Describe an index in a line: its type, recall, size and speed."""
     measured = index["measured"] or {}
     if measured.get("exact") or index["factory"] == "Flat":
         parts = ["exact"]
@@ -51,16 +51,16 @@ def describe_index(index: dict[str, Any]) -> str:
             + f", {measured['queries']:,} queries ({measured['queries_were']})"
         ]
     if "bytes_per_vector" in measured:
-        parts.append(f"{measured['bytes_per_vector']:,.0f} bytes a vector")
+        parts.append(f"{measured['bytes_per_vector']:,.0f} bytes per vector")
     if "cpu_ms" in measured:
-        parts.append(f"{measured['cpu_ms']:.2g} ms a query")
+        parts.append(f"{measured['cpu_ms']:.2g} ms per query")
     if measured.get("settings"):
         parts.append(", ".join(f"{name} {value:,}" for name, value in measured["settings"].items()))
     return f"{one_line(str(index['factory']))}: {'; '.join(parts)}"
 
 
 def describe_transform(transform: dict[str, Any], counts: dict[str, int]) -> str:
-    """A transform in a line: what it is, what it was fitted on (`counts`), and the flow's training if it is one."""
+    """Describe a transform in a line: its name, what it was fitted on (`counts`), and the training of a flow."""
     if "family" not in transform:
         return f"{transform['spec']} (not fitted yet)"
     name = transform["spec"] if transform["spec"].startswith(transform["family"]) else transform["family"]

@@ -33,12 +33,12 @@ def info(index: str | Path, as_json: bool) -> None:
 )
 def card(folder: Path, out: Path | None) -> None:
     """Describe a collection and its measurements in one HTML or Markdown file."""
-    from retriever.card.rendering import check_ending, write_card
+    from retriever.card.rendering import check_extension, write_card
     from retriever.cli import display
     from retriever.retriever import Retriever
 
     if out is not None:
-        check_ending(out)
+        check_extension(out)
     with Retriever.open(folder) as retriever:
         found = retriever.card()
     path = out or Path(f"{found.name}-card.html")

@@ -88,11 +88,10 @@ def serve(folders: tuple[Path, ...], **options: Any) -> None:
     from retriever.cli import display
 
     with _needs("serve", "fastapi", "uvicorn", "prometheus_client", "starlette"):
-        from retriever.serve.greeting import greeter
         from retriever.serve.server import serve as run
         from retriever.serve.settings import Settings
     settings = Settings(**options)
-    run(folders, settings, ready=greeter(settings), progress=display.announce)
+    run(folders, settings, progress=display.announce)
 
 
 @click.command()

@@ -1,1 +1,1 @@
-"""The documents of a collection on a plane, like beside like."""
+"""Maps of collections: every document is a point on a plane, and similar documents are near each other."""

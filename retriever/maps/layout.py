@@ -1,7 +1,7 @@
-"""Vectors as places on a plane where neighbours stay neighbours: t-SNE over their nearest by cosine.
+"""A layout of vectors on a plane that preserves neighbourhoods: t-SNE over the nearest neighbours by cosine.
 
-Van der Maaten and Hinton, "Visualizing data using t-SNE", JMLR 2008, as openTSNE computes it (Poličar et al. 2024),
-from the principal components. Seeded: the same vectors get the same places.
+Van der Maaten and Hinton, "Visualizing data using t-SNE", JMLR 2008, computed by openTSNE (Poličar et al. 2024) from
+the principal components. The layout is seeded: equal vectors give an equal layout.
 """
 
 import math
@@ -20,28 +20,27 @@ Numbers = NDArray[np.int64]
 
 PERPLEXITY = 20.0
 FEWEST = 10
-"""Fewer than these are laid out by their principal components."""
+"""Fewer vectors are laid out by their principal components."""
 EARLY, LATE = 200, 450
 EARLY_EXAGGERATION = 12.0
-# Attraction that strong would hold few points in one place for ever.
+# With fewer points, so strong an attraction would keep them all in one place.
 EXAGGERATED_FROM = 120
-# Threads cost more than they save on fewer points.
+# With fewer points, threads cost more than they save.
 THREADS_FROM = 1000
-# Repulsion by interpolation on a grid pays from here on; below, a tree is quicker.
+# With fewer points, a Barnes-Hut tree is faster than interpolation on a grid.
 GRID_FROM = 4000
 REPORTED_EVERY = 10
 SEARCHED_TOGETHER = 2048
 
-AMONG = 5
-# What is placed among its neighbours stays with those that lie around the nearest; others are on another island.
-AROUND = 0.03
+PLACED_NEAR = 5
+"""Neighbours that determine where a new point is placed."""
+# Neighbours farther from the nearest one than this share of the width belong to another island, and are ignored.
+SAME_ISLAND = 0.03
 JITTER = 0.002
-
-NEIGHBOURS = 10
 
 
 def lay_out(vectors: Matrix, progress: Callable[[int, int], None], seed: int = 0) -> Places:
-    """A place for each of these unit vectors."""
+    """Return a point for each unit vector."""
     count = len(vectors)
     first = _components(vectors)
     if count < FEWEST:
@@ -84,12 +83,12 @@ def _open_tsne() -> tuple[Any, Any, Any]:
         from openTSNE.affinity import PerplexityBasedNN
         from openTSNE.nearest_neighbors import PrecomputedNeighbors
     except ImportError as error:
-        raise RetrieverError("A map needs openTSNE. Install it: pip install 'flow-retriever[serve]'.") from error
+        raise RetrieverError("a map needs openTSNE; install it with: pip install 'flow-retriever[serve]'") from error
     return PerplexityBasedNN, TSNEEmbedding, PrecomputedNeighbors
 
 
 def _components(vectors: Matrix) -> Places:
-    """The rows along their two directions of most variance, the sign of each direction fixed."""
+    """Project the rows on their two principal components, with a fixed sign for each."""
     if not len(vectors):
         return np.zeros((0, 2))
     centred = vectors - vectors.mean(axis=0)
@@ -103,9 +102,9 @@ def _components(vectors: Matrix) -> Places:
 def nearest(
     vectors: Matrix, among: Matrix, count: int, own: Numbers | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Which rows of `among` are nearest to each unit vector, nearest first, and their cosines.
+    """Return the rows of `among` that are nearest to each unit vector, nearest first, and their cosines.
 
-    `own` says which row each vector is itself: that one is left out.
+    `own` is the row of each vector itself, which is left out.
     """
     index = import_faiss().IndexFlatIP(among.shape[1])
     index.add(among)
@@ -119,33 +118,34 @@ def nearest(
     if own is None:
         return rows, cosines
     others = rows != own[:, None]
-    others[others.all(axis=1), -1] = False  # so many are as near that it is not among them itself
+    others[others.all(axis=1), -1] = False  # many duplicates of the vector, so that it is not among its own nearest
     shape = (len(vectors), wanted - 1)
     return rows[others].reshape(shape), cosines[others].reshape(shape)
 
 
 def placed_among(vectors: Matrix, known: Matrix, places: Places, seed: int = 0) -> tuple[Places, Numbers]:
-    """Places beside the nearest of vectors that have one, and which of them is the nearest."""
-    rows, _ = nearest(vectors, known, AMONG)
+    """Place vectors near their nearest of `known`, which have `places`; return the points and the nearest rows."""
+    rows, _ = nearest(vectors, known, PLACED_NEAR)
     width = max(float(np.ptp(places, axis=0).max()), 1e-9)
     around = places[rows]
-    near = np.linalg.norm(around - around[:, :1], axis=2) <= AROUND * width
+    near = np.linalg.norm(around - around[:, :1], axis=2) <= SAME_ISLAND * width
     middle = (around * near[:, :, None]).sum(axis=1) / near.sum(axis=1, keepdims=True)
     jitter = np.random.default_rng(seed).normal(scale=JITTER * width, size=middle.shape)
     return middle + jitter, rows[:, 0]
 
 
-def preserved(places: NDArray[Any], asked: Numbers, neighbours: Numbers, within: int) -> float | None:
-    """The share of the true neighbours of some rows that are among so many nearest on the plane; None of nothing.
+def preserved(places: NDArray[Any], measured: Numbers, neighbours: Numbers, within: int) -> float | None:
+    """Return the share of true neighbours that are among the `within` nearest points; None without neighbours.
 
-    `neighbours` holds the rows nearest to each of `asked` in the space, NEIGHBOURS of them or all there are.
+    `neighbours` has, for each of the `measured` rows, the rows nearest to it in the vector space.
     """
     from scipy.spatial import KDTree
 
     if not neighbours.size:
         return None
-    _, found = KDTree(places).query(places[asked], k=min(within + 1, len(places)))
+    _, found = KDTree(places).query(places[measured], k=min(within + 1, len(places)))
     kept = [
-        np.isin(own, here[here != row][:within]).mean() for row, own, here in zip(asked, neighbours, found, strict=True)
+        np.isin(own, here[here != row][:within]).mean()
+        for row, own, here in zip(measured, neighbours, found, strict=True)
     ]
     return float(np.mean(kept))

@@ -1,13 +1,12 @@
-"""A map of a collection: every document a point, like beside like, in groups that are named by their own words.
+"""Makes the map of a collection.
 
-A document is the mean of its passages in the space that is searched. Up to LAID_OUT documents are laid out; of more, a
-seeded choice is, and the rest are placed among their nearest of these. A map is made for a generation. Documents that
-change afterwards are placed among their neighbours, until the collection is published again.
+A document's vector is the mean of its passages' transformed vectors. Up to LAID_OUT documents are laid out together. Of
+more, a seeded sample is laid out, and the others are placed near their nearest neighbours in it. A map belongs to a
+generation. Documents that change later are placed near their neighbours, until the collection is published again.
 """
 
-import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,9 @@ from indexes.faiss.vectors import unit_rows
 from indexes.folder.collection import Collection
 from indexes.sqlite.documents import DocumentStore
 from retriever.errors import NotACollection
-from retriever.maps import layout, topics
-from retriever.maps.files import cached, keep
+from retriever.maps import files, layout, topics
 from retriever.maps.layout import Matrix, Numbers, Places
+from retriever.maps.map import Cluster, Map, Preserved
 from retriever.progress import Progress, silent
 from retriever.transforms import Transform
 from retriever.transforms.families import load_transform
@@ -28,68 +27,17 @@ from retriever.transforms.families import load_transform
 LAID_OUT = 20_000
 MEASURED = 1000
 READ_TOGETHER = 4096
-# So much of a map must still hold for the rest to be placed on it.
-STILL_TRUE = 0.5
+STILL_VALID = 0.5
+"""A map with a smaller share of unchanged documents is made anew."""
 READ_FOR_LABELS = 200
 LABEL_TEXT = 1000
 SIDE = 65_535
 SEED = 0
-_SCATTER = np.uint64(0x9E3779B97F4A7C15)
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """A group of documents and the words that are its own."""
-
-    number: int
-    label: str
-    documents: int
-
-
-@dataclass(frozen=True)
-class Kept:
-    """How true a map is: the share of a document's ten nearest in the space that are so near on the map."""
-
-    within_10: float | None
-    within_50: float | None
-    measured_on: int
-    """How many documents were asked; 0 where there is nothing to measure."""
-
-
-@dataclass(frozen=True)
-class Map:
-    """The points, one a document in the order of the numbers that the collection gives its documents."""
-
-    generation: str
-    """The hash of the generation that it was made for."""
-    numbers: Numbers
-    signatures: NDArray[np.uint64]
-    """What each document's vectors were when it was placed."""
-    x: NDArray[np.uint16]
-    y: NDArray[np.uint16]
-    cluster: NDArray[np.uint8]
-    clusters: tuple[Cluster, ...]
-    kept: Kept
-    placed: int
-    """How many documents were placed among their neighbours, and not laid out with the others."""
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    @property
-    def key(self) -> str:
-        """Changes whenever any point does."""
-        parts = (self.numbers, self.signatures, self.x, self.y, self.cluster)
-        return hashlib.sha256(b"".join([self.generation.encode(), *(p.tobytes() for p in parts)])).hexdigest()[:32]
-
-    def place_of(self, number: int) -> int | None:
-        """The point that stands for a document."""
-        place = int(np.searchsorted(self.numbers, number))
-        return place if place < len(self.numbers) and self.numbers[place] == number else None
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Documents:
-    """The documents of a collection as vectors, read when they are asked for."""
+    """The vectors of a collection's documents, read on demand."""
 
     def __init__(self, collection: Collection, transform: Transform) -> None:
         self.store, self._dimension, self._transform = collection.store, collection.dimension, transform
@@ -102,7 +50,7 @@ class Documents:
         return len(self.numbers)
 
     def rows(self, places: Numbers, seen: Callable[[int], None] = lambda done: None) -> Matrix:
-        """The unit vectors of the documents at these places."""
+        """Return the unit vectors of the documents at these places."""
         blocks = []
         for start in range(0, len(places), READ_TOGETHER):
             blocks.append(self._block(places[start : start + READ_TOGETHER]))
@@ -119,105 +67,110 @@ class Documents:
 
 
 def document_state(store: DocumentStore) -> tuple[Numbers, NDArray[np.uint64]]:
-    """The numbers of the documents there are, and what tells whether a document's vectors have changed."""
+    """Return the numbers of all documents, and a signature of each one's vectors."""
     documents, vectors = store.passage_vectors()
     numbers, starts = np.unique(documents, return_index=True)
     return numbers, _signatures(vectors, starts)
 
 
 def _signatures(vectors: Numbers, starts: Numbers) -> NDArray[np.uint64]:
-    """A hash of the vectors of each document, whatever their order; the number of a vector is never used again."""
-    mixed = (vectors.astype(np.uint64) + np.uint64(1)) * _SCATTER
-    mixed = (mixed ^ (mixed >> np.uint64(29))) * _SCATTER
+    """Hash the vector numbers of each document regardless of order. The number of a vector is never reused."""
+    mixed = (vectors.astype(np.uint64) + np.uint64(1)) * _MULTIPLIER
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * _MULTIPLIER
     return np.add.reduceat(mixed, starts) if len(mixed) else mixed
 
 
 def map_of(collection: Collection, progress: Progress = silent) -> Map:
-    """The map of the published generation with the documents of now, from the cache where it holds it."""
+    """Return the map of the published generation with the current documents, from the cache if possible."""
 
-    def look(generation: Any) -> tuple[str, Transform]:
+    def load(generation: Any) -> tuple[str, Transform]:
         published = collection.published()
         if generation is None or published is None:
             raise NotACollection(f"{collection.folder} has no index yet, so there is nothing to make a map of.")
         return published[2], load_transform(generation)
 
-    generation, transform = collection.with_generation(look)
+    generation, transform = collection.with_generation(load)
     documents = Documents(collection, transform)
-    found = cached(generation)
-    if found is not None:
-        if np.array_equal(found.numbers, documents.numbers) and np.array_equal(found.signatures, documents.signatures):
-            return found
-        found = _brought_up_to_date(found, documents, progress)
-    made = found or _made(generation, documents, progress)
-    keep(made)
+    found = files.cached(generation)
+    if found is not None and found.shows(documents.numbers, documents.signatures):
+        return found
+    made = (_updated(found, documents, progress) if found else None) or _made(generation, documents, progress)
+    files.cache(made)
     return made
 
 
 def _made(generation: str, documents: Documents, progress: Progress) -> Map:
     count, rng = len(documents), np.random.default_rng(SEED)
-    laid = np.sort(rng.permutation(count)[:LAID_OUT])
-    asked = np.sort(rng.permutation(count)[:MEASURED])
-    progress("reading", 0, len(laid))
-    vectors = documents.rows(laid, lambda done: progress("reading", done, len(laid)))
-    first = layout.lay_out(vectors, lambda done, total: progress("laying out", done, total), SEED)
-    group = topics.groups(vectors, SEED)
+    sample = np.sort(rng.permutation(count)[:LAID_OUT])
+    measured = np.sort(rng.permutation(count)[:MEASURED])
+    progress("reading", 0, len(sample))
+    vectors = documents.rows(sample, lambda done: progress("reading", done, len(sample)))
+    points, groups = np.zeros((count, 2)), np.zeros(count, np.int64)
+    points[sample] = layout.lay_out(vectors, lambda done, total: progress("laying out", done, total), SEED)
+    groups[sample] = topics.groups(vectors, SEED)
 
-    places, groups = np.zeros((count, 2)), np.zeros(count, np.int64)
-    places[laid], groups[laid] = first, group
-    nearest = Nearest(Queries(documents.rows(asked), "documents", asked), count)
-    is_laid = np.zeros(count, bool)
-    is_laid[laid] = True
-    for start in range(0, len(laid), READ_TOGETHER):
-        nearest.see(laid[start : start + READ_TOGETHER], vectors[start : start + READ_TOGETHER])
-    rest = np.flatnonzero(~is_laid)
-    for start in range(0, len(rest), READ_TOGETHER):
-        some = rest[start : start + READ_TOGETHER]
-        rows = documents.rows(some)
-        nearest.see(some, rows)
-        places[some], beside = layout.placed_among(rows, vectors, first, SEED + start)
-        groups[some] = group[beside]
-        progress("placing", start + len(some), len(rest))
+    nearest = Nearest(Queries(documents.rows(measured), "documents", measured), count)
+    for start in range(0, len(sample), READ_TOGETHER):
+        nearest.see(sample[start : start + READ_TOGETHER], vectors[start : start + READ_TOGETHER])
+    rest = np.setdiff1d(np.arange(count), sample)
+    points[rest], beside = _placed(documents, rest, vectors, points[sample], progress, nearest.see)
+    groups[rest] = groups[sample[beside]]
 
-    x, y = _on_paper(places)
+    x, y = _scaled(points)
     true = nearest.held_out()
     neighbours = true.numbers if true else np.zeros((0, 0), np.int64)
-    paper = np.stack([x, y], axis=1)
-    within_10, within_50 = (layout.preserved(paper, asked, neighbours, within) for within in (10, 50))
-    kept = Kept(within_10, within_50, len(neighbours))
-    clusters = _clusters(documents, groups, progress)
+    drawn = np.stack([x, y], axis=1)
+    within_10, within_50 = (layout.preserved(drawn, measured, neighbours, within) for within in (10, 50))
     return Map(
-        generation, documents.numbers, documents.signatures, x, y, groups.astype(np.uint8), clusters, kept, len(rest)
+        generation=generation,
+        numbers=documents.numbers,
+        signatures=documents.signatures,
+        x=x,
+        y=y,
+        cluster=groups.astype(np.uint8),
+        clusters=_clusters(documents, groups, progress),
+        kept=Preserved(within_10, within_50, len(neighbours)),
+        placed=len(rest),
     )
 
 
-def _brought_up_to_date(old: Map, documents: Documents, progress: Progress) -> Map | None:
-    """The old map with what has changed placed among its neighbours; None where too much has."""
-    known = dict(zip(old.numbers.tolist(), zip(range(len(old)), old.signatures.tolist(), strict=True), strict=True))
-    before = np.array(
-        [
-            place if signature == now else -1
-            for number, now in zip(documents.numbers.tolist(), documents.signatures.tolist(), strict=True)
-            for place, signature in [known.get(number, (-1, None))]
-        ],
-        np.int64,
-    )
-    stayed, new = np.flatnonzero(before >= 0), np.flatnonzero(before < 0)
-    if len(stayed) < STILL_TRUE * max(len(documents), len(old)) or not len(stayed):
+def _placed(
+    documents: Documents,
+    new: Numbers,
+    known: Matrix,
+    points: Places,
+    progress: Progress,
+    see: Callable[[Numbers, Matrix], None] = lambda places, rows: None,
+) -> tuple[Places, Numbers]:
+    """Place new documents near their nearest of `known`, which have `points`; return points and nearest rows."""
+    found, beside = np.zeros((len(new), 2)), np.zeros(len(new), np.int64)
+    for start in range(0, len(new), READ_TOGETHER):
+        part = slice(start, start + READ_TOGETHER)
+        rows = documents.rows(new[part])
+        see(new[part], rows)
+        found[part], beside[part] = layout.placed_among(rows, known, points, SEED + start)
+        progress("placing", start + len(rows), len(new))
+    return found, beside
+
+
+def _updated(old: Map, documents: Documents, progress: Progress) -> Map | None:
+    """Return the old map with the changed documents placed near their neighbours; None if too many have changed."""
+    known = dict(zip(zip(old.numbers.tolist(), old.signatures.tolist(), strict=True), range(len(old)), strict=True))
+    now = zip(documents.numbers.tolist(), documents.signatures.tolist(), strict=True)
+    before = np.array([known.get(document, -1) for document in now], np.int64)
+    same, new = np.flatnonzero(before >= 0), np.flatnonzero(before < 0)
+    if len(same) < STILL_VALID * max(len(documents), len(old)) or not len(same):
         return None
     x, y = np.zeros(len(documents), np.uint16), np.zeros(len(documents), np.uint16)
     cluster = np.zeros(len(documents), np.uint8)
-    x[stayed], y[stayed], cluster[stayed] = (part[before[stayed]] for part in (old.x, old.y, old.cluster))
+    x[same], y[same], cluster[same] = (part[before[same]] for part in (old.x, old.y, old.cluster))
     if len(new):
-        among = stayed[np.sort(np.random.default_rng(SEED).permutation(len(stayed))[:LAID_OUT])]
+        among = same[np.sort(np.random.default_rng(SEED).permutation(len(same))[:LAID_OUT])]
         progress("placing", 0, len(new))
-        vectors = documents.rows(among)
-        paper = np.stack([x[among], y[among]], axis=1).astype(np.float64)
-        for start in range(0, len(new), READ_TOGETHER):
-            some = new[start : start + READ_TOGETHER]
-            places, beside = layout.placed_among(documents.rows(some), vectors, paper, SEED + start)
-            x[some], y[some] = np.clip(np.rint(places), 0, SIDE).astype(np.uint16).T
-            cluster[some] = cluster[among[beside]]
-            progress("placing", start + len(some), len(new))
+        drawn = np.stack([x[among], y[among]], axis=1).astype(np.float64)
+        points, beside = _placed(documents, new, documents.rows(among), drawn, progress)
+        x[new], y[new] = np.clip(np.rint(points), 0, SIDE).astype(np.uint16).T
+        cluster[new] = cluster[among[beside]]
     sizes = np.bincount(cluster, minlength=len(old.clusters))
     return replace(
         old,
@@ -231,19 +184,19 @@ def _brought_up_to_date(old: Map, documents: Documents, progress: Progress) -> M
     )
 
 
-def _on_paper(places: Places) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-    """Places as whole numbers from 0 to SIDE, both axes at one scale, in the middle of the paper."""
-    if not len(places):
+def _scaled(points: Places) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    """Scale points to integers from 0 to SIDE, both axes by the same factor, centred."""
+    if not len(points):
         return np.zeros(0, np.uint16), np.zeros(0, np.uint16)
-    low, high = places.min(axis=0), places.max(axis=0)
+    low, high = points.min(axis=0), points.max(axis=0)
     width = max(float((high - low).max()), 1e-12)
-    scaled = np.clip((places - (low + high) / 2) / width + 0.5, 0, 1)
+    scaled = np.clip((points - (low + high) / 2) / width + 0.5, 0, 1)
     x, y = np.rint(scaled * SIDE).astype(np.uint16).T
     return np.ascontiguousarray(x), np.ascontiguousarray(y)
 
 
 def _clusters(documents: Documents, groups: Numbers, progress: Progress) -> tuple[Cluster, ...]:
-    """The groups with their names, which are read from a seeded choice of their documents."""
+    """Label the clusters by a seeded sample of their documents' texts."""
     if not len(groups):
         return ()
     rng = np.random.default_rng(SEED)
@@ -251,8 +204,8 @@ def _clusters(documents: Documents, groups: Numbers, progress: Progress) -> tupl
     texts = []
     for number in range(len(sizes)):
         progress("naming", number, len(sizes))
-        some = rng.permutation(documents.numbers[groups == number])[:READ_FOR_LABELS]
-        stored = documents.store.documents(some.tolist()).values()
+        sample = rng.permutation(documents.numbers[groups == number])[:READ_FOR_LABELS]
+        stored = documents.store.documents(sample.tolist()).values()
         texts.append([f"{one['title']}\n{one['text'][:LABEL_TEXT]}" for one in stored])
-    named = topics.labels(texts)
-    return tuple(Cluster(number, named[number], int(size)) for number, size in enumerate(sizes))
+    labels = topics.labels(texts)
+    return tuple(Cluster(number, labels[number], int(size)) for number, size in enumerate(sizes))

@@ -1,9 +1,9 @@
-"""Groups of documents that belong together, each named by the words that are its own.
+"""Clusters of similar documents, each labelled with its characteristic words.
 
-A word is characteristic of a group when many of its documents have it and few of the others: its weight is
-p log(p / q) log(1 / q), with p the share of the group's documents that have it and q the share of all. The first two
-factors are what it adds to the divergence of the one from the other, the last is its idf. What every text has, such as
-"the", weighs nothing, so no list of stop words is needed in any language.
+A word is characteristic of a cluster if many of its documents contain it and few others do. Its weight is
+p log(p / q) log(1 / q), where p is the share of the cluster's documents that contain it and q the share of all
+documents. The first two factors are the word's part of the Kullback-Leibler divergence, the last is its idf. A word
+that every text contains, such as "the", has no weight, so no language needs a list of stop words.
 """
 
 import math
@@ -18,22 +18,23 @@ from indexes.faiss.vectors import import_faiss
 from indexes.sqlite.words import query_words
 from retriever.terminal import cut, one_line
 
-MOST = 20
+MOST_CLUSTERS = 20
 ITERATIONS = 25
 WORDS_SHOWN = 3
 LONGEST_WORD = 24
 SHORTEST_WORD = 3
 SHARED_BY = 2
-"""So many documents of a group must have a word."""
-TELLING = 1.2
-"""A word that is not so many times as common in a group as everywhere says nothing of it."""
-# Scripts that put no spaces between words are cut into pairs of characters.
+"""Number of documents of a cluster that must contain a word."""
+MORE_FREQUENT = 1.2
+"""A word must be this many times as frequent in a cluster as everywhere."""
+# Scripts without spaces between words are cut into pairs of characters.
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff]")
 
 
 def groups(vectors: NDArray[np.float32], seed: int = 0) -> NDArray[np.int64]:
-    """The group of each unit vector, by k-means over cosines; about sqrt(n / 2) groups, largest first."""
-    count = min(MOST, max(1, round(math.sqrt(len(vectors) / 2))), _distinct(vectors))
+    """Return the cluster of each unit vector, by k-means over cosines: about sqrt(n / 2) clusters, largest first."""
+    distinct = len({hash(row.tobytes()) for row in vectors})
+    count = min(MOST_CLUSTERS, max(1, round(math.sqrt(len(vectors) / 2))), distinct)
     if count <= 1:
         return np.zeros(len(vectors), np.int64)
     means = import_faiss().Kmeans(
@@ -49,43 +50,32 @@ def groups(vectors: NDArray[np.float32], seed: int = 0) -> NDArray[np.int64]:
     means.train(vectors)
     _, nearest = means.index.search(vectors, 1)
     found, sizes = np.unique(nearest[:, 0], return_counts=True)
-    number = {int(group): place for place, group in enumerate(found[np.argsort(-sizes, kind="stable")])}
+    number = {int(group): rank for rank, group in enumerate(found[np.argsort(-sizes, kind="stable")])}
     return np.array([number[int(group)] for group in nearest[:, 0]], np.int64)
 
 
-def _distinct(vectors: NDArray[np.float32]) -> int:
-    """How many of them differ, as far as that matters."""
-    seen: set[bytes] = set()
-    for row in vectors:
-        seen.add(row.tobytes())
-        if len(seen) == MOST:
-            break
-    return len(seen)
-
-
 def labels(texts: Sequence[Sequence[str]]) -> list[str]:
-    """A name for each group of texts: the words most characteristic of it."""
-    spelled: dict[str, Counter[str]] = {}
-    holding = [Counter[str]() for _ in texts]
-    for own, group in zip(holding, texts, strict=True):
+    """Return a label for each cluster of texts: its most characteristic words."""
+    spellings: dict[str, Counter[str]] = {}
+    counts = [Counter[str]() for _ in texts]
+    for own, group in zip(counts, texts, strict=True):
         for text in group:
             forms = {word.casefold(): word for word in _words(text)}
             own.update(forms.keys())
             for folded, word in forms.items():
-                spelled.setdefault(folded, Counter())[word] += 1
+                spellings.setdefault(folded, Counter())[word] += 1
     documents = sum(map(len, texts))
-    everywhere = sum(holding, Counter[str]())
-    named = []
-    for own, group in zip(holding, texts, strict=True):
+    everywhere = sum(counts, Counter[str]())
+    found = []
+    for own, group in zip(counts, texts, strict=True):
         least = min(SHARED_BY, len(group))
-        shared = {word: many / len(group) for word, many in own.items() if many >= least}
-        usual = {word: everywhere[word] / documents for word in shared}
-        telling = [word for word in shared if shared[word] > TELLING * usual[word]]
-        # Where there is one group alone, its commonest words are all there is to say.
-        score = {word: _weight(shared[word], usual[word]) for word in telling} or shared
-        ranked = sorted(score, key=lambda word: (-score[word], word))
-        named.append(", ".join(_spelling(spelled[word]) for word in _different(ranked)))
-    return named
+        p = {word: count / len(group) for word, count in own.items() if count >= least}
+        q = {word: everywhere[word] / documents for word in p}
+        weights = {w: p[w] * math.log(p[w] / q[w]) * -math.log(q[w]) for w in p if p[w] > MORE_FREQUENT * q[w]}
+        weights = weights or p  # a single cluster is labelled with its most frequent words
+        ranked = sorted(weights, key=lambda word: (-weights[word], word))
+        found.append(", ".join(_spelling(spellings[word]) for word in _unrelated(ranked)))
+    return found
 
 
 def _words(text: str) -> list[str]:
@@ -98,12 +88,8 @@ def _words(text: str) -> list[str]:
     return found
 
 
-def _weight(own: float, everywhere: float) -> float:
-    return own * math.log(own / everywhere) * -math.log(everywhere)
-
-
-def _different(ranked: Sequence[str]) -> list[str]:
-    """The first that are not forms of one another, as `cell` and `cells` are."""
+def _unrelated(ranked: Sequence[str]) -> list[str]:
+    """Return the first words that are not forms of one another, as `cell` and `cells` are."""
     chosen: list[str] = []
     for word in ranked:
         stem = word[: max(4, len(word) - 3)]

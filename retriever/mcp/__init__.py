@@ -1,1 +1,1 @@
-"""Collections for language models: the Model Context Protocol."""
+"""Collections as tools for language models, over the Model Context Protocol."""

@@ -1,4 +1,4 @@
-"""What the tools for language models take and give: arguments, answers as data, and the same answers as text."""
+"""Arguments and answers of the tools. An answer is sent as data and, by `readable`, as text."""
 
 import json
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from retriever.mcp.quoting import (
     LONGEST_TITLE,
     NOTICE,
     Quotation,
-    bounded,
     literal,
+    shortened,
     visible,
 )
 from retriever.terminal import cut, one_line
@@ -26,17 +26,12 @@ MOST_FILTERS = 32
 PAGE = 4_000
 LONGEST_PAGE = 20_000
 
-WHERE = (
-    "Filters over metadata, all of which must fit: a field, one of = != < <= > >= or in (…), and a value. Examples: "
-    "'year >= 2020', 'lang in (en, de)', 'author.name = Ada', 'date >= 2020-01-31', 'done = true', 'field != null'."
-)
-
 
 def _filters(given: Any) -> Any:
-    """One filter without a list, or a list written as text, which some clients send."""
+    """Accept one filter without a list, or a list written as JSON text, which some clients send."""
     if not isinstance(given, str):
         return given
-    if given.lstrip().startswith("["):  # no filter does
+    if given.lstrip().startswith("["):  # no filter begins so
         try:
             return json.loads(given)
         except ValueError:
@@ -45,87 +40,116 @@ def _filters(given: Any) -> Any:
 
 
 class NoArguments(BaseModel):
-    """Of a tool that takes none; some clients send one nevertheless, which is passed over."""
+    """For a tool without arguments. Arguments that some clients send nevertheless are ignored."""
 
 
 class Arguments(BaseModel):
-    """What every other tool may be told."""
+    """The argument of all other tools."""
 
     model_config = ConfigDict(extra="forbid")
 
     collection: str | None = None
 
 
-Number = Annotated[int, Field(ge=1, le=MOST_HITS, description="How many documents at most.")]
-Filters = Annotated[list[str], Field(max_length=MOST_FILTERS, description=WHERE), BeforeValidator(_filters)]
-Id = Annotated[str, Field(description="The id of a document, exactly as a hit gave it.")]
+HitCount = Annotated[int, Field(ge=1, le=MOST_HITS, description="The maximum number of documents.")]
+Filters = Annotated[
+    list[str],
+    Field(
+        max_length=MOST_FILTERS,
+        description="Filters on metadata; a document must match all. A filter is a field, one of = != < <= > >= or "
+        "in (…), and a value. Examples: 'year >= 2020', 'lang in (en, de)', 'author.name = Ada', "
+        "'date >= 2020-01-31', 'done = true', 'field != null'.",
+    ),
+    BeforeValidator(_filters),
+]
+Id = Annotated[str, Field(description="The id of a document, exactly as in a hit.")]
 
 
 class SearchArguments(Arguments):
     query: str = Field(
-        max_length=LONGEST_QUERY, description="What to look for, as a question, a sentence or words that describe it."
+        max_length=LONGEST_QUERY, description="What to search for: a question, a sentence, or descriptive words."
     )
-    k: Number = 5
+    k: HitCount = 5
     mode: Mode = Field(
         "dense",
         description="dense: by meaning. lexical: by words (BM25), for names, codes and exact terms. hybrid: by both, "
-        "which mostly finds best. Scores of different modes cannot be compared.",
+        "usually the best. Scores of different modes cannot be compared.",
     )
     where: Filters = []
 
 
 class SimilarArguments(Arguments):
     id: Id
-    k: Number = 5
+    k: HitCount = 5
     where: Filters = []
 
 
 class DocumentArguments(Arguments):
     id: Id
-    offset: int = Field(0, ge=0, description="The first character of the text to read; a hit's start is one.")
-    length: int = Field(PAGE, ge=1, le=LONGEST_PAGE, description="How many characters of the text to read.")
+    offset: int = Field(0, ge=0, description="The first character of the text to read, e.g. the start of a hit.")
+    length: int = Field(PAGE, ge=1, le=LONGEST_PAGE, description="The number of characters to read.")
 
 
-class QuotedHit(BaseModel):
-    rank: int
-    score: float
+class Quoted(BaseModel):
+    """What an answer quotes of a document."""
+
     id: str
     title: str
-    passage: str = Field(description="The passage of the document that fits best.")
+    metadata: dict[str, Any]
+    cut: list[str] = Field(description="Fields that are too long and were shortened or left out.")
+
+    def lines(self) -> list[str]:
+        found = [f"id: {literal(self.id)}"]
+        if self.title:
+            found.append(f"title: {self.title}")
+        if self.metadata:
+            found.append(f"metadata: {json.dumps(self.metadata, ensure_ascii=False)}")
+        if self.cut:
+            found.append(f"shortened or left out: {', '.join(self.cut)}")
+        return found
+
+
+def _quoted(found: Hit | Document, **longest: int) -> dict[str, Any]:
+    """Return the fields of `Quoted`, and the fields `longest` names, each with its maximum length."""
+    metadata, left_out = shortened(found.metadata)
+    longest |= {"id": LONGEST_ID, "title": LONGEST_TITLE}
+    return {
+        "id": cut(found.id, LONGEST_ID),
+        "title": cut(one_line(found.title), LONGEST_TITLE),
+        "metadata": metadata,
+        "cut": sorted(name for name, most in longest.items() if len(getattr(found, name)) > most) + left_out,
+    }
+
+
+class QuotedHit(Quoted):
+    rank: int
+    score: float
+    passage: str = Field(description="The passage of the document that matches best.")
     start: int = Field(description="Where the passage starts in the document's text, in characters.")
     end: int
-    metadata: dict[str, Any]
-    cut: list[str] = Field(description="What is too long and not given whole.")
 
     @classmethod
     def of(cls, hit: Hit) -> "QuotedHit":
-        metadata, left_out = bounded(hit.metadata)
-        longest = {"id": (hit.id, LONGEST_ID), "title": (hit.title, LONGEST_TITLE)}
-        longest["passage"] = (hit.passage, LONGEST_PASSAGE)
         return cls(
+            **_quoted(hit, passage=LONGEST_PASSAGE),
             rank=hit.rank,
             score=hit.score,
-            id=cut(hit.id, LONGEST_ID),
-            title=cut(one_line(hit.title), LONGEST_TITLE),
             passage=visible(cut(hit.passage, LONGEST_PASSAGE)),
             start=hit.start,
             end=hit.end,
-            metadata=metadata,
-            cut=[name for name, (text, most) in longest.items() if len(text) > most] + left_out,
         )
 
     def readable(self, quotation: Quotation) -> str:
-        own = _fields(self.id, self.title, self.metadata, self.cut)
         head = f"{self.rank}. score {self.score:.3f}, characters {self.start:,} to {self.end:,} of its text"
-        return f"{head}\n{quotation.quoted([*own, 'passage:', self.passage])}"
+        return f"{head}\n{quotation.quoted([*self.lines(), 'passage:', self.passage])}"
 
 
 class HitsAnswer(BaseModel):
-    """What a search or a look for similar documents found, best first."""
+    """Documents that were found, best first."""
 
     collection: str
     hits: list[QuotedHit]
-    notes: list[str] = Field(description="What to know about the hits.")
+    notes: list[str] = Field(description="Notes about the hits.")
     notice: str = NOTICE
 
     @classmethod
@@ -142,32 +166,24 @@ class HitsAnswer(BaseModel):
         )
 
 
-class DocumentAnswer(BaseModel):
+class DocumentAnswer(Quoted):
     """A part of a stored document."""
 
     collection: str
-    id: str
-    title: str
-    metadata: dict[str, Any]
-    cut: list[str] = Field(description="What is too long and not given whole.")
     text: str
     start: int
     end: int
-    characters: int = Field(description="How many the whole text has.")
-    next_offset: int | None = Field(description="The offset to read on with; null at the end.")
+    characters: int = Field(description="The length of the whole text.")
+    next_offset: int | None = Field(description="The offset of the next part; null at the end.")
     notice: str = NOTICE
 
     @classmethod
     def of(cls, collection: str, document: Document, offset: int, length: int) -> "DocumentAnswer":
         whole = len(document.text)
         end = min(offset + length, whole)
-        metadata, left_out = bounded(document.metadata)
         return cls(
+            **_quoted(document),
             collection=collection,
-            id=cut(document.id, LONGEST_ID),
-            title=cut(one_line(document.title), LONGEST_TITLE),
-            metadata=metadata,
-            cut=["title"] * (len(document.title) > LONGEST_TITLE) + left_out,
             text=visible(document.text[offset:end]),
             start=offset,
             end=end,
@@ -177,21 +193,9 @@ class DocumentAnswer(BaseModel):
 
     def readable(self) -> str:
         quotation = Quotation()
-        more = "the end" if self.next_offset is None else f"read on with offset={self.next_offset}"
+        more = "this is the end" if self.next_offset is None else f"continue with offset={self.next_offset}"
         head = f"Characters {self.start:,} to {self.end:,} of {self.characters:,} in {self.collection!r}; {more}."
-        own = _fields(self.id, self.title, self.metadata, self.cut)
-        return "\n\n".join([head, quotation.notice(), quotation.quoted([*own, "text:", self.text])])
-
-
-def _fields(id_: str, title: str, metadata: dict[str, Any], left_out: Sequence[str]) -> list[str]:
-    found = [f"id: {literal(id_)}"]
-    if title:
-        found.append(f"title: {title}")
-    if metadata:
-        found.append(f"metadata: {json.dumps(metadata, ensure_ascii=False)}")
-    if left_out:
-        found.append(f"not given whole: {', '.join(left_out)}")
-    return found
+        return "\n\n".join([head, quotation.notice(), quotation.quoted([*self.lines(), "text:", self.text])])
 
 
 class FieldValue(BaseModel):
@@ -202,19 +206,23 @@ class FieldValue(BaseModel):
 class FieldFacts(BaseModel):
     name: str
     documents: int
-    values: list[FieldValue] = Field(description="The commonest.")
-    more: bool = Field(description="Whether there are other values.")
+    values: list[FieldValue] = Field(description="The most frequent values.")
+    more: bool = Field(description="True if there are other values.")
+
+    def line(self) -> str:
+        values = [f"{json.dumps(one.value, ensure_ascii=False)} ({one.documents:,})" for one in self.values]
+        return f"{literal(self.name)} in {self.documents:,}: {', '.join(values + ['…'] * self.more)}"
 
 
 class CollectionFacts(BaseModel):
     name: str
-    default: bool = Field(description="Whether it is taken where no collection is named.")
+    default: bool = Field(description="True for the collection that is used if none is named.")
     documents: int
     passages: int
     encoder: str
     transform: str
-    generation: int | None = Field(description="Goes up when its index is made anew.")
-    fields: list[FieldFacts] = Field(description="The metadata fields to filter by, commonest first.")
+    generation: int | None = Field(description="Increases when the index is published again.")
+    fields: list[FieldFacts] = Field(description="The metadata fields to filter by, most frequent first.")
 
     def readable(self, quotation: Quotation) -> str:
         head = (
@@ -223,19 +231,14 @@ class CollectionFacts(BaseModel):
         )
         if not self.fields:
             return f"{head}; no metadata to filter by."
-        return f"{head}; metadata fields:\n{quotation.quoted([_field_line(field) for field in self.fields])}"
-
-
-def _field_line(field: FieldFacts) -> str:
-    values = [f"{json.dumps(one.value, ensure_ascii=False)} ({one.documents:,})" for one in field.values]
-    return f"{literal(field.name)} in {field.documents:,}: {', '.join(values + ['…'] * field.more)}"
+        return f"{head}; metadata fields:\n{quotation.quoted([field.line() for field in self.fields])}"
 
 
 class CollectionsAnswer(BaseModel):
-    """The collections there are."""
+    """All collections."""
 
     collections: list[CollectionFacts]
-    problems: list[str] = Field(description="What cannot be read, and why.")
+    problems: list[str] = Field(description="Collections that cannot be read, and why.")
     notice: str = NOTICE
 
     def readable(self) -> str:

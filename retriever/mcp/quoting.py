@@ -1,7 +1,7 @@
-"""Text of documents as a language model gets it: bounded, without invisible characters, and marked as not its user's.
+"""Text of documents as a language model receives it: shortened, without invisible characters, and marked as quoted.
 
-Whoever wrote a document may have written it to be obeyed. In readable answers everything that comes from documents
-stands between two marks that hold a random word of that answer, so that no document can end its own quotation.
+A document may contain text that its author wants a language model to obey. In readable answers, everything from
+documents is enclosed in two marks with a random word of that answer, so that no document can end its own quotation.
 """
 
 import json
@@ -19,6 +19,7 @@ LONGEST_ID = 1_000
 LONGEST_TITLE = 300
 LONGEST_PASSAGE = 4_000
 LONGEST_METADATA = 2_000
+NAMES_SHOWN = 10
 
 
 class Quotation:
@@ -28,19 +29,19 @@ class Quotation:
         self._word = secrets.token_hex(4)
 
     def notice(self) -> str:
-        return f"{NOTICE} They stand between <<<{self._word} and {self._word}>>>."
+        return f"{NOTICE} They are between <<<{self._word} and {self._word}>>>."
 
     def quoted(self, parts: Sequence[str]) -> str:
         return "\n".join([f"<<<{self._word}", *parts, f"{self._word}>>>"])
 
 
 def visible(text: str) -> str:
-    """A text with its lines, without the characters that only a machine would see."""
+    """Remove the characters that people would not see; keep line breaks."""
     return lines("\n".join(text.replace("\t", "    ").splitlines()))
 
 
 def visible_value(value: Any) -> Any:
-    """The same for every text inside of a JSON value."""
+    """Apply `visible` to every text in a JSON value."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, list):
@@ -51,18 +52,18 @@ def visible_value(value: Any) -> Any:
 
 
 def literal(text: str) -> str:
-    """A text as a JSON string that can be copied into an argument: what is not to be seen is escaped."""
+    """Return a JSON string that can be copied into an argument, with invisible characters escaped."""
     quoted = json.dumps(text, ensure_ascii=False)
     if quoted.isprintable():
         return quoted
     return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in quoted)
 
 
-def bounded(metadata: dict[str, Any], longest: int = LONGEST_METADATA) -> tuple[dict[str, Any], list[str]]:
-    """The fields that fit, in their order, and what of the others is to be told: their names."""
+def shortened(metadata: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the fields that fit into LONGEST_METADATA characters, and the names of the others."""
     kept: dict[str, Any] = {}
     left_out: list[str] = []
-    room = longest
+    room = LONGEST_METADATA
     for name, value in metadata.items():
         length = len(name) + len(json.dumps(value, ensure_ascii=False))
         if length <= room:
@@ -70,4 +71,5 @@ def bounded(metadata: dict[str, Any], longest: int = LONGEST_METADATA) -> tuple[
             kept[one_line(name)] = visible_value(value)
         else:
             left_out.append(f"metadata {cut(one_line(name), 60)}")
-    return kept, left_out if len(left_out) <= 10 else [*left_out[:10], f"{len(left_out) - 10:,} more fields"]
+    more = len(left_out) - NAMES_SHOWN
+    return kept, [*left_out[:NAMES_SHOWN], f"{more:,} more fields"] if more > 0 else left_out

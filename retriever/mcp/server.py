@@ -1,13 +1,13 @@
-"""Collections for language models: the Model Context Protocol over standard input and output.
+"""The Model Context Protocol over standard input and output.
 
-Standard output carries the protocol and nothing else; whatever else is said goes to standard error. The process ends
-when its input does.
+Standard output carries the protocol only; everything else is written to standard error. The process ends when its input
+is closed.
 """
 
 from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,54 +19,46 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
 
-from retriever.mcp.opened import Opened
+from retriever.mcp.open_collections import OpenCollections
 from retriever.mcp.quoting import NOTICE
 from retriever.mcp.tools import Toolbox
 from retriever.progress import Progress, silent
 from retriever.terminal import cut
 
-AT_ONCE = 4
-"""How many tools run at the same time: each has a thread, and a thread its own connection to the database."""
-INSTRUCTIONS = f"Search and read collections of documents. {NOTICE}"
+MOST_THREADS = 4
+"""Tools that run at once. Each has a thread, and every thread its own connection to the database."""
 
 
 def serve(
     folders: Sequence[Path], *, encoder: str | None = None, device: str = "auto", progress: Progress = silent
 ) -> None:
-    """Answer the client at the other end of standard input and output until it leaves."""
-    with closing(Opened(folders, encoder, device, progress)) as collections:
+    """Answer the client on standard input and output until it disconnects."""
+    with closing(OpenCollections(folders, encoder, device, progress)) as collections:
         try:
-            anyio.run(_answer, Toolbox(collections))
+            anyio.run(_serve, Toolbox(collections))
         except* (BrokenPipeError, ConnectionResetError):
-            pass  # the client left while it was being answered
+            pass  # the client disconnected during an answer
 
 
-async def _answer(toolbox: Toolbox) -> None:
-    limiter = CapacityLimiter(AT_ONCE)
+async def _serve(toolbox: Toolbox) -> None:
+    limiter = CapacityLimiter(MOST_THREADS)
 
-    async def list_tools(context: ServerRequestContext[Any], asked: PaginatedRequestParams | None) -> ListToolsResult:
+    async def list_tools(context: ServerRequestContext[Any], given: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=await to_thread.run_sync(toolbox.described, limiter=limiter))
 
-    async def call_tool(context: ServerRequestContext[Any], asked: CallToolRequestParams) -> CallToolResult:
-        if asked.name not in toolbox.names:
+    async def call_tool(context: ServerRequestContext[Any], given: CallToolRequestParams) -> CallToolResult:
+        if given.name not in toolbox.names:
             there = ", ".join(toolbox.names)
-            raise MCPError(INVALID_PARAMS, f"there is no tool {cut(asked.name, 100)!r}; there are: {there}.")
-        return await to_thread.run_sync(partial(toolbox.call, asked.name, asked.arguments or {}), limiter=limiter)
+            raise MCPError(INVALID_PARAMS, f"there is no tool {cut(given.name, 100)!r}; there are: {there}.")
+        return await to_thread.run_sync(partial(toolbox.call, given.name, given.arguments or {}), limiter=limiter)
 
     server: Server[Any] = Server(
         "retriever",
         title="Retriever",
-        version=_version(),
-        instructions=INSTRUCTIONS,
+        version=version("flow-retriever"),
+        instructions=f"Search and read collections of documents. {NOTICE}",
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
     async with stdio_server() as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
-
-
-def _version() -> str:
-    try:
-        return version("flow-retriever")
-    except PackageNotFoundError:
-        return ""

@@ -1,4 +1,4 @@
-"""The tools a language model gets: search, similar, document and collections, and what it is told about them."""
+"""The tools for language models: search, similar, document and collections, with their descriptions."""
 
 import logging
 import re
@@ -11,19 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from retriever.encoder.model_files import public_name
 from retriever.errors import Misuse, NoSuchDocument, RetrieverError, first_line
-from retriever.mcp.answers import (
-    Arguments,
-    CollectionFacts,
-    CollectionsAnswer,
-    DocumentAnswer,
-    DocumentArguments,
-    FieldFacts,
-    FieldValue,
-    HitsAnswer,
-    NoArguments,
-    SearchArguments,
-    SimilarArguments,
-)
+from retriever.mcp import answers
+from retriever.mcp.answers import CollectionFacts, DocumentAnswer, HitsAnswer
 from retriever.mcp.quoting import visible
 from retriever.recovery.damage import detect_damage
 from retriever.retriever import Retriever
@@ -32,57 +21,54 @@ from retriever.terminal import cut, lines, one_line
 
 log = logging.getLogger(__name__)
 
-LOOKED_AT = 1_000
-FIELDS_NAMED = 20
+DOCUMENTS_READ = 1_000
 FIELDS_SHOWN = 20
 VALUES_SHOWN = 8
-# What stands in a description is believed, so a field's name must be one and no sentence.
+# A model trusts a tool's description, so only plain field names appear there, no sentences.
 PLAIN_NAME = re.compile(r"[\w.-]{1,40}")
 SCORES = {"dense": "cosines, at most 1", "lexical": "BM25", "hybrid": "nats of evidence"}
 
 
 class Toolbox:
-    """The tools over some collections by name, the first of which is the default. Threads may share it."""
+    """The tools over some collections, of which the first is the default. Threads may share a toolbox."""
 
     def __init__(self, collections: Mapping[str, Retriever]) -> None:
         self._collections = collections
         self._default = next(iter(self._collections))
         self._tools: dict[str, tuple[Callable[[Any], BaseModel], type[BaseModel], type[BaseModel]]] = {
-            "search": (self.search, SearchArguments, HitsAnswer),
-            "similar": (self.similar, SimilarArguments, HitsAnswer),
-            "document": (self.document, DocumentArguments, DocumentAnswer),
-            "collections": (self.collections, NoArguments, CollectionsAnswer),
+            "search": (self.search, answers.SearchArguments, HitsAnswer),
+            "similar": (self.similar, answers.SimilarArguments, HitsAnswer),
+            "document": (self.document, answers.DocumentArguments, DocumentAnswer),
+            "collections": (self.collections, answers.NoArguments, answers.CollectionsAnswer),
         }
 
     @property
     def names(self) -> list[str]:
         return list(self._tools)
 
-    # ---- what a model is told -----------------------------------------------------------------------------
-
     def described(self) -> list[Tool]:
-        """The tools with what the collections hold now."""
+        """Return the tools, with descriptions of the current collections."""
         there = "\n".join(self._summary(name) for name in self._collections)
         descriptions = {
             "search": (
                 "Search documents",
-                "Finds the documents of a collection that answer a query best, each with its best passage, id, score "
-                "and metadata. Read more of one with the tool document. If the hits do not fit, try other words, "
-                f"another mode or fewer filters.\n\n{there}",
+                "Finds the documents of a collection that match a query best. Returns the best passage, id, score and "
+                "metadata of each. The tool `document` reads more of a document. If the hits do not match, try other "
+                f"words, another mode or fewer filters.\n\n{there}",
             ),
             "similar": (
                 "Similar documents",
-                "Finds the documents of a collection that are most like one of its own, given by the id of a hit.",
+                "Finds the documents of a collection that are most similar to one of them, given by the id of a hit.",
             ),
             "document": (
                 "Read a document",
-                "Reads a stored document by the id of a hit: its text from an offset on, a page at a time, and its "
-                "metadata. The answer says how long the text is and where to read on.",
+                "Reads a stored document by the id of a hit: its metadata, and a part of its text from an offset. The "
+                "answer gives the length of the text and the offset of the next part.",
             ),
             "collections": (
                 "List collections",
-                "Lists the collections with what they hold and the metadata fields to filter by, with their commonest "
-                "values. Look here before the first filter.",
+                "Lists the collections with their metadata fields and the most frequent values. Call it before you use "
+                "a filter.",
             ),
         }
         return [self._tool(name, *described) for name, described in descriptions.items()]
@@ -95,11 +81,11 @@ class Toolbox:
             connection = retriever.local.store.db.conn
             some = "SELECT metadata FROM documents ORDER BY number LIMIT ?"
             query = f"SELECT key, count(*) FROM ({some}), json_each(metadata) GROUP BY key ORDER BY 2 DESC, 1"  # noqa: S608 - constant text
-            fields = [str(row[0]) for row in connection.execute(query, [LOOKED_AT])]
+            fields = [str(row[0]) for row in connection.execute(query, [DOCUMENTS_READ])]
             count = f"{len(retriever):,} documents"
         except (RetrieverError, sqlite3.Error):
-            return f"{start}cannot be read; the tool collections says why."
-        plain = [field for field in fields if PLAIN_NAME.fullmatch(field)][:FIELDS_NAMED]
+            return f"{start}cannot be read; the tool `collections` says why."
+        plain = [field for field in fields if PLAIN_NAME.fullmatch(field)][:FIELDS_SHOWN]
         more = f" and {len(fields) - len(plain):,} more" if len(fields) > len(plain) else ""
         return f"{start}{count}; metadata fields: {', '.join(plain)}{more}." if fields else f"{start}{count}."
 
@@ -107,12 +93,12 @@ class Toolbox:
         _, takes, gives = self._tools[name]
         schema = takes.model_json_schema()
         schema.pop("description", None)
-        if issubclass(takes, Arguments):
+        if issubclass(takes, answers.Arguments):
             schema["properties"]["collection"] = {
                 "type": "string",
                 "enum": list(self._collections),
                 "default": self._default,
-                "description": "Which collection.",
+                "description": "The collection.",
             }
         return Tool(
             name=name,
@@ -125,10 +111,8 @@ class Toolbox:
             ),
         )
 
-    # ---- what a model asks for ----------------------------------------------------------------------------
-
     def call(self, name: str, given: Mapping[str, Any]) -> CallToolResult:
-        """The answer of a tool; what goes wrong is told as people are told it, for the model to do better."""
+        """Run a tool. Errors are returned as text, so that the model can correct its call."""
         act, takes, _ = self._tools[name]
         try:
             answer: Any = act(takes.model_validate(given))
@@ -144,36 +128,38 @@ class Toolbox:
         except (sqlite3.Error, OSError) as error:
             log.warning("%s: %s", name, first_line(error))
             return _failed(
-                f"the collection cannot be read now: {first_line(error)}. Try again; if it stays so, its owner can "
-                "look with: retriever verify --index DIR"
+                f"the collection cannot be read: {first_line(error)}. Try again. If it still fails, its owner can "
+                "check the collection with: retriever verify --index DIR"
             )
         except Exception:
             log.exception("the tool %s failed", name)
-            return _failed("something went wrong in the server and not with the request; its log has it.")
+            return _failed("the server failed; the request is not at fault. The server's log says more.")
 
-    def search(self, asked: SearchArguments) -> HitsAnswer:
-        name, retriever = self._named(asked.collection)
-        (answer,) = retriever.answer_many([asked.query], asked.k, mode=asked.mode, where=asked.where)
-        notes = [f"Scores are {SCORES[asked.mode]}."]
+    def search(self, given: answers.SearchArguments) -> HitsAnswer:
+        name, retriever = self._named(given.collection)
+        (answer,) = retriever.answer_many([given.query], given.k, mode=given.mode, where=given.where)
+        notes = [f"Scores are {SCORES[given.mode]}."]
         if answer.strange:
-            notes.append("The query is unlike anything in the collection: the hits may have nothing to do with it.")
-        if not answer.hits and asked.where:
-            notes = ["No document that fits the filters was found."]
+            notes.append("The query is unlike the collection's texts: the hits may be irrelevant.")
+        if not answer.hits and given.where:
+            notes = ["No document matches the filters."]
         return HitsAnswer.of(name, answer.hits, notes)
 
-    def similar(self, asked: SimilarArguments) -> HitsAnswer:
-        name, retriever = self._named(asked.collection)
-        return HitsAnswer.of(name, retriever.similar(asked.id, asked.k, where=asked.where), ["Scores are cosines."])
+    def similar(self, given: answers.SimilarArguments) -> HitsAnswer:
+        name, retriever = self._named(given.collection)
+        return HitsAnswer.of(name, retriever.similar(given.id, given.k, where=given.where), ["Scores are cosines."])
 
-    def document(self, asked: DocumentArguments) -> DocumentAnswer:
-        name, retriever = self._named(asked.collection)
-        document = retriever.document(asked.id)
-        if asked.offset and asked.offset >= len(document.text):
-            raise Misuse(f"offset {asked.offset:,} is beyond the text, which has {len(document.text):,} characters.")
-        return DocumentAnswer.of(name, document, asked.offset, asked.length)
+    def document(self, given: answers.DocumentArguments) -> DocumentAnswer:
+        name, retriever = self._named(given.collection)
+        document = retriever.document(given.id)
+        if given.offset and given.offset >= len(document.text):
+            raise Misuse(
+                f"offset {given.offset:,} is beyond the end of the text, which has {len(document.text):,} characters."
+            )
+        return DocumentAnswer.of(name, document, given.offset, given.length)
 
-    def collections(self, asked: NoArguments) -> CollectionsAnswer:
-        answer = CollectionsAnswer(collections=[], problems=[])
+    def collections(self, given: answers.NoArguments) -> answers.CollectionsAnswer:
+        answer = answers.CollectionsAnswer(collections=[], problems=[])
         for name in self._collections:
             try:
                 answer.collections.append(_facts(self._collections[name], name, name == self._default))
@@ -203,11 +189,11 @@ def _facts(retriever: Retriever, name: str, default: bool) -> CollectionFacts:
         transform=one_line(str(transform)),
         generation=generation.number if generation else None,
         fields=[
-            FieldFacts(
+            answers.FieldFacts(
                 name=cut(facet.name, 200),
                 documents=facet.documents,
                 values=[
-                    FieldValue(value=visible(value) if isinstance(value, str) else value, documents=count)
+                    answers.FieldValue(value=visible(value) if isinstance(value, str) else value, documents=count)
                     for value, count in facet.values[:VALUES_SHOWN]
                 ],
                 more=facet.more or len(facet.values) > VALUES_SHOWN,
@@ -222,7 +208,7 @@ def _failed(message: str) -> CallToolResult:
 
 
 def _problem(error: Any, takes: type[BaseModel]) -> str:
-    """What is wrong with an argument, and what it was."""
+    """Describe what is wrong with an argument."""
     field = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
         return f"there is no argument {cut(field, 60)!r}; there are: {', '.join(takes.model_fields)}."
@@ -231,6 +217,6 @@ def _problem(error: Any, takes: type[BaseModel]) -> str:
     wrong = f"{field}: {error['msg'][0].lower()}{error['msg'][1:]}"
     if error["type"] == "too_long":
         return f"{wrong}."
-    given = error["input"]
-    what = f"has {len(given):,}" if error["type"] == "string_too_long" else f"is {cut(repr(given), 60)}"
+    value = error["input"]
+    what = f"has {len(value):,}" if error["type"] == "string_too_long" else f"is {cut(repr(value), 60)}"
     return f"{wrong}; it {what}."

@@ -1,1 +1,1 @@
-"""Collections over HTTP: the API, the page, and what keeps both within limits."""
+"""The HTTP server: an API to search collections, and a web page that uses it."""

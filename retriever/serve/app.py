@@ -1,49 +1,59 @@
-"""The application: routes, what stands before them, and what starts and ends with it."""
+"""The FastAPI application: routes, middleware, the page's files, startup and shutdown."""
 
 import asyncio
 import contextlib
+import hashlib
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import Response
 from starlette.middleware.cors import CORSMiddleware
 
-from retriever.serve import card_routes, document_routes, map_routes, search_routes, state_routes
-from retriever.serve.batching import Searchers
-from retriever.serve.limits import Limits, Readiness
-from retriever.serve.metrics import Counting, Metrics
-from retriever.serve.page_files import add_page
-from retriever.serve.places import Holding, ServedCollections
-from retriever.serve.problems import ProblemDetails, Telling, add_handlers
-from retriever.serve.security import Gate, SecurityHeaders
+from retriever.serve import monitoring, routes_documents, routes_map, routes_search
+from retriever.serve.batching import SearchThreads
+from retriever.serve.collections import ReleaseCollections, ServedCollections
+from retriever.serve.limits import Readiness, RequestLimits
+from retriever.serve.models import ProblemDetails
+from retriever.serve.monitoring import Metrics, RequestMetrics
+from retriever.serve.problems import ProblemResponses, add_handlers
+from retriever.serve.security import AccessControl, SecurityHeaders
 from retriever.serve.settings import Settings
+
+PAGE = Path(__file__).parent / "page"
+MEDIA_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+}
 
 
 def create_app(
     collections: ServedCollections,
     settings: Settings,
-    loaded: Callable[[Exception | None], None] = lambda error: None,
+    on_loaded: Callable[[Exception | None], None] = lambda error: None,
 ) -> FastAPI:
-    """The application over open collections, which it loads while it runs and closes at its end.
+    """Create the application. It loads the collections at startup and closes them at shutdown.
 
-    `loaded` is told when all is ready, or why it cannot be.
+    `on_loaded` is called once all collections are loaded, or with the error that prevented it.
     """
     readiness, metrics = Readiness(), Metrics()
-    searchers = Searchers(metrics.batch_seen)
+    threads = SearchThreads(metrics.batch.observe)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
-        searchers.start()
+        threads.start()
 
-        def ended(error: Exception | None) -> None:
+        def loaded(error: Exception | None) -> None:
             if error is None and not readiness.draining:
                 readiness.begin()
-            loaded(error)
+            on_loaded(error)
 
         def load() -> None:
             try:
@@ -51,14 +61,14 @@ def create_app(
                 error = None
             except Exception as failure:
                 error = failure
-            with contextlib.suppress(RuntimeError):  # the server has ended meanwhile
-                loop.call_soon_threadsafe(ended, error)
+            with contextlib.suppress(RuntimeError):  # the event loop has been closed meanwhile
+                loop.call_soon_threadsafe(loaded, error)
 
-        # A daemon: an encoder may take minutes to be made ready, and whoever ends the server does not wait for that.
+        # A daemon thread: loading an encoder may take minutes, and shutdown does not wait for it.
         loading = threading.Thread(target=load, name="loading", daemon=True)
         loading.start()
         yield
-        await asyncio.to_thread(searchers.close)
+        await asyncio.to_thread(threads.close)
         if not loading.is_alive():
             await asyncio.to_thread(collections.close)
 
@@ -72,20 +82,22 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.collections = collections
-    app.state.searchers = searchers
+    app.state.threads = threads
     app.state.settings = settings
     app.state.readiness = readiness
     app.state.metrics = metrics
     add_handlers(app)
-    for routes in (search_routes, document_routes, state_routes, map_routes, card_routes):
+    for routes in (routes_search, routes_documents, monitoring, routes_map):
         app.include_router(routes.router())
-    add_page(app)
+    for path in sorted(PAGE.iterdir()):
+        if path.suffix in MEDIA_TYPES:
+            _add_file(app, path)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
-    # The last one added is the first that a request comes to.
-    app.add_middleware(Holding)
-    app.add_middleware(Limits, readiness=readiness)
-    app.add_middleware(Gate, settings=settings)
-    app.add_middleware(Telling)
+    # A request passes the middleware that was added last first.
+    app.add_middleware(ReleaseCollections)
+    app.add_middleware(RequestLimits, readiness=readiness)
+    app.add_middleware(AccessControl, settings=settings)
+    app.add_middleware(ProblemResponses)
     if settings.origins:
         app.add_middleware(
             CORSMiddleware,
@@ -94,8 +106,23 @@ def create_app(
             allow_headers=["Authorization", "Content-Type"],
         )
     app.add_middleware(SecurityHeaders)
-    app.add_middleware(Counting, metrics=metrics)
+    app.add_middleware(RequestMetrics, metrics=metrics)
     return app
+
+
+def _add_file(app: FastAPI, path: Path) -> None:
+    """Serve a file of the page as it is at startup, with an ETag, so that browsers load it only once."""
+    content = path.read_bytes()
+    etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    headers = {"ETag": etag, "Cache-Control": "no-cache"}
+
+    def file(request: Request) -> Response:
+        if etag in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        return Response(content, headers=headers, media_type=MEDIA_TYPES[path.suffix])
+
+    for address in (f"/{path.name}", "/") if path.name == "index.html" else (f"/{path.name}",):
+        app.add_api_route(address, file, methods=["GET", "HEAD"], include_in_schema=False)
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Who searches: a thread a core, each of which takes whatever queries wait when it is free.
+"""Search threads, one per core, which batch the queries that are waiting.
 
-There is no timer: a lone query is taken at once, and waits for nobody. While the threads are busy queries gather, and
-the next thread that is free takes its share of them: they go through the encoder together, and those that ask for the
-same collection in the same way through the index together too.
+There is no timer: a single query is searched at once. While all threads are busy, queries wait, and the next free
+thread takes its share of them. These go through the encoder together. Those for the same collection with the same
+parameters go through the index together too.
 """
 
 import asyncio
@@ -10,77 +10,49 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from retriever.encoder.runtimes.onnx_runtime import cores
-from retriever.hits import Answer, Mode, Options, Space
+from retriever.hits import Answer, Options
+from retriever.serve.collections import ServedCollection
 from retriever.serve.problems import problem_of
-from retriever.serve.served import Served
 
-MOST_TOGETHER = 32
-"""Queries that go through the encoder at once; more of them gain nothing, and the first would wait for the last."""
+LARGEST_BATCH = 32
+"""Queries per batch. Larger batches are not faster, and the first query would wait for the last."""
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How to search: queries of the same way can be searched together."""
-
-    k: int
-    mode: Mode
-    where: tuple[str, ...]
-    space: Space
-    highlight: bool
-    min_score: float | None
-
-    def options(self) -> Options:
-        return Options(
-            mode=self.mode, where=self.where, space=self.space, highlight=self.highlight, min_score=self.min_score
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a search gave, and which generation was published by then."""
+class SearchResult:
+    """The answers to some queries, and the generation that was published when they were found."""
 
     answers: list[Answer]
     generation: int | None
 
 
 @dataclass(slots=True, eq=False)
-class Job(Generic[Result]):
-    """Something a thread is to do for one request."""
+class Job:
+    """Work of a thread for one request: a search, or a `call` with no queries."""
 
-    served: Served
-    loop: asyncio.AbstractEventLoop
-    done: "asyncio.Future[Result]"
-
-
-@dataclass(slots=True, eq=False)
-class SearchJob(Job[Found]):
-    queries: Sequence[str]
-    way: Way
+    served: ServedCollection
+    done: "asyncio.Future[Any]"
+    call: Callable[[], Any] | None = None
+    queries: Sequence[str] = ()
+    k: int = 0
+    options: Options = field(default_factory=Options)
 
 
-@dataclass(slots=True, eq=False)
-class CallJob(Job[Any]):
-    call: Callable[[], Any]
+class SearchThreads:
+    """The threads and their queue of jobs. `on_batch` is called with the number of queries of every batch."""
 
-
-class Searchers:
-    """The threads, and the jobs that wait for them. `batch_seen` is told the size of every batch."""
-
-    def __init__(self, batch_seen: Callable[[int], None]) -> None:
-        self._waiting: deque[SearchJob | CallJob] = deque()
+    def __init__(self, on_batch: Callable[[int], None]) -> None:
+        self._queue: deque[Job] = deque()
         self._changed = threading.Condition()
         self._busy = 0
         self._closed = False
-        self._batch_seen = batch_seen
+        self._on_batch = on_batch
         self._threads = [threading.Thread(target=self._work, name=f"search-{number}") for number in range(cores())]
 
     def start(self) -> None:
@@ -88,83 +60,73 @@ class Searchers:
             thread.start()
 
     def close(self) -> None:
-        """Finish what waits, then end the threads."""
+        """Finish the jobs in the queue, then end the threads."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
 
-    async def search(self, served: Served, queries: Sequence[str], way: Way) -> Found:
-        """What the queries find, searched together with those of others where that is sooner done."""
-        loop = asyncio.get_running_loop()
-        job = SearchJob(served, loop, loop.create_future(), queries, way)
-        self._put(job)
-        return await job.done
-
-    async def call(self, served: Served, call: Callable[[], Result]) -> Result:
-        """What a short call that reads the collection returns."""
-        loop = asyncio.get_running_loop()
-        job = CallJob(served, loop, loop.create_future(), call)
-        self._put(job)
-        result: Result = await job.done
+    async def search(self, served: ServedCollection, queries: Sequence[str], k: int, options: Options) -> SearchResult:
+        """Search, possibly in one batch with the queries of other requests."""
+        done = asyncio.get_running_loop().create_future()
+        result: SearchResult = await self._put(Job(served, done, None, queries, k, options))
         return result
 
-    def _put(self, job: SearchJob | CallJob) -> None:
-        job.served.hold()  # whoever asked may go before it is searched
+    async def call(self, served: ServedCollection, call: Callable[[], Result]) -> Result:
+        """Run a short function that reads the collection."""
+        result: Result = await self._put(Job(served, asyncio.get_running_loop().create_future(), call))
+        return result
+
+    def _put(self, job: Job) -> "asyncio.Future[Any]":
+        job.served.hold()  # the request may end before the job does
         with self._changed:
-            self._waiting.append(job)
+            self._queue.append(job)
             self._changed.notify()
+        return job.done
 
     def _work(self) -> None:
         while jobs := self._take():
             try:
-                if isinstance(jobs[0], CallJob):
-                    results = [_outcome(jobs[0].call)]
-                else:
-                    searches = [job for job in jobs if isinstance(job, SearchJob)]
-                    self._batch_seen(sum(len(job.queries) for job in searches))
-                    results = _search(searches)
+                if jobs[0].call is None:
+                    self._on_batch(sum(len(job.queries) for job in jobs))
+                results = _results(jobs)
             finally:
                 with self._changed:
                     self._busy -= len(jobs)
                 for job in jobs:
                     job.served.release()
-            with contextlib.suppress(RuntimeError):  # the server has ended without waiting
-                jobs[0].loop.call_soon_threadsafe(_give, jobs, results)
+            with contextlib.suppress(RuntimeError):  # the event loop has been closed meanwhile
+                jobs[0].done.get_loop().call_soon_threadsafe(_set_results, jobs, results)
 
-    def _take(self) -> list[SearchJob | CallJob]:
-        """The first job that waits, and of the searches behind it in the same collection this thread's share."""
+    def _take(self) -> list[Job]:
+        """Take the first job; if it is a search, also this thread's share of the searches of the same collection."""
         with self._changed:
-            while not self._waiting:
+            while not self._queue:
                 if self._closed:
                     return []
                 self._changed.wait()
-            first = self._waiting.popleft()
-            taken: list[SearchJob | CallJob] = [first]
-            if isinstance(first, SearchJob):
-                share = -(-(self._busy + len(self._waiting) + 1) // len(self._threads))
+            first = self._queue.popleft()
+            taken, skipped = [first], []
+            if first.call is None:
+                share = -(-(self._busy + len(self._queue) + 1) // len(self._threads))
                 queries = len(first.queries)
-                passed: list[SearchJob | CallJob] = []
-                while self._waiting and len(taken) < share and queries < MOST_TOGETHER:
-                    job = self._waiting.popleft()
-                    if (
-                        isinstance(job, SearchJob)
-                        and job.served is first.served
-                        and queries + len(job.queries) <= MOST_TOGETHER
-                    ):
+                while self._queue and len(taken) < share and queries < LARGEST_BATCH:
+                    job = self._queue.popleft()
+                    fits = queries + len(job.queries) <= LARGEST_BATCH
+                    if job.call is None and job.served is first.served and fits:
                         taken.append(job)
                         queries += len(job.queries)
                     else:
-                        passed.append(job)
-                self._waiting.extendleft(reversed(passed))
+                        skipped.append(job)
+                self._queue.extendleft(reversed(skipped))
             self._busy += len(taken)
             return taken
 
 
-def _give(jobs: Sequence[Job[Any]], results: Sequence[Any]) -> None:
+def _set_results(jobs: Sequence[Job], results: Sequence[Any]) -> None:
     for job, result in zip(jobs, results, strict=True):
-        if job.done.done():  # who asked has gone
+        if job.done.done():  # the request was cancelled
             continue
         if isinstance(result, BaseException):
             job.done.set_exception(problem_of(result, job.served.name) if isinstance(result, Exception) else result)
@@ -172,48 +134,35 @@ def _give(jobs: Sequence[Job[Any]], results: Sequence[Any]) -> None:
             job.done.set_result(result)
 
 
-def _outcome(call: Callable[[], Any]) -> Any:
+def _results(jobs: Sequence[Job]) -> list[Any]:
+    """Return each job's result, or the error that it ended with."""
     try:
-        return call()
+        return [jobs[0].call()] if jobs[0].call else _search(jobs)
     except BaseException as error:
-        return error
-
-
-def _search(jobs: Sequence[SearchJob]) -> list[Any]:
-    """What each job finds, or the error it ends with."""
-    try:
-        return _search_together(jobs)
-    except Exception as error:
         if len(jobs) == 1:
             return [error]
-        return [result for job in jobs for result in _search([job])]  # one that fails does not fail the others
+        return [result for job in jobs for result in _results([job])]  # an invalid query must not fail the others
 
 
-def _search_together(jobs: Sequence[SearchJob]) -> list[Found]:
-    served = jobs[0].served
-    encoded = _encoded(served, jobs)
-    by_way: dict[Way, list[SearchJob]] = {}
-    for job in jobs:
-        by_way.setdefault(job.way, []).append(job)
-    found: dict[int, Found] = {}
-    for way, own in by_way.items():
-        queries = [query for job in own for query in job.queries]
-        vectors = None if way.mode == "lexical" else np.concatenate([encoded[id(job)] for job in own])
-        answers = served.retriever.answer_many(queries, way.k, vectors=vectors, **way.options())
-        generation = served.generation
-        place = 0
-        for job in own:
-            found[id(job)] = Found(answers[place : place + len(job.queries)], generation)
-            place += len(job.queries)
+def _search(jobs: Sequence[Job]) -> list[SearchResult]:
+    retriever = jobs[0].served.retriever
+    groups: dict[str, list[Job]] = {}
+    for job in sorted(jobs, key=_is_lexical):  # so that the queries that need vectors come first
+        groups.setdefault(f"{job.k} {job.options}", []).append(job)
+    dense = [query for group in groups.values() for job in group if not _is_lexical(job) for query in job.queries]
+    vectors = retriever.encoder().encode_here(dense) if dense else None
+    found: dict[int, SearchResult] = {}
+    for group in groups.values():
+        queries = [query for job in group for query in job.queries]
+        own, vectors = (None, None) if vectors is None else (vectors[: len(queries)], vectors[len(queries) :])
+        lexical = _is_lexical(group[0])
+        answers = retriever.answer_many(queries, group[0].k, vectors=None if lexical else own, **group[0].options)
+        generation = group[0].served.generation
+        for job in group:
+            found[id(job)] = SearchResult(answers[: len(job.queries)], generation)
+            answers = answers[len(job.queries) :]
     return [found[id(job)] for job in jobs]
 
 
-def _encoded(served: Served, jobs: Sequence[SearchJob]) -> dict[int, NDArray[np.float32]]:
-    """The vectors of the queries of each job that needs some."""
-    dense = [job for job in jobs if job.way.mode != "lexical"]
-    queries = [query for job in dense for query in job.queries]
-    if not queries:
-        return {}
-    vectors = served.retriever.encoder().encode_here(queries)
-    places = np.cumsum([0, *(len(job.queries) for job in dense)])
-    return {id(job): vectors[places[n] : places[n + 1]] for n, job in enumerate(dense)}
+def _is_lexical(job: Job) -> bool:
+    return job.options["mode"] == "lexical"

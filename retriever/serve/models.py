@@ -1,45 +1,57 @@
-"""What goes over the wire: the requests, checked field by field, and the answers, as OpenAPI describes them."""
+"""Requests and replies of the API, as OpenAPI describes them. Requests are checked field by field."""
 
 from typing import Annotated, Any, Literal
 
+from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from retriever.corpus import Skipped
+from retriever.hits import Hit
+from retriever.maps.map import Cluster, Preserved
 from retriever.serve import settings
 
-# ---- requests ------------------------------------------------------------------------------------------------
 
-
-def _said(text: str) -> str:
+def _not_blank(text: str) -> str:
     if not text.strip():
-        raise ValueError("is empty; say in a few words what you look for.")
+        raise ValueError("is empty; describe in a few words what to search for.")
     return text
 
 
-# A NUL would end the text in SQLite, and no stored id has one.
+# SQLite ends a text at a NUL, and no stored id has one.
 WITHOUT_NUL = r"^[^\x00]*$"
 
-Query = Annotated[
+QueryText = Annotated[
     str,
-    Field(min_length=1, max_length=settings.LONGEST_QUERY, description="What to look for, in a few words."),
-    AfterValidator(_said),
+    Field(min_length=1, max_length=settings.LONGEST_QUERY, description="What to search for, in a few words."),
+    AfterValidator(_not_blank),
 ]
-Name = Annotated[
-    str | None,
-    Field(max_length=settings.LONGEST_NAME, description="The collection; the default one where none is named."),
+CollectionName = Annotated[
+    str | None, Field(max_length=settings.LONGEST_NAME, description="The collection. Default: the first one.")
 ]
-Hits = Annotated[int, Field(ge=1, le=settings.MOST_HITS, description="How many hits.")]
+HitCount = Annotated[int, Field(ge=1, le=settings.MOST_HITS, description="Number of hits.")]
 Filters = Annotated[
     list[Annotated[str, Field(max_length=settings.LONGEST_FILTER)]],
     Field(
         max_length=settings.MOST_FILTERS,
-        description="Filters over metadata, such as `year >= 2020` or `lang in (en, de)`; all must fit.",
+        description="Filters on metadata, e.g. `year >= 2020` or `lang in (en, de)`. A document must match all.",
     ),
 ]
 Id = Annotated[str, Field(min_length=1, max_length=settings.LONGEST_ID, pattern=WITHOUT_NUL)]
+MapKey = Annotated[str, Field(max_length=64, description="The key of a map, from /v1/map.")]
+
+# Parameters in the URL.
+CollectionParameter = Annotated[
+    str | None,
+    Query(alias="collection", max_length=settings.LONGEST_NAME, description="Default: the first collection."),
+]
+IdParameter = Annotated[
+    str, Path(alias="id", min_length=1, max_length=settings.LONGEST_ID, description="May contain slashes.")
+]
+KeyParameter = Annotated[str, Query(max_length=64, description="The key of a map, from /v1/map.")]
 
 
 class Request(BaseModel):
-    """A body: fields that are not known are refused, and no value is taken for another kind."""
+    """A request body. Unknown fields are refused, and values are not converted to other types."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -47,44 +59,42 @@ class Request(BaseModel):
 class SearchOptions(Request):
     """How to search."""
 
-    collection: Name = None
-    k: Hits = 10
+    collection: CollectionName = None
+    k: HitCount = 10
     mode: Annotated[
         Literal["dense", "lexical", "hybrid"], Field(description="By meaning, by words (BM25), or by both.")
     ] = "dense"
     where: Filters = []
     space: Annotated[
-        Literal["index", "raw"], Field(description="Compare through the transform, or as the encoder gave the vectors.")
+        Literal["index", "raw"], Field(description="Compare transformed vectors, or the encoder's raw vectors.")
     ] = "index"
-    highlight: Annotated[bool, Field(description="Mark the sentence of each hit that is nearest to the query.")] = False
-    min_score: Annotated[float | None, Field(allow_inf_nan=False, description="Leave out hits with a lower score.")] = (
-        None
-    )
+    highlight: Annotated[bool, Field(description="Mark the sentence of each hit that fits the query best.")] = False
+    min_score: Annotated[float | None, Field(allow_inf_nan=False, description="Omit hits with a lower score.")] = None
 
 
 class SearchRequest(SearchOptions):
     """One query."""
 
-    query: Query
+    query: QueryText
 
 
 class BatchRequest(SearchOptions):
-    """Many queries, searched in the same way."""
+    """Many queries with the same options."""
 
-    queries: Annotated[list[Query], Field(min_length=1, max_length=settings.MOST_QUERIES)]
+    queries: Annotated[list[QueryText], Field(min_length=1, max_length=settings.MOST_QUERIES)]
 
 
 class SimilarRequest(Request):
-    """A stored document to find the like of."""
+    """A stored document, to find similar ones."""
 
     id: Id
-    collection: Name = None
-    k: Hits = 10
+    collection: CollectionName = None
+    k: HitCount = 10
     where: Filters = []
 
 
 class NewDocument(Request):
-    """A document to be added, or to replace the one with its id."""
+    """A document to add. It replaces the document with the same id."""
 
     id: Id
     text: Annotated[str, Field(min_length=1)]
@@ -93,23 +103,45 @@ class NewDocument(Request):
 
 
 class AddRequest(Request):
-    """Documents to be added."""
+    """Documents to add."""
 
-    collection: Name = None
+    collection: CollectionName = None
     documents: Annotated[list[NewDocument], Field(min_length=1, max_length=settings.MOST_DOCUMENTS)]
 
 
-# ---- answers -------------------------------------------------------------------------------------------------
+class LocateRequest(Request):
+    """Documents to find on a map."""
+
+    collection: CollectionName = None
+    key: MapKey
+    ids: Annotated[list[Annotated[str, Field(max_length=settings.LONGEST_ID)]], Field(max_length=settings.MOST_HITS)]
 
 
 class Reply(BaseModel):
-    """An answer: it has these fields, all of them, and no others."""
+    """A reply has all of these fields and no others."""
 
     model_config = ConfigDict(extra="forbid")
 
 
+class FieldProblem(Reply):
+    """What is wrong with one field of a request."""
+
+    field: str
+    reason: str
+
+
+class ProblemDetails(Reply):
+    """An error: its status, what is wrong, and which fields of the request are invalid."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: list[FieldProblem]
+
+
 class Collection(Reply):
-    """A collection that is served."""
+    """A collection of the server."""
 
     name: str
     documents: int
@@ -132,43 +164,29 @@ class FieldValue(Reply):
 
 
 class MetadataField(Reply):
-    """A metadata field, with its commonest values."""
+    """A metadata field with its most frequent values."""
 
     name: str
     documents: int
     values: list[FieldValue]
-    more: Annotated[bool, Field(description="Whether it has other values than these.")]
+    more: Annotated[bool, Field(description="True if the field has other values too.")]
 
 
 class Fields(Reply):
     fields: list[MetadataField]
 
 
-class Hit(Reply):
-    """A document found, by the passage that is nearest. Offsets count Unicode code points."""
-
-    rank: int
-    score: float
-    id: str
-    title: str
-    passage: str
-    start: int
-    end: int
-    metadata: dict[str, Any]
-    highlight: Annotated[tuple[int, int] | None, Field(description="A sentence of the passage, as offsets in it.")]
-
-
 class SearchAnswer(Reply):
-    """The hits of a query."""
+    """The hits of a query. Offsets count Unicode code points."""
 
     collection: str
     query: str
     mode: str
     space: str
     hits: list[Hit]
-    novelty: Annotated[float | None, Field(description="How unlike the collection's text the query is.")]
-    limit: Annotated[float | None, Field(description="What ordinary short texts stay below.")]
-    strange: Annotated[bool, Field(description="Whether the query is far outside: then the hits mean little.")]
+    novelty: Annotated[float | None, Field(description="How much the query differs from the collection's text.")]
+    limit: Annotated[float | None, Field(description="The novelty that ordinary short texts stay below.")]
+    strange: Annotated[bool, Field(description="True if the novelty exceeds the limit: the hits mean little then.")]
     generation: int | None
     took_ms: float
 
@@ -184,7 +202,7 @@ class SimilarAnswer(Reply):
 
 
 class Document(Reply):
-    """A stored document, whole."""
+    """A stored document."""
 
     collection: str
     id: str
@@ -193,22 +211,15 @@ class Document(Reply):
     metadata: dict[str, Any]
 
 
-class Skipped(Reply):
-    """A document that was not stored."""
-
-    where: str
-    reason: str
-
-
 class Added(Reply):
-    """What adding did."""
+    """Counts of the documents that were added."""
 
     collection: str
     new: int
     changed: int
     unchanged: int
     duplicate_ids: int
-    skipped: list[Skipped]
+    skipped: Annotated[list[Skipped], Field(description="Documents that were not stored.")]
     generation: int | None
 
 
@@ -218,6 +229,44 @@ class Deleted(Reply):
 
 
 class State(Reply):
-    """How the server is."""
+    """The state of the server."""
 
-    state: Annotated[str, Field(description="`ok`, or why nothing is answered yet or any more.")]
+    state: Annotated[str, Field(description="`ok`.")]
+
+
+class MapReady(Reply):
+    state: Literal["ready"]
+    collection: str
+    key: str
+    documents: int
+    missing: Annotated[int, Field(description="Documents of the collection that are not on the map.")]
+    clusters: list[Cluster]
+    fields: Annotated[list[str], Field(description="Metadata fields to colour the map by.")]
+    kept: Preserved
+
+
+class MapMaking(Reply):
+    state: Literal["making"]
+    collection: str
+    done: Annotated[float, Field(description="From 0 to 1.")]
+    what: str
+
+
+class MapColours(Reply):
+    """Base64 of one byte per point, 255 for none: an index in `values`, or 0 to 254 from `least` to `greatest`."""
+
+    kind: Literal["category", "number"]
+    codes: str
+    values: list[str] | None = None
+    least: float | None = None
+    greatest: float | None = None
+
+
+class MapPoint(Reply):
+    id: str
+    title: str
+    passage: str
+
+
+class Located(Reply):
+    numbers: Annotated[list[int | None], Field(description="A point per id; null if the document is not on the map.")]

@@ -1,4 +1,4 @@
-"""Errors as clients get them: problem details (RFC 9457) that say what is wrong and where, and never a stack trace."""
+"""Errors as clients receive them: problem details (RFC 9457) that say what is wrong and where, without stack traces."""
 
 import logging
 import secrets
@@ -10,41 +10,19 @@ from typing import Any
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from retriever.errors import BadFilter, Locked, Misuse, NoSuchDocument, RetrieverError, first_line
-from retriever.serve.settings import RETRY_AFTER_SECONDS
 
 MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_SECONDS = 1
 
 log = logging.getLogger("retriever.serve")
 
 
-class FieldProblem(BaseModel):
-    """What is wrong with one field of a request."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    field: str
-    reason: str
-
-
-class ProblemDetails(BaseModel):
-    """An error: its status, what is wrong, and which fields of the request are at fault."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    errors: list[FieldProblem]
-
-
 class Problem(HTTPException):
-    """An error to be told to the client as it stands."""
+    """An error whose text is sent to the client unchanged."""
 
     def __init__(
         self,
@@ -54,8 +32,8 @@ class Problem(HTTPException):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         busy = status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
-        later = {"Retry-After": str(RETRY_AFTER_SECONDS)} if busy else {}
-        super().__init__(status, detail, {**later, **(headers or {})})
+        retry = {"Retry-After": str(RETRY_AFTER_SECONDS)} if busy else {}
+        super().__init__(status, detail, {**retry, **(headers or {})})
         self.errors = errors
 
     def response(self) -> JSONResponse:
@@ -66,109 +44,113 @@ class Problem(HTTPException):
             "type": "about:blank",
             "title": HTTPStatus(self.status_code).phrase,
             "status": self.status_code,
-            "detail": _text(self.detail),
-            "errors": [{"field": _text(field), "reason": _text(reason)} for field, reason in self.errors],
+            "detail": _encodable(self.detail),
+            "errors": [{"field": _encodable(field), "reason": _encodable(reason)} for field, reason in self.errors],
         }
 
 
-def _text(given: str) -> str:
-    """What a message quotes may be no text: JSON can spell half of a character."""
-    return given.encode("utf-8", "replace").decode()
+def _encodable(text: str) -> str:
+    """Replace lone surrogates, which JSON can spell and a message may quote, but UTF-8 cannot encode."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What a route's OpenAPI says of the problems it may answer with."""
-    schema = {"$ref": "#/components/schemas/ProblemDetails"}
-    return {
-        status: {
-            "description": HTTPStatus(status).phrase,
-            "content": {MEDIA_TYPE: {"schema": schema}},
-        }
-        for status in statuses
-    }
+    """Describe the problems a route may answer with, for OpenAPI."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
+    return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
+
+
+READ_PROBLEMS = documented(400, 401, 403, 404, 422, 429, 431, 500, 503)
+BODY_PROBLEMS = {**READ_PROBLEMS, **documented(408, 413, 415)}
 
 
 def problem_of(error: Exception, collection: str) -> Problem:
-    """What an error of a collection is to the client who asked for it."""
+    """Convert an error that a collection raised into what the client may know about it."""
+    if isinstance(error, Problem):
+        return error
     if isinstance(error, NoSuchDocument):
-        return Problem(404, f"there is no document {error.id!r} in the collection {collection!r}.")
+        return no_document(error.id, collection)
     if isinstance(error, BadFilter):
         field = "where" if error.place is None else f"where.{error.place}"
-        return Problem(422, "a filter cannot be used.", [(field, str(error))])
+        return Problem(422, "a filter is invalid.", [(field, str(error))])
     if type(error) is Misuse:
         return Problem(422, str(error))
     if isinstance(error, Locked):
         return Problem(503, f"another process is writing to the collection {collection!r}; try again when it is done.")
     log.error("the collection %s: %s", collection, error)
-    if isinstance(error, RetrieverError | sqlite3.Error):  # the log has all of it, paths of this machine included
+    if isinstance(error, RetrieverError | sqlite3.Error):  # the text may contain paths of this machine: only logged
         return Problem(
             503,
-            f"the collection {collection!r} cannot be used ({type(error).__name__}); the server's log says why. Where "
-            "it lies, look with: retriever verify --index DIR",
+            f"the collection {collection!r} cannot be used ({type(error).__name__}); the server's log says why. Check "
+            "it on the server with: retriever verify --index DIR",
         )
     return unexpected(error)
 
 
+def no_document(id_: str, collection: str) -> Problem:
+    return Problem(404, f"there is no document {id_!r} in the collection {collection!r}.")
+
+
 def unexpected(error: BaseException) -> Problem:
-    """An error nobody foresaw: the log gets all of it, the client a reference to find it there."""
+    """Log an unforeseen error completely; the client gets a reference to find it in the log."""
     reference = secrets.token_hex(4)
-    log.error("unexpected, reference %s: %s", reference, first_line(error), exc_info=error)
-    return Problem(500, f"something went wrong here, and not with the request; the server's log has it as {reference}.")
+    log.error("unexpected error, reference %s: %s", reference, first_line(error), exc_info=error)
+    return Problem(500, f"the server failed; the request is not at fault. Reference in the server's log: {reference}.")
 
 
-class Telling:
-    """Answers with the problems that are raised behind it, and with a reference for what nobody foresaw."""
+class ProblemResponses:
+    """Middleware that answers with the problems raised behind it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
+        started = False
 
-        async def send_seen(message: Message) -> None:
-            nonlocal begun
-            begun = True
+        async def observed_send(message: Message) -> None:
+            nonlocal started
+            started = True
             await send(message)
 
         try:
-            await self._app(scope, receive, send_seen)
+            await self._app(scope, receive, observed_send)
         except Exception as error:
             problem = error if isinstance(error, Problem) else unexpected(error)
-            if begun or scope["type"] != "http":
-                raise  # too late for another answer: the connection is cut, and the client sees that it is
+            if started or scope["type"] != "http":
+                raise  # too late for another response: the server cuts the connection, so the client notices
             await problem.response()(scope, receive, send)
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Have every error of the application's routes answered as problem details."""
+    """Answer every error of the application's routes with problem details."""
 
-    async def of_validation(request: Request, error: Exception) -> JSONResponse:
+    async def on_validation_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         errors = [_field_problem(one) for one in error.errors()]
-        return Problem(422, "the request is not as it must be; errors says where.", errors).response()
+        return Problem(422, "the request is invalid; `errors` lists the fields.", errors).response()
 
-    async def of_status(request: Request, error: Exception) -> JSONResponse:
+    async def on_http_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, StarletteHTTPException)
         if isinstance(error, Problem):
             return error.response()
         detail = {
-            400: "the body cannot be read as JSON in UTF-8.",
+            400: "the body is not valid JSON in UTF-8.",
             404: f"there is nothing at {request.url.path}.",
-            405: f"{request.method} is not for {request.url.path}.",
+            405: f"{request.url.path} does not support {request.method}.",
         }.get(error.status_code, error.detail)
         headers = dict(error.headers or {})
-        if error.status_code == 405:  # the router knows only the first route of a path
+        if error.status_code == 405:  # the router only knows the first route of a path
             methods = app.openapi()["paths"].get(getattr(request.scope.get("route"), "path_format", None), ())
             headers |= {"Allow": ", ".join(method.upper() for method in methods)} if methods else {}
         return Problem(error.status_code, detail, (), headers).response()
 
-    app.add_exception_handler(RequestValidationError, of_validation)
-    app.add_exception_handler(StarletteHTTPException, of_status)
+    app.add_exception_handler(RequestValidationError, on_validation_error)
+    app.add_exception_handler(StarletteHTTPException, on_http_error)
 
 
 def _field_problem(error: Mapping[str, Any]) -> tuple[str, str]:
     place, *inside = error["loc"]
     field = ".".join(str(part) for part in inside) or str(place)
     if error["type"] == "json_invalid":
-        return "body", f"is no JSON: {error['ctx']['error']}"
+        return "body", f"is not JSON: {error['ctx']['error']}"
     return field, str(error["msg"])

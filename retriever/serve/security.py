@@ -1,10 +1,11 @@
-"""Who may ask, and what a browser may do with the answers.
+"""Access control, and the headers that limit what browsers do with responses.
 
-A private collection on loopback is within reach of every web page that is open in a browser of the same machine. Pages
-of others cannot read answers, for there is no CORS; but a name that is made to point here (DNS rebinding) would make
-a page one of our own, so names other than this machine's are refused; and a page can send what it cannot read the
-answer of, so a request to the API must not come from another site's page (a link that is followed may), and a body must
-be JSON.
+Every web page open in a browser on this machine can send requests to a server on loopback. Without CORS, pages of other
+sites cannot read the responses. Three checks close the remaining gaps:
+- DNS rebinding could make a foreign page same-origin, so a loopback server refuses Host headers that name another host.
+- A page can send requests whose responses it cannot read, so API requests from pages of other sites are refused.
+  Following a link is allowed.
+- A body must be JSON, because a form of another site could send any other type without a preflight request.
 """
 
 import hmac
@@ -16,12 +17,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from retriever.serve.problems import Problem
 from retriever.serve.settings import Settings, is_loopback
 
-CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 HEADERS = {
-    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -33,7 +33,7 @@ JSON = "application/json"
 
 
 class SecurityHeaders:
-    """Puts the headers on every answer, whoever gives it; one that is there already stays."""
+    """Middleware that adds HEADERS to every response, except those that the response already has."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -49,9 +49,8 @@ class SecurityHeaders:
         await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)
 
 
-class Gate:
-    """Refuses a foreign name, a foreign page, a change where none may be made, a body that is no JSON, and who has no
-    token."""
+class AccessControl:
+    """Middleware that checks host name, token, origin, permission to write, and content type."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
@@ -65,36 +64,39 @@ class Gate:
 
     def _check(self, method: str, path: str, headers: Headers) -> None:
         host = headers.get("host", "")
-        if self._settings.loopback and not is_own_name(host):
-            raise Problem(400, f"{host!r} is not a name of this machine; ask for localhost or 127.0.0.1.")
-        if self._token is not None and needs_token(path) and method != "OPTIONS":
+        if self._settings.loopback and not _names_this_machine(host):
+            raise Problem(400, f"{host!r} does not name this machine; use localhost or 127.0.0.1.")
+        if self._token is not None and _needs_token(path) and method != "OPTIONS":
             given = headers.get("authorization", "")
             scheme, _, token = given.partition(" ")
-            sent = token.strip().encode("latin-1")  # the bytes as they came
+            sent = token.strip().encode("latin-1")  # the bytes as they were sent
             if scheme.casefold() != "bearer" or not hmac.compare_digest(sent, self._token):
-                what = "the token is wrong." if given else "a token is needed: Authorization: Bearer TOKEN."
-                raise Problem(401, what, headers={"WWW-Authenticate": "Bearer"})
-        followed = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
-        if path.startswith("/v1/") and method != "OPTIONS" and not followed and not self._from_own_page(headers, host):
-            raise Problem(403, "pages of other sites may not ask; whoever runs the server can allow one with --cors.")
-        if not self._settings.writable and changes(method, path):  # before the body is read, which may be large
-            raise Problem(
-                403, "documents cannot be changed here; whoever runs the server can allow it with --writable."
-            )
+                detail = "the token is wrong." if given else "a token is required: Authorization: Bearer TOKEN."
+                raise Problem(401, detail, headers={"WWW-Authenticate": "Bearer"})
+        followed_link = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
+        api = path.startswith("/v1/") and method != "OPTIONS"
+        if api and not followed_link and not self._from_own_page(headers, host):
+            raise Problem(403, "pages of other sites may not use the API; the server's --cors option can allow a site.")
+        # Checked before the body is read, which may be large.
+        changes = (method, path) == ("POST", "/v1/documents") or (
+            method == "DELETE" and path.startswith("/v1/documents/")
+        )
+        if changes and not self._settings.writable:
+            raise Problem(403, "this server is read-only; its --writable option allows changes.")
         has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
         if has_body and headers.get("content-type", "").partition(";")[0].strip().casefold() != JSON:
             raise Problem(415, f"the body must be {JSON}.")
 
     def _from_own_page(self, headers: Headers, host: str) -> bool:
-        """Whether no page of another site has sent this: browsers say where a request comes from."""
+        """Tell whether a request comes from the own page, an allowed site, or a client that is not a browser."""
         origin = headers.get("origin")
         if origin is not None:
             return origin in self._settings.origins or origin.partition("://")[2].casefold() == host.casefold()
         return headers.get("sec-fetch-site", "none") in ("same-origin", "none")
 
 
-def is_own_name(host: str) -> bool:
-    """Whether a Host header names this machine by loopback, at any port."""
+def _names_this_machine(host: str) -> bool:
+    """Tell whether a Host header names this machine by loopback, at any port."""
     try:
         name = urlsplit(f"//{host}").hostname
     except ValueError:
@@ -102,11 +104,6 @@ def is_own_name(host: str) -> bool:
     return name is not None and is_loopback(name)
 
 
-def changes(method: str, path: str) -> bool:
-    """Whether a request would change a collection."""
-    return (method == "POST" and path == "/v1/documents") or (method == "DELETE" and path.startswith("/v1/documents/"))
-
-
-def needs_token(path: str) -> bool:
-    """The page, health and readiness are open; everything that tells of a collection is not."""
+def _needs_token(path: str) -> bool:
+    """The page, /health and /ready are public; everything that reveals a collection needs the token."""
     return path.startswith("/v1/") or path in ("/v1", "/metrics")

@@ -1,37 +1,40 @@
-"""Runs the application: takes the port, tells what is served, and ends when it is asked to, after what is under way."""
+"""Runs the application: opens the port, prints what is served, and shuts down after the running requests."""
 
 import asyncio
 import contextlib
 import errno
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
+import click
 import uvicorn
 from fastapi import FastAPI
 
+from retriever.card.wording import plural
 from retriever.errors import Misuse, RetrieverError
 from retriever.progress import Progress, silent
 from retriever.serve.app import create_app
-from retriever.serve.connections import LimitedHeads
-from retriever.serve.places import ServedCollections
+from retriever.serve.collections import ServedCollections
+from retriever.serve.limits import LimitedHttpProtocol
 from retriever.serve.settings import Settings
+from retriever.terminal import one_line
 
 SECONDS_TO_FINISH = 30
 SECONDS_IDLE = 30
 
 
 class Server(uvicorn.Server):
-    """Runs the application until a signal asks it to end, and then ends as one that was asked to."""
+    """Runs the application until a signal ends it. Such an end is no error."""
 
     def __init__(self, app: FastAPI) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
-                http=LimitedHeads,
-                proxy_headers=False,  # or any client on this machine could say that it is another
+                http=LimitedHttpProtocol,
+                proxy_headers=False,  # otherwise any client on this machine could claim another address
                 log_level="error",
                 access_log=False,
                 server_header=False,
@@ -46,8 +49,7 @@ class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        for number in numbers:
+        for number in (signal.SIGINT, signal.SIGTERM):
             with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):  # Windows; not the main thread
                 loop.add_signal_handler(number, self.handle_exit, number, None)
         yield
@@ -57,20 +59,14 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def serve(
-    folders: Sequence[Path],
-    settings: Settings,
-    *,
-    ready: Callable[[str, ServedCollections], None] = lambda url, collections: None,
-    progress: Progress = silent,
-) -> None:
-    """Serve collections until a signal comes. `ready` is told the address once everything is loaded."""
+def serve(folders: Sequence[Path], settings: Settings, *, progress: Progress = silent) -> None:
+    """Serve collections until a signal arrives; prints the address once everything is loaded."""
     if not settings.loopback and not settings.token:
         raise Misuse(
-            f"{settings.host} can be reached by other machines, which could then read every document: give --token "
-            "or set RETRIEVER_TOKEN, or serve on 127.0.0.1."
+            f"other machines can reach {settings.host} and could read every document: set a token with --token or "
+            "RETRIEVER_TOKEN, or serve on 127.0.0.1."
         )
-    collections = ServedCollections.open(folders, encoder=settings.encoder, device=settings.device, progress=progress)
+    collections = ServedCollections(folders, encoder=settings.encoder, device=settings.device, progress=progress)
     try:
         listening = listening_socket(settings.host, settings.port)
     except BaseException:
@@ -78,23 +74,44 @@ def serve(
         raise
     failure: Exception | None = None
 
-    def loaded(error: Exception | None) -> None:
+    def on_loaded(error: Exception | None) -> None:
         nonlocal failure
         failure = error
         if error:
             server.should_exit = True
         else:
-            ready(url_of(listening), collections)
+            _greet(url_of(listening), collections, settings)
 
-    server = Server(create_app(collections, settings, loaded))
+    server = Server(create_app(collections, settings, on_loaded))
     with listening:
         server.run(sockets=[listening])
     if failure:
         raise failure
 
 
+def _greet(url: str, collections: ServedCollections, settings: Settings) -> None:
+    """Print what is served, where, and who can reach it."""
+    for folder in collections:
+        facts = folder.served.facts
+        held = f"{plural(facts.documents, 'document')} in {plural(facts.passages, 'passage')}"
+        click.echo(f"{one_line(folder.name)}  {held}, {one_line(facts.encoder)}, {one_line(facts.transform)}")
+    if settings.writable:
+        click.echo("Clients may add and delete documents (--writable).")
+    if not settings.loopback:
+        click.secho(
+            f"Warning: other machines can reach {one_line(settings.host)}. Anyone with the token can read every "
+            f"document{' and change it' if settings.writable else ''}. The connection is not encrypted, so others can "
+            "intercept the token: put a proxy with TLS in front.",
+            fg="yellow",
+            err=True,
+        )
+    for origin in settings.origins:
+        click.echo(f"Pages of {one_line(origin)} may use the API (--cors).")
+    click.secho(f"Serving at {url} (stop with Ctrl-C)", bold=True)
+
+
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0 takes one that is free."""
+    """Open a socket that listens on this address; port 0 means any free port."""
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
@@ -109,13 +126,13 @@ def listening_socket(host: str, port: int) -> socket.socket:
         return listening
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise RetrieverError(f"port {port} of {host} is taken; give another --port.") from None
+            raise RetrieverError(f"port {port} of {host} is in use; choose another with --port.") from None
         if error.errno == errno.EACCES:
-            raise RetrieverError(f"port {port} is not for this account; take one above 1023 with --port.") from None
+            raise RetrieverError(f"you may not use port {port}; choose one above 1023 with --port.") from None
         raise RetrieverError(f"cannot listen on {host}: {error.strerror or error}.") from None
 
 
 def url_of(listening: socket.socket) -> str:
-    """Where a browser on this machine finds it."""
+    """Return the URL for a browser on this machine."""
     host, port = listening.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"

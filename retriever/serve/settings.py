@@ -1,4 +1,4 @@
-"""What a server is told when it starts, and the limits it keeps to."""
+"""Settings of a server, and the limits on what clients may send."""
 
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -7,7 +7,7 @@ LONGEST_QUERY = 10_000
 MOST_QUERIES = 1_000
 MOST_HITS = 1_000
 MOST_FILTERS = 32
-# What may stand in a URL: escaped, each character may take twelve bytes, and 64 KiB are read of it.
+# These may appear in a URL: escaped, a character takes up to twelve bytes, and a head may have LARGEST_HEAD bytes.
 LONGEST_FILTER = 4_000
 LONGEST_ID = 4_000
 LONGEST_NAME = 255
@@ -20,35 +20,33 @@ LARGEST_BODY = 1 << 20
 LARGEST_DOCUMENTS_BODY = 64 << 20
 SECONDS_FOR_BODY = 30.0
 SLOWEST_BODY = 4 << 10
-"""Bytes a second: a body may take as long as this for what has come, and `SECONDS_FOR_BODY` more."""
+"""Bytes per second. A body may take the time its bytes need at this rate, and `SECONDS_FOR_BODY` more."""
 
-MOST_UNDER_WAY = 256
-MOST_OF_ONE_CLIENT = 32
-
-RETRY_AFTER_SECONDS = 1
+MOST_REQUESTS = 256
+MOST_REQUESTS_PER_CLIENT = 32
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Where to listen, who may ask, and what they may do."""
+    """The address to listen on, who may connect, and what clients may do."""
 
     host: str = "127.0.0.1"
     port: int = 8080
     token: str | None = None
     writable: bool = False
     origins: tuple[str, ...] = ()
-    """Web sites whose pages may ask from a browser."""
+    """Web sites whose pages may send requests from a browser."""
     encoder: str | None = None
     device: str = "auto"
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """True if only this machine can reach the server."""
         return is_loopback(self.host)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address can only mean this machine."""
+    """Tell whether a host name or address can only mean this machine."""
     if host.casefold() == "localhost":
         return True
     try:

@@ -166,7 +166,7 @@ def test_no_transform_has_no_before_and_after(tiny_bert: str, tmp_path: Path) ->
         card = retriever.card()
         parsed = Parsed(page(card))
         assert card.space and card.space.before is card.space.after
-        assert "nothing is changed" in parsed.text and "before, mean" not in parsed.text
+        assert "There is no transform" in parsed.text and "before, mean" not in parsed.text
         retriever.delete([str(n) for n in range(20)])
         assert retriever.card().counts["documents"] == 0
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from retriever import Retriever
 from retriever.corpus.python_docs import stdlib_documents
 from retriever.maps import layout, mapping
-from retriever.maps.mapping import Map
+from retriever.maps.map import Map
 from retriever.maps.topics import groups, labels
 
 Build = Callable[..., Retriever]
@@ -56,8 +56,8 @@ def check_whole(found: Map, retriever: Retriever) -> None:
     stored = retriever.collection.store.documents(found.numbers.tolist())
     assert len(stored) == count
     for place, number in enumerate(found.numbers.tolist()):
-        assert found.place_of(number) == place
-    assert found.place_of(10**9) is None
+        assert found.point_of(number) == place
+    assert found.point_of(10**9) is None
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 11, 40])
@@ -158,11 +158,11 @@ def test_changed_documents_are_placed_and_the_others_stay(build: Build) -> None:
         store = retriever.collection.store
         unchanged = [store.document_number(f"d{n}") for n in range(59) if n != 1]
         for number in unchanged:
-            old, new = before.place_of(number or 0), after.place_of(number or 0)
+            old, new = before.point_of(number or 0), after.point_of(number or 0)
             assert old is not None and new is not None
             assert (before.x[old], before.y[old]) == (after.x[new], after.y[new])
         for changed, like in (("new", "d3"), ("d1", "d5")):  # the same words, so nearly the same place
-            one, other = (after.place_of(store.document_number(id_) or 0) for id_ in (changed, like))
+            one, other = (after.point_of(store.document_number(id_) or 0) for id_ in (changed, like))
             assert one is not None and other is not None
             assert np.hypot(*(float(p[one]) - float(p[other]) for p in (after.x, after.y))) < 0.1 * mapping.SIDE
         retriever.rebuild(transform="none")

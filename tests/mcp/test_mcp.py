@@ -68,7 +68,7 @@ def text(result: CallToolResult) -> str:
 
 def quotations(answer: str) -> list[str]:
     """What stands between the marks of an answer, whose word it says itself."""
-    found = re.search(r"They stand between <<<(\w+) and \1>>>\.", answer)
+    found = re.search(r"They are between <<<(\w+) and \1>>>\.", answer)
     assert found, answer
     return re.findall(f"^<<<{found[1]}\n(.*?)\n{found[1]}>>>$", answer, re.DOTALL | re.MULTILINE)
 
@@ -170,10 +170,10 @@ def test_a_long_document_is_read_in_pages(server: Server) -> None:
         offset = page["next_offset"]
     assert "".join(parts) == LONG
     first = text(server.call("document", id="minutes", collection="archive"))
-    assert f"Characters 0 to 4,000 of {len(LONG):,} in 'archive'; read on with offset=4000." in first
+    assert f"Characters 0 to 4,000 of {len(LONG):,} in 'archive'; continue with offset=4000." in first
     assert len(first) < 6000, "its metadata is bounded too"
     assert "metadata big" in page["cut"] and page["metadata"] == {"year": 2020}
-    assert "beyond the text" in server.error("document", id="minutes", collection="archive", offset=10**6)
+    assert "beyond the end of the text" in server.error("document", id="minutes", collection="archive", offset=10**6)
 
 
 # ---- what is wrong ---------------------------------------------------------------------------------------

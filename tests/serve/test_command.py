@@ -54,7 +54,7 @@ def test_another_address_needs_a_token_and_says_what_it_means(fresh: Fresh, run:
         assert httpx.get(f"{url}v1/collections", headers=headers).status_code == 200
         process.terminate()
         _, errors = process.communicate()
-        assert "open to other machines" in errors
+        assert "other machines can reach" in errors
 
 
 def test_space_around_the_token_and_capitals_of_an_origin_do_not_matter(fresh: Fresh) -> None:

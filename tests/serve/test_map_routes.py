@@ -13,7 +13,7 @@ import pytest
 from serving import DOCUMENTS, STRANGE_ID, Running, running
 
 from retriever import Retriever
-from retriever.serve import map_making
+from retriever.serve import maps
 
 
 @pytest.fixture(autouse=True)
@@ -186,11 +186,11 @@ def test_a_process_that_fails_is_told_and_tried_again(
     python.write_text("#!/bin/sh\necho Downloading...\necho '[1]'\necho '{}'\necho why it failed >&2\nexit 3\n")
     python.chmod(0o755)
     with running([fresh("pets")]) as server, monkeypatch.context() as patched:
-        patched.setattr(map_making.sys, "executable", str(python))
+        patched.setattr(maps.sys, "executable", str(python))
         while (answer := server.get("/v1/map")).status_code == 202:
             time.sleep(0.05)
         assert answer.status_code == 503 and "log" in answer.json()["detail"]
         assert "why it failed" in caplog.text
         patched.undo()
-        monkeypatch.setattr(map_making, "RETRY_AFTER", 0.0)
+        monkeypatch.setattr(maps, "RETRY_AFTER", 0.0)
         assert ready(server)["documents"] == len(DOCUMENTS)

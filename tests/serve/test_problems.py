@@ -16,8 +16,8 @@ from serving import Running, running
 
 from indexes.folder.collection import Collection
 from retriever.serve import settings
-from retriever.serve.problems import ProblemDetails
-from retriever.serve.settings import MOST_OF_ONE_CLIENT, MOST_UNDER_WAY
+from retriever.serve.models import ProblemDetails
+from retriever.serve.settings import MOST_REQUESTS, MOST_REQUESTS_PER_CLIENT
 
 Fresh = Callable[..., Path]
 
@@ -151,8 +151,8 @@ def wait_until_under_way(server: Running, number: int) -> None:
 
 
 def test_one_client_with_too_much_under_way(made_collection: Path) -> None:
-    with running([made_collection]) as server, held_open(server.url, MOST_OF_ONE_CLIENT, "127.0.0.1") as opened:
-        wait_until_under_way(server, MOST_OF_ONE_CLIENT)
+    with running([made_collection]) as server, held_open(server.url, MOST_REQUESTS_PER_CLIENT, "127.0.0.1") as opened:
+        wait_until_under_way(server, MOST_REQUESTS_PER_CLIENT)
         response = server.get("/v1/collections")
         problem(response, 429)
         assert int(response.headers["retry-after"]) > 0
@@ -163,8 +163,8 @@ def test_one_client_with_too_much_under_way(made_collection: Path) -> None:
 
 
 def test_the_page_is_there_for_a_client_with_too_much_under_way(made_collection: Path) -> None:
-    with running([made_collection]) as server, held_open(server.url, MOST_OF_ONE_CLIENT, "127.0.0.1"):
-        wait_until_under_way(server, MOST_OF_ONE_CLIENT)
+    with running([made_collection]) as server, held_open(server.url, MOST_REQUESTS_PER_CLIENT, "127.0.0.1"):
+        wait_until_under_way(server, MOST_REQUESTS_PER_CLIENT)
         assert {server.get(path).status_code for path in ("/", "/health", "/ready", "/openapi.json")} == {200}
         # no client is another because it says so
         problem(server.get("/v1/collections", headers={"X-Forwarded-For": "9.9.9.9"}), 429)
@@ -172,7 +172,7 @@ def test_the_page_is_there_for_a_client_with_too_much_under_way(made_collection:
 
 def test_a_body_that_does_not_come_is_not_waited_for(made_collection: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "SECONDS_FOR_BODY", 0.3)
-    with running([made_collection]) as server, held_open(server.url, MOST_OF_ONE_CLIENT, "127.0.0.1") as opened:
+    with running([made_collection]) as server, held_open(server.url, MOST_REQUESTS_PER_CLIENT, "127.0.0.1") as opened:
         for connection in opened:
             assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
         assert server.get("/v1/collections").status_code == 200
@@ -205,9 +205,9 @@ def test_too_much_under_way_in_all(made_collection: Path) -> None:
     from contextlib import ExitStack
 
     with running([made_collection]) as server, ExitStack() as stack:
-        for number in range(MOST_UNDER_WAY // MOST_OF_ONE_CLIENT):
-            stack.enter_context(held_open(server.url, MOST_OF_ONE_CLIENT, f"127.0.0.{number + 2}"))
-        wait_until_under_way(server, MOST_UNDER_WAY)
+        for number in range(MOST_REQUESTS // MOST_REQUESTS_PER_CLIENT):
+            stack.enter_context(held_open(server.url, MOST_REQUESTS_PER_CLIENT, f"127.0.0.{number + 2}"))
+        wait_until_under_way(server, MOST_REQUESTS)
         response = server.get("/v1/collections")
         problem(response, 503)
         assert int(response.headers["retry-after"]) > 0

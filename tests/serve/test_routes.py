@@ -9,8 +9,8 @@ import pytest
 from serving import DOCUMENTS, SCRIPT, STRANGE_ID, Running, running
 
 from retriever.retriever import Retriever
+from retriever.serve.app import PAGE
 from retriever.serve.models import Added, Collections, Document, Fields, SearchAnswer, SimilarAnswer
-from retriever.serve.page_files import FOLDER
 
 Fresh = Callable[..., Path]
 QUERY = "animals that like to run"
@@ -196,7 +196,7 @@ def test_health_ready_and_metrics(server: Running) -> None:
 
 
 def test_page_files_have_etags(server: Running) -> None:
-    for file in FOLDER.glob("*.[chj]*"):
+    for file in PAGE.glob("*.[chj]*"):
         first = server.get(f"/{file.name}")
         again = server.get(f"/{file.name}", headers={"If-None-Match": first.headers["etag"]})
         assert (first.status_code, again.status_code, again.content) == (200, 304, b"")

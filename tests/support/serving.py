@@ -12,7 +12,7 @@ import httpx
 from fastapi import FastAPI
 
 from retriever.serve.app import create_app
-from retriever.serve.places import ServedCollections
+from retriever.serve.collections import ServedCollections
 from retriever.serve.server import Server, listening_socket, url_of
 from retriever.serve.settings import Settings
 
@@ -55,7 +55,7 @@ class Running:
 def running(folders: Sequence[Path], **options: Any) -> Iterator[Running]:
     """Serve collections on a free port, and wait until they are loaded."""
     settings = Settings(port=0, **options)
-    collections = ServedCollections.open(folders, encoder=settings.encoder)
+    collections = ServedCollections(folders, encoder=settings.encoder)
     listening = listening_socket(settings.host, 0)
     app = create_app(collections, settings)
     server = Server(app)

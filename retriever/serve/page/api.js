@@ -1,15 +1,15 @@
-/** The server: problems as exceptions; waits where it is busy, comes back where it was gone, asks where it wants a token. */
+/** Requests to the server. Problems become exceptions; a busy or unreachable server is tried again; a missing token is requested. */
 
 const LONGEST_WAIT = 30;
 const TOKEN = "retriever-token";
 
-/** Whether a request can carry it: a browser sends no header with other characters, and says only that it failed. */
+/** Whether a header can contain this token. With other characters, fetch would fail without a reason. */
 export const isToken = (text) => /^[\x21-\x7e]+$/.test(text);
 
-/** Tells of `gone` and `busy` (detail: seconds until the next try, and why), `back`, and `token` (detail: whether one was wrong). */
+/** Dispatches `gone` and `busy` (detail: seconds until the next try, reason), `back`, and `token` (detail: whether one was wrong). */
 export const server = new EventTarget();
 
-/** What the server found wrong, as it said it. */
+/** A problem reported by the server. */
 export class Problem extends Error {
   constructor(status, body) {
     super(body.detail || body.title || `The server answered with status ${status}.`);
@@ -21,20 +21,20 @@ export class Problem extends Error {
 
 export const isAbort = (error) => error?.name === "AbortError";
 
-/** GET, or POST where there is a body; the answer's JSON. */
+/** Send GET, or POST if there is a body; return the JSON of the response. */
 export async function ask(path, { body, query, signal } = {}) {
   return (await fetched(path, { body, query, signal })).json();
 }
 
-/** A document whole. Browsers read an id of dots alone as a folder, however one encodes it, and ask for another address. */
+/** Read a document. Browsers resolve an id of one or two dots as a folder, however it is encoded, and request another address. */
 export async function storedDocument(id, collection, signal) {
-  if (isFolder(id)) throw new Problem(0, { detail: `A browser cannot ask for a document with the id ${id}, which means a folder in an address. “retriever export” writes it whole.` });
+  if (isFolder(id)) throw new Problem(0, { detail: `A browser cannot request the document with the id ${id}, because in an address it means a folder. “retriever export” writes it to a file.` });
   return ask(`v1/documents/${encodeURIComponent(id)}`, { query: { collection }, signal });
 }
 
 export const isFolder = (id) => id === "." || id === "..";
 
-/** The answer itself, once there is a good one. */
+/** Send a request until it succeeds; return the response. */
 export async function fetched(path, { body, query, signal } = {}) {
   const given = Object.entries(query ?? {}).filter(([, value]) => value !== "" && value !== undefined);
   const address = given.length ? `${path}?${new URLSearchParams(given)}` : path;
@@ -62,7 +62,7 @@ export async function fetched(path, { body, query, signal } = {}) {
   }
 }
 
-/** Ends when the promise does, or with an AbortError when the request is no longer wanted. */
+/** Settle with the promise, or with an AbortError if the request is aborted. */
 function orAborted(promise, signal) {
   signal?.throwIfAborted();
   return new Promise((resolve, reject) => {
@@ -75,7 +75,7 @@ const tell = (type, detail) => server.dispatchEvent(new CustomEvent(type, { deta
 
 const sleepers = new Set();
 
-/** Do not wait any longer for the next try. */
+/** Try again without waiting. */
 export const tryNow = () => sleepers.forEach((wake) => wake());
 addEventListener("online", tryNow);
 
@@ -93,7 +93,7 @@ function sleep(seconds) {
 
 let reconnecting = null;
 
-/** One loop for all that wait: ask for the server's health, ever more rarely, until it has one. */
+/** Poll the server's health, at increasing intervals, until it answers. All waiting requests share this loop. */
 function back() {
   reconnecting ??= (async () => {
     for (let seconds = 1; ; seconds = Math.min(2 * seconds, LONGEST_WAIT)) {
@@ -121,7 +121,7 @@ async function whileBusy(answer, problem, signal) {
   }
 }
 
-/** The token that was given in this tab, or null. */
+/** The token entered in this tab, or null. */
 function kept() {
   const token = sessionStorage.getItem(TOKEN);
   return token && isToken(token) ? token : null;
@@ -129,7 +129,7 @@ function kept() {
 
 let given = null;
 
-/** One question for all that wait. */
+/** Request a new token, once for all waiting requests. */
 function newToken(wrong) {
   if (kept() !== wrong) return Promise.resolve();
   given ??= new Promise((resolve) => {

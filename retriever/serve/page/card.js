@@ -1,4 +1,4 @@
-/** The card of the collection, as the server draws it. */
+/** The card view: the collection's card as rendered by the server. */
 
 import { fetched, isAbort } from "./api.js";
 import { announce, byId, el } from "./dom.js";

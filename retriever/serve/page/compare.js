@@ -1,4 +1,4 @@
-/** The same query in the encoder's raw space and in the index's, side by side, with lines that show who moved. */
+/** The compare view: the rankings of a query by raw vectors and by the index, side by side, with lines between equal documents. */
 
 import { ask, isAbort } from "./api.js";
 import { announce, byId, count, el, fill, svg } from "./dom.js";
@@ -6,8 +6,8 @@ import { called, documentLink } from "./hits.js";
 import { clearProblem, collectionNamed, collectionsKnown, emptyCollection, isEmpty, noteGeneration, showProblem } from "./notices.js";
 import { request } from "./search.js";
 
-const LOOKED_AT = 100; // hits of each ranking that are asked for, to tell where who left went
-const CURVED = 0.45; // of the gap between the lists
+const LOOKED_AT = 100; // hits requested of each ranking, to know the new rank of documents that left the list
+const CURVED = 0.45; // share of the gap between the lists
 
 const view = byId("view-compare");
 document.head.append(el("link", { rel: "stylesheet", href: "compare.css" }));
@@ -20,14 +20,14 @@ let shown = "";
 let asking = null;
 
 export async function show(state) {
-  // Words are the same in every space.
+  // Searching by words does not depend on the vectors.
   const mode = state.mode === "lexical" ? "dense" : state.mode;
   const body = { ...request(state), mode };
   const wanted = JSON.stringify([body, state.mode]);
   if (wanted === shown) return;
   hide();
   shown = wanted;
-  empty.textContent = state.q.trim() ? "" : "Type a query: its ranking by the encoder's own vectors stands beside the index's.";
+  empty.textContent = state.q.trim() ? "" : "Type a query to compare its ranking by the encoder's raw vectors with the index's ranking.";
   empty.hidden = Boolean(state.q.trim());
   if (!state.q.trim()) {
     board.hidden = true;
@@ -45,7 +45,7 @@ export async function show(state) {
     const nothing = none && !state.where.length && (await isEmpty(state.collection));
     signal.throwIfAborted();
     clearProblem();
-    if (none) showNone(nothing ? emptyCollection() : "No document fits the filters.");
+    if (none) showNone(nothing ? emptyCollection() : "No document matches the filters.");
     else showRankings(raw.hits, index.hits, state);
     noteGeneration(index.generation);
   } catch (error) {
@@ -78,7 +78,7 @@ function showRankings(raw, index, { k, mode, collection }) {
   const right = index.slice(0, k);
   const transform = collectionNamed(collection)?.transform ?? "";
   const lists = [
-    side("Raw", "the encoder's own vectors", left.map((hit) => entry(hit, leaving(indexRank.get(hit.id), k)))),
+    side("Raw", "the encoder's raw vectors", left.map((hit) => entry(hit, leaving(indexRank.get(hit.id), k)))),
     side("Index", transform ? `through ${transform}` : "through the transform", right.map((hit) => entry(hit, arriving(hit, rawRank.get(hit.id), k)))),
   ];
   board.replaceChildren(lists[0], svg("svg", { class: "moves", "aria-hidden": "true" }), lists[1]);
@@ -92,13 +92,13 @@ function side(name, what, entries) {
   return el("section", { "aria-label": `${name} ranking` }, el("h3", {}, name, el("small", {}, ` ${what}`)), el("ol", {}, ...entries));
 }
 
-/** Where a document of the raw ranking went. */
+/** How the rank of a document of the raw ranking changed. */
 function leaving(rank, k) {
-  if (rank === undefined) return { kind: "gone", text: "gone", said: "no longer among the best" };
+  if (rank === undefined) return { kind: "gone", text: "gone", said: "no longer among the best hits" };
   return rank > k ? { kind: "gone", text: `now ${rank}`, said: `now at rank ${rank}` } : null;
 }
 
-/** Where a document of the index's ranking came from. */
+/** How the rank of a document of the index's ranking changed. */
 function arriving(hit, rank, k) {
   if (rank === undefined) return { kind: "new", text: "new", said: "new" };
   if (rank > k) return { kind: "new", text: `was ${rank}`, said: `new, it was at rank ${rank}` };
@@ -123,12 +123,12 @@ function entry(hit, move) {
   return item;
 }
 
-/** Point out a document in both lists. */
+/** Highlight a document in both lists. */
 function light(id) {
   for (const one of board.querySelectorAll("li, path")) one.classList.toggle("lit", id !== null && (one.hit?.id ?? one.dataset.id) === id);
 }
 
-/** Lines between the same documents. */
+/** Draw lines between equal documents. */
 function draw() {
   const lines = board.querySelector(".moves");
   if (!lines || board.hidden) return;
@@ -168,9 +168,9 @@ function describe(left, right, rawRank, mode, transform) {
   fill(
     summary,
     el("span", {}, told),
-    most && el("span", { class: "soft" }, ` Farthest: ${called(most)}, from ${rawRank.get(most.id)} to ${most.rank}.`),
-    mode === "lexical" && el("span", { class: "soft" }, " Compared by meaning: words are the same in every space."),
-    same && /^none\b/.test(transform) && el("span", { class: "soft" }, " The collection's transform is none, so its index is the raw space."),
+    most && el("span", { class: "soft" }, ` Largest move: ${called(most)}, from ${rawRank.get(most.id)} to ${most.rank}.`),
+    mode === "lexical" && el("span", { class: "soft" }, " Compared by meaning, because searching by words does not depend on the vectors."),
+    same && /^none\b/.test(transform) && el("span", { class: "soft" }, " The collection has no transform, so the index uses the raw vectors."),
   );
   announce(told);
 }

@@ -1,4 +1,4 @@
-/** A document whole, in a dialog; the passage that was found is marked in it. */
+/** A complete document in a dialog, with the passage that was found marked. */
 
 import { isAbort, storedDocument } from "./api.js";
 import { byId, el, fill, marked, unitsOf, valueText } from "./dom.js";
@@ -8,7 +8,7 @@ import { go, link, state } from "./state.js";
 const dialog = byId("document");
 let shown = null;
 let asking = null;
-let found = null; // the hit that was opened, which knows its passage
+let found = null; // the hit that was opened, with its passage
 let opener = null;
 
 document.addEventListener("opened", ({ detail }) => {
@@ -23,7 +23,7 @@ dialog.addEventListener("click", (event) => {
   if (event.target === dialog) close();
 });
 
-/** Back to where it was opened from; where it was opened by its address, on to what lies behind it. */
+/** Go back to where the document was opened; if the page was loaded with it, go to the view behind it. */
 function close() {
   if (history.state?.opened) history.back();
   else go({ doc: "" }, { replace: true });
@@ -89,11 +89,11 @@ function unfold() {
     byId("document-title").classList.add("whole");
     button.remove();
   };
-  const button = el("button", { type: "button", class: "quiet unfold", hidden: true, onclick: whole }, "Whole title");
+  const button = el("button", { type: "button", class: "quiet unfold", hidden: true, onclick: whole }, "Full title");
   return button;
 }
 
-/** A title of more lines than the dialog shows has a button for the others. */
+/** Show a button if the title has more lines than the dialog shows. */
 function foldTitle() {
   const button = dialog.querySelector(".unfold");
   const heading = byId("document-title");
@@ -103,7 +103,7 @@ new ResizeObserver(() => requestAnimationFrame(foldTitle)).observe(dialog);
 
 const written = (value) => (typeof value === "string" ? value : Array.isArray(value) ? value.map(written).join(", ") : typeof value === "number" ? valueText(value) : JSON.stringify(value));
 
-/** The text, with the passage of the hit marked where it is known, and brought into view. */
+/** Show the text, with the passage of the hit marked, if known, and scrolled into view. */
 function mark() {
   const body = dialog.querySelector(".text");
   if (!body || shown?.text === undefined) return;

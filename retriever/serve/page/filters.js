@@ -1,4 +1,4 @@
-/** Filters: the texts that the server reads, the chips that show them, and the panel that offers what there is. */
+/** Filters: their syntax, the chips of active filters, and the panel to choose from. */
 
 import { ask, isAbort } from "./api.js";
 import { INEXACT, byId, count, el, isExact, valueText } from "./dom.js";
@@ -17,13 +17,13 @@ function literal(value) {
   return BARE_TEXT.test(value) && value.trim() === value && !A_WORD_OF_ITS_OWN.test(value) ? value : quoted(value);
 }
 
-/** The filter that a field has one of some values. */
+/** Return the filter for a field with one of some values. */
 export function filterOf(name, values) {
   const written = values.map(literal);
   return written.length === 1 ? `${field(name)} = ${written[0]}` : `${field(name)} in (${written.join(", ")})`;
 }
 
-/** The values that a filter of this page's own making asks of the field, as written; null of any other filter. */
+/** Return the values of a filter that this page made for the field; null for any other filter. */
 function valuesIn(filter, name) {
   const rest = filter.startsWith(field(name)) ? filter.slice(field(name).length).trimStart() : "";
   const list = rest.startsWith("= ") ? rest.slice(2) : /^in \(.*\)$/s.test(rest) ? rest.slice(4, -1) : null;
@@ -42,7 +42,7 @@ function valuesIn(filter, name) {
 export const hasValue = (name, value) =>
   state().where.some((filter) => valuesIn(filter, name)?.includes(literal(value)));
 
-/** Add the value to what the field may have, or take it away. */
+/** Add a value to the filter of a field, or remove it. */
 export function toggle(name, value) {
   const { where } = state();
   const own = where.findIndex((filter) => valuesIn(filter, name) !== null);
@@ -56,7 +56,7 @@ export function toggle(name, value) {
 
 const remove = (filter) => go({ where: state().where.filter((one) => one !== filter) });
 
-/** The active filters; `bad` says which of them the server refused. */
+/** Show the active filters; `bad` tells which of them the server refused. */
 export function showActive(bad = () => false) {
   const { where } = state();
   const chips = where.map((filter, number) =>
@@ -80,8 +80,8 @@ function edit(filter) {
   input.focus();
 }
 
-let shown = ""; // what the panel was last made for
-let known = ""; // the generation of the collection, as far as it was heard of
+let shown = ""; // the state that the panel shows
+let known = ""; // the last known generation of the collection
 let asking = null;
 
 /** Open or close the panel. */
@@ -91,7 +91,7 @@ export function open(wanted = byId("filter-panel").hidden) {
   if (wanted) showPanel();
 }
 
-/** The panel as the state has it; `generation` changes with the collection's contents. */
+/** Show the panel for the current state; `generation` changes with the collection's contents. */
 export async function showPanel(generation = known) {
   known = generation;
   const panel = byId("filter-panel");
@@ -117,7 +117,7 @@ export async function showPanel(generation = known) {
   for (const button of panel.querySelectorAll("button.chip")) button.setAttribute("aria-pressed", String(button.isOn()));
 }
 
-/** A filter in one's own words. */
+/** A form to type a filter. */
 function own(fields) {
   const numeric = fields.find(({ values }) => values.length && values.every(({ value }) => typeof value === "number"));
   const example = numeric

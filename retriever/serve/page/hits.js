@@ -1,27 +1,27 @@
-/** Hits as a list: title, score, the passage with its nearest sentence marked, metadata as chips, what to do next. */
+/** A list of hits: title, score, passage with the best sentence marked, metadata as chips, actions. */
 
 import { INEXACT, count, el, isExact, leavesPage, marked, unitsOf, valueText } from "./dom.js";
 import { hasValue, toggle } from "./filters.js";
 import { go, link } from "./state.js";
 
-const FOLDED = 420; // characters of a passage that are shown before one asks for more
+const FOLDED = 420; // characters of a folded passage
 const BEFORE_MARK = 90;
 const MOST_CHIPS = 8;
 const LONGEST_CHIP = 48;
 const LONGEST_TITLE = 200;
 
-/** An ordered list of the hits; `scale` makes of a score how long its bar is, from 0 to 1. */
+/** Create the list of hits; `scale` converts a score into the length of its bar, from 0 to 1. */
 export function hitList(hits, scale, label) {
   return el("ol", { class: "hits", "aria-label": label }, ...hits.map((hit) => hitItem(hit, scale)));
 }
 
-/** Cosines are their own scale; what has no upper end is shown beside the best of the list. */
+/** Cosines are shown as they are; scores without an upper limit relative to the best of the list. */
 export function scaleOf(hits, mode) {
   const best = Math.max(...hits.map((hit) => hit.score), 0);
   return mode === "dense" ? (score) => score : (score) => (best > 0 ? score / best : 0);
 }
 
-/** Mark the sentences in a list that stands already, where it shows the same hits; false where it does not. */
+/** Mark the sentences in an existing list; return false if it shows other hits. */
 export function markSentences(list, hits) {
   const items = [...(list?.children ?? [])];
   if (items.length !== hits.length || items.some((item, i) => item.hit.id !== hits[i].id)) return false;
@@ -59,13 +59,13 @@ function hitItem(hit, scale) {
   return item;
 }
 
-/** What the document is called, in a few lines at most; opened, it shows all of its title. */
+/** The title or id of a document, shortened. */
 export function called({ id, title }) {
   const call = title || id;
   return call.length > 1.2 * LONGEST_TITLE ? `${call.slice(0, atSpace(call, LONGEST_TITLE))} …` : call;
 }
 
-/** What the document is called, as a link that opens it. */
+/** A link with the document's title that opens it. */
 export function documentLink(hit, attributes = {}) {
   const open = (event) => {
     if (leavesPage(event)) return;
@@ -92,7 +92,7 @@ export function scoreBar(score, length) {
   return el("div", { class: "score" }, bar, el("span", { class: "hidden" }, "score "), el("span", { class: "number" }, score.toFixed(3)));
 }
 
-/** The passage, whole or, where it is long and folded, what stands around its marked sentence. */
+/** Show the passage; if it is long and folded, only the part around the marked sentence. */
 function fillPassage(item) {
   const { hit, folded } = item;
   const text = hit.passage;
@@ -116,7 +116,7 @@ function fillPassage(item) {
   passage.replaceChildren(...nodes);
 }
 
-/** The nearest space at or after, so that no word (and no pair of surrogates) is cut. */
+/** Return the position of the next space, so that no word and no surrogate pair is cut. */
 function atSpace(text, at) {
   if (at === 0 || at >= text.length) return at;
   const space = text.slice(at, at + 40).search(/\s/);
@@ -130,7 +130,7 @@ export function fold(item) {
   fillPassage(item);
 }
 
-/** What of the metadata can be filtered by with a click. */
+/** The metadata as chips; a click filters by the value. */
 function chips(metadata) {
   const pairs = [...flat(metadata)];
   const short = pairs.filter(([, value]) => String(value).length <= LONGEST_CHIP);
@@ -143,7 +143,7 @@ function chips(metadata) {
         type: "button",
         class: "chip",
         "aria-pressed": String(on),
-        title: on ? "Do not filter by this any more" : "Only documents with this",
+        title: on ? "Remove this filter" : "Show only documents with this value",
         onclick: () => toggle(name, value),
       },
       el("bdi", { class: "name" }, name),

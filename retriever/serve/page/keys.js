@@ -1,4 +1,4 @@
-/** The keyboard: everything that the mouse can do. */
+/** Keyboard shortcuts. */
 
 import { byId } from "./dom.js";
 import { open as openFilters } from "./filters.js";

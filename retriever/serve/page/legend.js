@@ -1,4 +1,4 @@
-/** Beside the map: what the colours mean, in words and counts, and the hits that are lit. */
+/** The legend of the map, and its list of hits. */
 
 import { el, fill } from "./dom.js";
 import { documentLink } from "./hits.js";
@@ -6,7 +6,7 @@ import { NONE, along, category, neutral } from "./palette.js";
 
 const MOST = 60;
 
-/** The colours as a list of buttons, each of which hides what it names; of numbers, the scale. */
+/** Show the colours as buttons that hide or show their points; for numbers, the scale. */
 export function showLegend(list, { kind, codes, clusters, values, least, greatest }, map) {
   if (kind === "number") return fill(list, el("li", { class: "scale" }, ramp(), el("span", {}, number(least)), el("span", {}, number(greatest))));
   const counts = new Uint32Array(256);
@@ -15,7 +15,7 @@ export function showLegend(list, { kind, codes, clusters, values, least, greates
   const items = named
     .map(([code, label]) => ({ code, label, many: counts[code], colour: category(code) }))
     .sort((a, b) => b.many - a.many);
-  if (counts[NONE]) items.push({ code: NONE, label: clusters ? "in no cluster" : "others, or none", many: counts[NONE], colour: neutral() });
+  if (counts[NONE]) items.push({ code: NONE, label: clusters ? "in no cluster" : "other values or none", many: counts[NONE], colour: neutral() });
   return fill(list, items.slice(0, MOST).map((item) => entry(item, map)), items.length > MOST && el("li", { class: "soft" }, `and ${items.length - MOST} more`));
 }
 
@@ -47,7 +47,7 @@ function ramp() {
 
 const number = (value) => (Number.isInteger(value) ? String(value) : Number(value).toPrecision(4));
 
-/** The hits as links; pointing at one points it out on the map. */
+/** Show the hits as links; pointing at one highlights it on the map. */
 export function showHits(box, hits, { over, out }) {
   const items = hits.map((hit) => {
     const item = el(

@@ -1,4 +1,4 @@
-/** Where it starts: the box and its options write the state, the state shows a view. */
+/** The entry point: the search box and its options change the state, and the state selects a view. */
 
 import { byId, debounced, el, leavesPage } from "./dom.js";
 import * as documents from "./document.js";
@@ -22,7 +22,7 @@ const views = {
 };
 const query = byId("query");
 let shownView = null;
-let editing = false; // the keys of one edit are one entry of the history
+let editing = false; // all keys of one edit make one entry of the history
 
 async function show(now, before, backOrForward) {
   for (const link_ of byId("views").children) {
@@ -58,7 +58,7 @@ function showK(k) {
   byId("k").replaceChildren(...choices.map((one) => el("option", { value: one, selected: one === k }, String(one))));
 }
 
-/** Where a query can be answered: not on the card, nor among what is like a document. */
+/** The view that answers a query; the card and the similar documents do not. */
 const answering = () => (["card", "similar"].includes(state().view) ? "search" : state().view);
 
 function ask() {
@@ -92,7 +92,7 @@ byId("views").addEventListener("click", (event) => {
 });
 
 onChange(show);
-if (!state().q && query.value) typed(); // before this was loaded
+if (!state().q && query.value) typed(); // typed before this script was loaded
 show(state());
 loadCollections().then(() => {
   search.forget();

@@ -1,7 +1,7 @@
-/** Moving about on the map: drag, wheel, pinch, buttons and keys. */
+/** Input on the map: drag, wheel, pinch, click and keys. */
 
 const STEP = 60; // pixels an arrow key moves
-const A_CLICK = 5; // pixels within which a press has not been a drag
+const A_CLICK = 5; // a press that moves less, in pixels, is a click
 const FINGER = 22;
 const MOUSE = 10;
 
@@ -9,8 +9,8 @@ const ZOOMS = { "+": 1.4, "=": 1.4, "-": 1 / 1.4, _: 1 / 1.4 };
 const ARROWS = { ArrowLeft: [1, 0], ArrowRight: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
 
 /**
- * `on` is told what happens: hover(point or -1), pick(point, touched), moved(), key(event) once arrows or zoom keys were
- * used, and open() for Enter.
+ * Callbacks of `on`: hover(point or -1), pick(point, touched), moved(), key() after an arrow or zoom key, and open() for
+ * Enter.
  */
 export function listen(canvas, map, on) {
   const fingers = new Map();

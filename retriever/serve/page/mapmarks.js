@@ -1,4 +1,4 @@
-/** What is drawn over the points: names of clusters, the hits with their ranks, the query amid them, the cross. */
+/** Marks drawn over the points: cluster labels, hits with their ranks, the query, the cross. */
 
 import { category } from "./palette.js";
 
@@ -21,7 +21,7 @@ export function drawMarks(context, map, marks) {
   if (marks.cross) drawCross(context, map, marks);
 }
 
-/** The largest clusters first, and none over another. */
+/** Draw the labels of the largest clusters without overlaps. */
 function drawLabels(context, map, marks) {
   const taken = [];
   context.font = "600 12.5px system-ui, sans-serif";
@@ -71,7 +71,7 @@ function drawHit(context, map, marks, hit) {
   context.fillText(String(hit.rank), x, y + 0.5);
 }
 
-/** The query has no place of its own: it is drawn at the middle of its hits, the better ones counting more. */
+/** The query has no point of its own. It is drawn at the mean of its hits, weighted by rank. */
 export function queryPlace(map, hits) {
   let [x, y, sum] = [0, 0, 0];
   for (const { point, rank } of hits) {

@@ -1,17 +1,17 @@
-/** What the page has to tell beside hits: problems, a server that is gone or busy, which collections there are. */
+/** Messages: problems, an unreachable or busy server. Also the list of collections. */
 
 import { ask, isAbort, server, tryNow } from "./api.js";
 import { byId, el } from "./dom.js";
 import { showActive, showPanel } from "./filters.js";
 import { go, state } from "./state.js";
 
-const OF_A_FILTER = /^(?:body\.)?where(?:\.(\d+))?/; // with its number, where the server tells it
+const OF_A_FILTER = /^(?:body\.)?where(?:\.(\d+))?/; // with its number, if the server gives it
 
 let collections = [];
 
 export const collectionNamed = (name) => collections.find((one) => (name ? one.name === name : one.default)) ?? (name ? null : collections[0]);
 
-/** Near the box: which field, and what is wrong with it. */
+/** Show a problem below the search box, with the field that it concerns. */
 export function showProblem(problem) {
   const errors = problem.errors?.length ? problem.errors : [{ field: "", reason: problem.message }];
   const told = errors.map(({ field, reason }) =>
@@ -23,7 +23,7 @@ export function showProblem(problem) {
   showActive(fields.some((field) => OF_A_FILTER.test(field)) ? (filter, number) => errors.some((error) => isNamed(filter, number, error)) : undefined);
 }
 
-/** Whether a refusal speaks of this filter: by its number, else by its text, by its field, or because there is no other. */
+/** Whether an error concerns this filter: by its number, its text, its field, or because it is the only one. */
 function isNamed(filter, number, { field, reason }) {
   const of = OF_A_FILTER.exec(field);
   if (!of) return false;
@@ -42,10 +42,10 @@ export function clearProblem() {
   showActive();
 }
 
-/** Why there is nothing to see of a collection that has no documents, and what to do. */
-export const emptyCollection = () => el("p", {}, "This collection is empty. Fill it with ", el("code", {}, "retriever add SOURCE --index FOLDER"), ".");
+/** The message for a collection without documents. */
+export const emptyCollection = () => el("p", {}, "This collection is empty. Add documents with ", el("code", {}, "retriever add SOURCE --index FOLDER"), ".");
 
-/** Whether the collection has no documents; asks, for they come and go while the page is open. */
+/** Whether the collection has no documents now; asks the server, because this may change while the page is open. */
 export async function isEmpty(name) {
   await loadCollections();
   return collectionNamed(name)?.documents === 0;
@@ -53,7 +53,7 @@ export async function isEmpty(name) {
 
 let generation = null;
 
-/** Counts and filters are asked for again when the collection has changed under the page. */
+/** Reload counts and filters if the collection has changed. */
 export function noteGeneration(number) {
   if (number === undefined || number === generation) return;
   const changed = generation !== null;
@@ -64,10 +64,10 @@ export function noteGeneration(number) {
 
 let loading = null;
 
-/** The collections that are served, for the selector. */
+/** Load the collections for the selector. */
 export const loadCollections = () => (loading = load());
 
-/** Until it is known which collections there are. */
+/** A promise that resolves when the collections are loaded. */
 export const collectionsKnown = () => loading;
 
 async function load() {
@@ -121,7 +121,7 @@ function waitNotice(text, seconds) {
 }
 
 server.addEventListener("gone", ({ detail }) =>
-  waitNotice("The server cannot be reached. What you typed is kept, and the page goes on when it is back.", detail.seconds),
+  waitNotice("The server cannot be reached. Your input is kept, and the page continues when the server is back.", detail.seconds),
 );
 server.addEventListener("busy", ({ detail }) => waitNotice(`The server is busy: ${detail.why}`, detail.seconds));
 server.addEventListener("back", () => {

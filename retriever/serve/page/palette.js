@@ -1,4 +1,4 @@
-/** Colours of the map: a dozen hues that stay apart on paper and on black, and a scale for numbers. */
+/** Colours of the map: twelve distinct hues for light and dark backgrounds, and a scale for numbers. */
 
 const LIGHT = ["#0b7285", "#d9480f", "#5f3dc4", "#2b8a3e", "#c2255c", "#1864ab", "#e67700", "#862e9c", "#5c940d", "#a61e4d", "#087f5b", "#7c5a2e"];
 const DARK = ["#4dd0e1", "#ff9e5e", "#a996ff", "#7ddc8b", "#ff85ae", "#74b9ff", "#ffd166", "#e29bff", "#c0e35a", "#ff8a80", "#5fe0b7", "#d2b48c"];
@@ -15,7 +15,7 @@ const hex = (rgb) => `#${rgb.map((one) => Math.round(one).toString(16).padStart(
 
 export const neutral = () => (isDark() ? NEUTRAL.dark : NEUTRAL.light);
 
-/** The colour of a category; after a dozen the hues come again, nearer to grey. */
+/** The colour of a category; after twelve, the hues repeat, closer to grey. */
 export function category(number) {
   const hues = isDark() ? DARK : LIGHT;
   const round = Math.floor(number / hues.length);

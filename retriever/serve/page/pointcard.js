@@ -1,4 +1,4 @@
-/** The card beside a point of the map: which document it is. */
+/** The tooltip of a point of the map, which shows its document. */
 
 import { ask } from "./api.js";
 import { announce, debounced, el, fill } from "./dom.js";
@@ -9,7 +9,7 @@ const REMEMBERED = 2000;
 const EXCERPT = 220;
 
 export class PointCard {
-  /** `where()` says of which collection and map the points are. */
+  /** `where()` returns the collection and the key of the map. */
   constructor(stage, map, where) {
     this.map = map;
     this.where = where;
@@ -25,7 +25,7 @@ export class PointCard {
     this.show(-1);
   }
 
-  /** id, title and passage of a point; asked for once. */
+  /** The id, title and passage of a point, requested once. */
   about(point) {
     if (!this.known.has(point)) {
       if (this.known.size >= REMEMBERED) this.known.delete(this.known.keys().next().value);
@@ -59,7 +59,7 @@ export class PointCard {
     announce(called(about));
   }
 
-  /** Beside its point, within the map. */
+  /** Move the tooltip beside its point, within the map. */
   move() {
     if (this.element.hidden || this.point < 0) return;
     const [x, y] = this.map.place(this.point);

@@ -1,12 +1,12 @@
-/** Points on a canvas: a hundred thousand of them in one frame, and which of them lies under a finger. */
+/** Draws points on a canvas, 100,000 in one frame, and finds the point at a position. */
 
 import { NONE } from "./palette.js";
 
-const SIDE = 65536; // the points' coordinates are of 16 bits
-const CELLS = 256; // a side of the grid that finds points
+const SIDE = 65536; // coordinates have 16 bits
+const CELLS = 256; // per side of the grid that finds points
 const NEAREST = 1;
-const FARTHEST = 400; // how far one can zoom in
-const SHARPEST = 2; // device pixels a pixel, beyond which nobody sees a difference
+const FARTHEST = 400; // the maximum zoom
+const SHARPEST = 2; // the most device pixels drawn per CSS pixel; more would not be visible
 
 export class PointMap {
   /** `drawOver(context, map)` draws on top, in CSS pixels. */
@@ -33,7 +33,7 @@ export class PointMap {
     this.redraw();
   }
 
-  /** A counting sort of the points into cells. */
+  /** Sort the points into cells, by counting sort. */
   buildGrid() {
     const n = this.x.length;
     const starts = new Uint32Array(CELLS * CELLS + 1);
@@ -61,12 +61,12 @@ export class PointMap {
     this.redraw();
   }
 
-  /** CSS pixels a unit. */
+  /** CSS pixels per unit. */
   get scale() {
     return (this.zoom * 0.94 * Math.min(this.width, this.height)) / SIDE;
   }
 
-  /** Where a point is drawn. */
+  /** The position where a point is drawn. */
   place(i) {
     return this.placeOf(this.x[i], this.y[i]);
   }
@@ -75,7 +75,7 @@ export class PointMap {
     return [(x - this.centre.x) * this.scale + this.width / 2, (y - this.centre.y) * this.scale + this.height / 2];
   }
 
-  /** Look elsewhere; the centre stays over the points. */
+  /** Move the view; its centre stays within the points. */
   look(x, y, zoom = this.zoom) {
     this.zoom = Math.min(Math.max(zoom, NEAREST), FARTHEST);
     this.centre = { x: Math.min(Math.max(x, 0), SIDE), y: Math.min(Math.max(y, 0), SIDE) };
@@ -86,7 +86,7 @@ export class PointMap {
     this.look(this.centre.x - dx / this.scale, this.centre.y - dy / this.scale);
   }
 
-  /** Zoom so that what lies at a place stays there. */
+  /** Zoom around a position. */
   zoomAt(factor, px = this.width / 2, py = this.height / 2) {
     const x = this.centre.x + (px - this.width / 2) / this.scale;
     const y = this.centre.y + (py - this.height / 2) / this.scale;
@@ -96,7 +96,7 @@ export class PointMap {
     this.look(x + (this.centre.x - x) * ratio, y + (this.centre.y - y) * ratio);
   }
 
-  /** The shown point nearest to a place, within so many pixels; -1 where there is none. */
+  /** The visible point nearest to a position, within some pixels; -1 if there is none. */
   nearest(px, py, within) {
     if (!this.x.length) return -1;
     const x = this.centre.x + (px - this.width / 2) / this.scale;
@@ -134,7 +134,7 @@ export class PointMap {
     this.drawOver(context, this);
   }
 
-  /** Every point blended into the pixels it covers, in plain arrays: ten times as fast as asking the canvas for each. */
+  /** Blend every point into an array of pixels, ten times as fast as drawing each on the canvas. */
   drawPoints() {
     const { width, height, data } = this.image;
     const pixels = new Uint32Array(data.buffer);
@@ -175,7 +175,7 @@ export class PointMap {
     this.base.getContext("2d", { alpha: false }).putImageData(this.image, 0, 0);
   }
 
-  /** Smaller where there are many, larger as one comes near. */
+  /** The radius of a point: smaller for many points, larger at higher zoom. */
   radius() {
     const crowd = Math.min(Math.max(this.x.length, 500), 100_000);
     const alone = 3.6 - 2.7 * (Math.log10(crowd / 500) / Math.log10(200));
@@ -183,7 +183,7 @@ export class PointMap {
     return Math.min(Math.max(alone * room, 0.9) * this.zoom ** 0.35, 6);
   }
 
-  /** Where the points of each code are densest, for labels: the mean of a cluster in parts may lie in another's. */
+  /** Where the points of each code are densest, for labels. The mean of a cluster with several parts may be inside another. */
   middles() {
     const side = 32;
     const cellOf = (i) => (this.y[i] >> 11) * side + (this.x[i] >> 11);

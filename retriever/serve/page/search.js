@@ -1,4 +1,4 @@
-/** The search view: hits as one types. They come unmarked at once; the sentences are marked a moment later. */
+/** The search view: hits while the user types. The best sentences are marked a moment later. */
 
 import { ask, isAbort } from "./api.js";
 import { announce, byId, count, el, fill } from "./dom.js";
@@ -14,7 +14,7 @@ const results = el("div", { class: "results" });
 const empty = el("div", { class: "empty" });
 view.append(summary, note, results, empty);
 
-let shown = ""; // what the results answer
+let shown = ""; // the request that the results answer
 let asking = null;
 
 export const request = ({ q, collection, k, mode, where }) => ({
@@ -61,7 +61,7 @@ export async function show(state) {
   }
 }
 
-/** Show the start page again, for the collections are known now. */
+/** Show the start page again, now that the collections are known. */
 export function forget() {
   if (empty.childElementCount && !results.childElementCount) shown = "";
 }
@@ -92,14 +92,14 @@ function showAnswer({ query, mode, hits, novelty, limit, strange, took_ms: took 
   note.hidden = !strange;
   fill(
     note,
-    el("strong", {}, "Unlike anything here. "),
-    "This query is far from the text of the collection, so the hits may mean little",
+    el("strong", {}, "Unusual query. "),
+    "It is unlike the texts of this collection, so the hits may be irrelevant",
     strange && el("span", { class: "soft" }, ` (${novelty.toFixed(2)} bits per dimension; ordinary text stays below ${limit.toFixed(2)})`),
     ".",
   );
   if (nothing) empty.append(emptyCollection());
-  else if (!hits.length) empty.append(el("p", {}, mode === "lexical" ? "No document has these words; try by meaning." : "No document fits the filters."));
-  announce(`${hits.length ? count(hits.length, "hit") : "No hits"} for ${query}.${nothing ? " The collection is empty." : ""}${strange ? " The query is unlike anything in the collection." : ""}`);
+  else if (!hits.length) empty.append(el("p", {}, mode === "lexical" ? "No document contains these words; try searching by meaning." : "No document matches the filters."));
+  announce(`${hits.length ? count(hits.length, "hit") : "No hits"} for ${query}.${nothing ? " The collection is empty." : ""}${strange ? " The query is unlike the texts of this collection." : ""}`);
 }
 
 function showNothing(state) {
@@ -112,7 +112,7 @@ function showNothing(state) {
   const collection = collectionNamed(state.collection);
   fill(
     empty,
-    el("p", { class: "lead" }, "Ask in your own words; hits come as you type."),
+    el("p", { class: "lead" }, "Search in your own words; hits appear as you type."),
     collection?.documents === 0 && emptyCollection(),
     collection?.problem && el("p", { class: "note" }, collection.problem),
     collection &&
@@ -126,6 +126,6 @@ function showNothing(state) {
           transform: collection.transform,
         }).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(value)))),
       ),
-    el("p", { class: "soft keys-hint" }, el("kbd", {}, "/"), " box ", el("kbd", {}, "↓"), " hits ", el("kbd", {}, "?"), " all keys"),
+    el("p", { class: "soft keys-hint" }, el("kbd", {}, "/"), " search box ", el("kbd", {}, "↓"), " hits ", el("kbd", {}, "?"), " all keys"),
   );
 }

@@ -1,4 +1,4 @@
-/** The documents most like a stored one. */
+/** The view of documents similar to a stored one. */
 
 import { ask, isAbort, isFolder, storedDocument } from "./api.js";
 import { announce, byId, count, el, fill, leavesPage } from "./dom.js";
@@ -30,7 +30,7 @@ export async function show({ id, q, collection, k, where }) {
     fill(
       title,
       q && backLink(),
-      `${count(hits.length, "document")} most like `,
+      `${count(hits.length, "document")} most similar to `,
       documentLink({ id, title: call }, { class: "" }),
     );
     results.replaceChildren(hitList(hits, scaleOf(hits, "dense"), `Documents similar to ${called({ id, title: call })}`));

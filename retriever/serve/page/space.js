@@ -1,4 +1,4 @@
-/** The space view: the collection as a map, the query's hits lit up on it. */
+/** The space view: the collection as a map, with the query's hits highlighted. */
 
 import { Problem, ask, fetched, isAbort } from "./api.js";
 import { announce, byId, count, debounced, el, fill } from "./dom.js";
@@ -58,7 +58,7 @@ const making = el("div", { class: "making", role: "status", hidden: true });
 const whole = el("div", { class: "space", hidden: true }, stage, panel);
 view.append(making, whole);
 
-/** What is lit: hits with their points, the point under the pointer, and whether the keyboard is at work. */
+/** What is highlighted: the hits, the point under the pointer, and the cross for keyboard users. */
 const marks = { hits: [], hovered: -1, cross: false, labels: [] };
 const map = new PointMap(base, over, (context) => drawMarks(context, map, marks));
 const card = new PointCard(stage, map, () => ({ collection: state().collection, key: loaded?.key }));
@@ -105,7 +105,7 @@ async function load(collection) {
     const query = { collection, key: about.key };
     const bytes = await (await fetched("v1/map/points", { query, signal })).arrayBuffer();
     const n = about.documents;
-    if (bytes.byteLength !== 5 * n) throw new Problem(0, { detail: `The map has ${bytes.byteLength} bytes where ${count(n, "point")} take ${5 * n}.` });
+    if (bytes.byteLength !== 5 * n) throw new Problem(0, { detail: `The map has ${bytes.byteLength} bytes instead of ${5 * n} for ${count(n, "point")}.` });
     loaded = { ...about, collection, clusterCodes: new Uint8Array(bytes, 4 * n, n) };
     shownColour = null;
     shownSearch = "";
@@ -118,7 +118,7 @@ async function load(collection) {
     const [x, y, zoomed] = state().at.split(",").map(Number);
     if (state().at && [x, y, zoomed].every(Number.isFinite)) map.look(x, y, zoomed);
     else map.look(32768, 32768, 1);
-    announce(`A map of ${count(n, "document")} in ${count(about.clusters.length, "cluster")}. The clusters are listed after it.`);
+    announce(`A map of ${count(n, "document")} in ${count(about.clusters.length, "cluster")}. A list of the clusters follows.`);
     clearProblem();
   } catch (error) {
     if (!isAbort(error)) showProblem(error);
@@ -127,7 +127,7 @@ async function load(collection) {
   }
 }
 
-/** Ask until the map is ready, and show how far it is. */
+/** Request the map until it is ready, and show the progress. */
 async function whenMade(collection, signal) {
   const bar = el("progress", { max: "1", "aria-label": "The map is being made" });
   const what = el("p", { class: "soft" });
@@ -137,7 +137,7 @@ async function whenMade(collection, signal) {
       making.hidden = true;
       return about;
     }
-    if (making.hidden) fill(making, el("p", { class: "lead" }, "Drawing the map of this collection, once."), bar, what);
+    if (making.hidden) fill(making, el("p", { class: "lead" }, "Making the map of this collection. This is done only once."), bar, what);
     making.hidden = false;
     bar.value = about.done;
     what.textContent = `${about.what}: ${Math.round(100 * about.done)} %`;
@@ -170,7 +170,7 @@ async function showColours(field) {
   paint();
 }
 
-/** A field that cannot colour is told beside the map, which a search would not clear away, and forgotten. */
+/** Report a field that cannot be used for colours, beside the map, where a search does not clear the message. */
 function colourless(error) {
   showColours("");
   fill(colourNote, `${error.message} The map is coloured by cluster.`);
@@ -178,7 +178,7 @@ function colourless(error) {
   go({ colour: "" }, { replace: true });
 }
 
-/** In the colours of the system, which may go dark while one looks. */
+/** Draw in the colours of the system, which may switch between light and dark. */
 function paint() {
   if (!marks.scheme) return;
   const paper = getComputedStyle(document.documentElement).getPropertyValue("--sheet").trim();
@@ -213,7 +213,7 @@ async function showSearch(now) {
   }
 }
 
-/** Where documents lie on the map; one of a generation that is gone is loaded anew, once. */
+/** Locate documents on the map; if the server no longer has this map, load the new one, once. */
 async function locate(ids, signal, times = TWICE) {
   const { collection, key } = loaded;
   try {
@@ -227,10 +227,10 @@ async function locate(ids, signal, times = TWICE) {
   }
 }
 
-/** How far nearness on the map can be believed, where the server has measured it. */
+/** How faithful the map is, if the server has measured it. */
 function kept() {
   const share = loaded?.kept?.within_50;
-  return typeof share === "number" ? `: of a document's ten nearest, ${Math.round(100 * share)} % are among the fifty nearest here` : "";
+  return typeof share === "number" ? `: of a document's ten nearest neighbours, ${Math.round(100 * share)} % are among the fifty nearest points` : "";
 }
 
 function light(hits, query) {
@@ -238,8 +238,8 @@ function light(hits, query) {
   map.dimmed = hits.length > 0;
   const missing = hits.filter((hit) => hit.point < 0).length;
   said.textContent = query
-    ? `The diamond stands for the query and is drawn amid its hits${missing ? `; ${count(missing, "hit is", "hits are")} not on this map` : ""}.`
-    : `Near is alike${kept()}. Distances between far groups mean little.`;
+    ? `The diamond is the query, drawn between its hits${missing ? `; ${count(missing, "hit is", "hits are")} not on this map` : ""}.`
+    : `Near points are similar documents${kept()}. Large distances mean little.`;
   showHits(hitsBox, hits, { over: (hit) => hover(hit.point, true), out: () => hover(-1) });
   if (query) announce(`${count(hits.length, "hit")} for ${query} on the map.`);
   map.redraw();
@@ -257,7 +257,7 @@ function hover(point, bringIntoView = false) {
   map.redraw();
 }
 
-/** With the keyboard, the document at the cross in the middle is the one that is shown. */
+/** For keyboard users, show the document at the cross in the centre. */
 const atCross = debounced(() => marks.cross && hover(map.nearest(map.width / 2, map.height / 2, 60)), 80);
 
 const keep = debounced(() => {

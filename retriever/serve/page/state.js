@@ -1,4 +1,4 @@
-/** What the page shows, all of it in the address: a search can be sent to a colleague, and back goes back. */
+/** The state of the page, kept in the address, so that links can be shared and the back button works. */
 
 export const MODES = ["dense", "lexical", "hybrid"];
 export const VIEWS = ["search", "similar", "compare", "space", "card"];
@@ -10,10 +10,10 @@ const DEFAULTS = {
   k: 10,
   where: [],
   collection: "",
-  id: "", // whose similar documents are shown
+  id: "", // the document whose similar ones are shown
   doc: "", // the document that is open
   colour: "", // the field that colours the map
-  at: "", // where on the map one is: x, y, zoom
+  at: "", // the view of the map: x, y, zoom
 };
 
 const listeners = [];
@@ -21,7 +21,7 @@ let current = read();
 
 export const state = () => current;
 
-/** Call when the state changes, with the new one, the one before, and whether that was by going back or forward. */
+/** Register a listener, called with the new state, the old one, and whether the user went back or forward. */
 export const onChange = (listener) => listeners.push(listener);
 
 function read() {
@@ -37,7 +37,7 @@ function read() {
   };
 }
 
-/** The address of the present state with some of it changed. */
+/** The address of the current state with some changes. */
 export function link(patch) {
   const wanted = { ...current, ...patch };
   if (wanted.view !== "similar") wanted.id = "";
@@ -51,11 +51,11 @@ export function link(patch) {
   return query ? `?${query}` : location.pathname;
 }
 
-/** Change the state; `replace` leaves no entry to come back to. */
+/** Change the state; with `replace`, without a new entry of the history. */
 export function go(patch, { replace = false } = {}) {
   const address = link(patch);
   if (address === (location.search || location.pathname)) return;
-  // An entry that opened a document knows that back closes it.
+  // Marks entries that opened a document, so that closing it can go back.
   if (replace) history.replaceState(history.state, "", address);
   else history.pushState({ opened: Boolean(patch.doc) }, "", address);
   changed();

@@ -1,4 +1,4 @@
-/** The token: asked for in a dialog, refused there where no request could carry it, asked for again by a button. */
+/** The dialog for the token, and the button that opens it again. */
 
 import { giveToken, isToken, server } from "./api.js";
 import { byId } from "./dom.js";
@@ -22,8 +22,8 @@ function submit(event) {
   if (!isToken(token)) {
     event.preventDefault();
     why.textContent = token
-      ? "That cannot be a token: one has only Latin letters without accents, digits and signs, and no spaces."
-      : "A token has at least one character.";
+      ? "This is not a token: a token consists of ASCII letters, digits and punctuation, without spaces."
+      : "Enter a token.";
     input.setAttribute("aria-invalid", "true");
     return;
   }
@@ -32,11 +32,11 @@ function submit(event) {
 }
 
 server.addEventListener("token", ({ detail }) => {
-  if (detail.wrong) why.textContent = "That token is not the server's. Try again.";
+  if (detail.wrong) why.textContent = "The server refused this token. Try again.";
   ask();
 });
 byId("token-form").addEventListener("submit", submit);
-// Escape closes a dialog whatever the page wants; the way back stays on the page.
+// Escape always closes a dialog, so a button on the page opens it again.
 dialog.addEventListener("close", () => {
   needed.hidden = given;
   if (!given) byId("token-button").focus();

@@ -1,0 +1,324 @@
+"""The collections of a server, by the names of their folders.
+
+A folder may be removed, or replaced by another collection, while the server runs. Every request checks for that. The
+server then opens the new collection, or answers 503 until there is one that it can open.
+"""
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fastapi import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from retriever.encoder.model_files import public_name
+from retriever.errors import RetrieverError
+from retriever.files import folders_by_name
+from retriever.progress import Progress, silent
+from retriever.retriever import Retriever
+from retriever.search.facets import Facet, facets
+from retriever.serve.problems import Problem, log, problem_of
+
+Result = TypeVar("Result")
+
+HELD = "held_collections"
+REOPEN_AFTER = 1.0
+"""Seconds before a failed opening is tried again: the folder may have been copied only in part."""
+MOST_CACHED = 16
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a collection contains, and why it cannot be read, if it cannot."""
+
+    documents: int
+    passages: int
+    encoder: str
+    transform: str
+    generation: int | None
+    problem: str | None = None
+
+    @classmethod
+    def of(cls, retriever: Retriever) -> "Facts":
+        collection, store = retriever.local, retriever.local.store
+        generation = collection.generation()
+        transform: dict[str, Any] = generation.manifest["transform"] if generation else {}
+        return cls(
+            documents=store.count("documents"),
+            passages=store.count("passages"),
+            encoder=public_name(str(collection.encoder["name"])),
+            transform=str(transform.get("spec") or store.setting("transform")),
+            generation=generation.number if generation else None,
+        )
+
+
+class ReadThread:
+    """A thread that reads a collection, and caches results until the collection changes.
+
+    It must be one thread: its connection detects the changes of all other connections by `data_version`.
+    """
+
+    def __init__(self, name: str, retriever: Retriever) -> None:
+        self._retriever = retriever
+        self._thread = ThreadPoolExecutor(1, name)
+        self._cache: dict[Hashable, tuple[tuple[int, ...], Any]] = {}
+        self.close = self._thread.shutdown
+
+    async def run(self, read: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, read)
+
+    async def cached(self, key: Hashable, read: Callable[[], Result]) -> Result:
+        def look() -> Any:
+            version = self._retriever.local.store.data_version
+            if key not in self._cache or self._cache[key][0] != version:
+                self._cache.pop(key, None)
+                self._cache = dict([*self._cache.items(), (key, (version, read()))][-MOST_CACHED:])
+            return self._cache[key][1]
+
+        result: Result = await self.run(look)
+        return result
+
+
+class ServedCollection:
+    """One open collection, with threads of its own for writes and slow reads, so that searches do not wait for them.
+
+    Users hold it while they use it. A retired collection is closed once nobody holds it.
+    """
+
+    def __init__(self, name: str, retriever: Retriever) -> None:
+        self.name = name
+        self.retriever = retriever
+        retriever.local.store.owner_detects_replacement = True
+        self.facts = Facts.of(retriever)
+        """As last read."""
+        self._facts_thread = ReadThread(f"facts-{name}", retriever)
+        self._slow_thread = ReadThread(f"reading-{name}", retriever)
+        self._write_thread = ThreadPoolExecutor(1, f"writing-{name}")
+        self._holders = 0
+        self._retired = False
+        self._counting = threading.Lock()
+        self._closing = threading.Lock()
+
+    @property
+    def generation(self) -> int | None:
+        """The number of the published generation. Reads the database, so call it in a worker thread."""
+        published = self.retriever.local.published()
+        return published[0] if published else None
+
+    def load(self) -> None:
+        """Load encoder and index by searching once, so that the first client does not wait."""
+        if len(self.retriever):
+            self.retriever.answer_many(["ready"], 1)
+        else:
+            self.retriever.encoder().encode(["ready"])
+        self.retriever.progress = silent  # progress of clients' requests is not shown in the server's terminal
+
+    async def current_facts(self) -> Facts:
+        try:
+            self.facts = await self._facts_thread.cached("facts", lambda: Facts.of(self.retriever))
+        except (RetrieverError, sqlite3.Error) as error:
+            self.facts = replace(self.facts, problem=problem_of(error, self.name).detail)
+        return self.facts
+
+    async def current_facets(self) -> list[Facet]:
+        """The metadata fields with their most frequent values."""
+        with self.problems():
+            return await self._facts_thread.cached("facets", lambda: facets(self.retriever.local.store.db.conn))
+
+    async def read(self, read: Callable[[], Result], cache_key: Hashable = None) -> Result:
+        """Run a slow read in the thread for these; with `cache_key`, cache its result until the collection changes."""
+        with self.problems():
+            if cache_key is None:
+                return await self._slow_thread.run(read)
+            return await self._slow_thread.cached(cache_key, read)
+
+    async def write(self, change: Callable[[], Result]) -> Result:
+        """Change the collection, after all changes that were requested before."""
+        with self.problems():
+            return await asyncio.get_running_loop().run_in_executor(self._write_thread, change)
+
+    @contextlib.contextmanager
+    def problems(self) -> Iterator[None]:
+        """Raise errors of the collection as problems for the client."""
+        try:
+            yield
+        except Exception as error:
+            raise problem_of(error, self.name) from error
+
+    @property
+    def replaced(self) -> bool:
+        """True if the folder no longer contains the database that was opened."""
+        return self.retriever.local.store.replaced
+
+    def hold(self) -> None:
+        """Keep the collection open until `release`."""
+        with self._counting:
+            self._holders += 1
+
+    def release(self) -> None:
+        with self._counting:
+            self._holders -= 1
+        self._close_if_unused()
+
+    def retire(self) -> None:
+        """Close the collection as soon as nobody holds it."""
+        self._retired = True
+        self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        with self._counting:
+            unused = self._retired and not self._holders
+        if unused:
+            threading.Thread(target=self.close, name=f"closing-{self.name}").start()
+
+    def close(self) -> None:
+        """Finish writing and close. Errors are logged, because no caller could handle them."""
+        with self._closing:
+            self._write_thread.shutdown()
+            self._facts_thread.close()
+            self._slow_thread.close()
+            try:
+                self.retriever.close()
+            except Exception as error:
+                log.error("the collection %s could not be closed: %s", self.name, error)
+
+
+class CollectionFolder:
+    """A served folder, and the collection that was opened there last."""
+
+    def __init__(self, name: str, open_: Callable[[Progress], Retriever], progress: Progress) -> None:
+        self.name = name
+        self._open = open_
+        self.served = self._opened(progress)
+        self._opening = asyncio.Lock()
+        self._failed: tuple[float, str] | None = None
+
+    def _opened(self, progress: Progress) -> ServedCollection:
+        retriever = self._open(progress)
+        try:
+            return ServedCollection(self.name, retriever)
+        except BaseException:
+            retriever.close()
+            raise
+
+    async def current(self) -> ServedCollection:
+        """Return the collection that is in the folder now; raise a problem if it cannot be opened."""
+        if self.served.replaced:
+            async with self._opening:
+                if self.served.replaced:  # another request may have opened the new one meanwhile
+                    await self._reopen()
+        return self.served
+
+    async def facts(self) -> Facts:
+        """What the collection contains now, or did last, with the problem, if it cannot be opened."""
+        try:
+            served = await self.current()
+        except Problem as problem:
+            return replace(self.served.facts, problem=problem.detail)
+        served.hold()
+        try:
+            return await served.current_facts()
+        finally:
+            served.release()
+
+    async def _reopen(self) -> None:
+        def open_and_load() -> ServedCollection:
+            served = self._opened(silent)
+            try:
+                served.load()
+            except BaseException:
+                served.close()
+                raise
+            return served
+
+        if self._failed and time.monotonic() - self._failed[0] < REOPEN_AFTER:
+            raise Problem(503, self._failed[1])
+        try:
+            served = await asyncio.to_thread(open_and_load)
+        except Exception as error:
+            problem = problem_of(error, self.name)
+            self._failed = (time.monotonic(), problem.detail)
+            raise Problem(503, problem.detail) from error
+        self._failed = None
+        self.served.retire()
+        self.served = served
+
+
+class ServedCollections:
+    """All collections of a server by name; the first is the default. No two folders may have the same name."""
+
+    def __init__(
+        self, folders: Iterable[Path], *, encoder: str | None = None, device: str = "auto", progress: Progress = silent
+    ) -> None:
+        self._by_name: dict[str, CollectionFolder] = {}
+        try:
+            for name, folder in folders_by_name(folders).items():
+
+                def open_(progress: Progress, folder: Path = folder) -> Retriever:
+                    return Retriever.open(folder, encoder=encoder, device=device, progress=progress)
+
+                self._by_name[name] = CollectionFolder(name, open_, progress)
+        except BaseException:
+            self.close()
+            raise
+        self.default = next(iter(self))
+
+    def __iter__(self) -> Iterator[CollectionFolder]:
+        return iter(self._by_name.values())
+
+    def named(self, name: str | None) -> CollectionFolder:
+        """Return the folder with this name, or the default; raise a problem if there is none."""
+        if name is None:
+            return self.default
+        if name not in self._by_name:
+            raise Problem(404, f"there is no collection {name!r}; there are: {', '.join(self._by_name)}.")
+        return self._by_name[name]
+
+    def load(self) -> None:
+        """Load all collections concurrently; raise the first error."""
+        failures: list[Exception] = []
+
+        def load(one: CollectionFolder) -> None:
+            try:
+                one.served.load()
+            except Exception as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=load, args=[one], name=f"loading-{one.name}", daemon=True) for one in self]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+
+    def close(self) -> None:
+        for one in self:
+            one.served.close()
+
+
+async def requested_collection(request: Request, name: str | None) -> ServedCollection:
+    """Return the collection that a request names, or the default, and hold it until the request has ended."""
+    collections: ServedCollections = request.app.state.collections
+    served = await collections.named(name).current()
+    served.hold()
+    request.scope[HELD].callback(served.release)
+    return served
+
+
+class ReleaseCollections:
+    """Middleware that releases the collections a request held when it has ended."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with contextlib.ExitStack() as scope[HELD]:
+            await self._app(scope, receive, send)

@@ -1,0 +1,260 @@
+"""The map of a served collection: made in a process of its own, and coloured by metadata.
+
+The newest map is shown until the next one is done. The map before it is kept for pages that still show it.
+"""
+
+import base64
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import IO, Any
+
+import numpy as np
+
+from indexes.sqlite.documents import DocumentStore
+from retriever.errors import NotACollection, first_line
+from retriever.maps.files import cached, load
+from retriever.maps.map import Map
+from retriever.maps.mapping import document_state
+from retriever.search.facets import Facet
+from retriever.serve.collections import ServedCollection
+from retriever.serve.problems import Problem, log
+
+PACKAGES = Path(__file__).parents[2]
+KEPT_MAPS = 2
+RETRY_AFTER = 30.0
+STDERR_LOGGED = 4_000
+STAGES = {"reading": (0.0, 0.05), "laying out": (0.05, 0.75), "placing": (0.8, 0.15), "naming": (0.95, 0.05)}
+"""For each stage, where it begins and its share of the whole."""
+
+NO_COLOUR = 255
+GREATEST_CODE = 254
+MOST_CATEGORIES = 20
+LONGEST_NAME = 200
+# A field with at most this many different numbers is categorical, e.g. grades.
+FEW_NUMBERS = 12
+# This share of the values must be numbers for a numeric scale.
+MOSTLY = 0.9
+
+
+@dataclass(frozen=True)
+class MapProgress:
+    """Progress of a map that is being made: the share that is done, and the current stage."""
+
+    done: float
+    what: str
+
+
+class CollectionMaps:
+    """The maps of one collection. Call `newest` in the collection's thread for slow reads only."""
+
+    def __init__(self, served: ServedCollection) -> None:
+        self.served = served
+        self._maps: list[Map] = []
+        self._version: tuple[int, ...] | None = None
+        self._current = False
+        self._missing = 0
+        self._progress: MapProgress | None = None
+        self._process: subprocess.Popen[str] | None = None
+        self._failed_at: float | None = None
+        self._lock = threading.Lock()
+
+    def newest(self) -> tuple[Map, int] | MapProgress:
+        """Return the newest map and how many documents it lacks, or the progress of the first map.
+
+        If the collection has changed, a new map is started.
+        """
+        version = self.served.retriever.local.store.data_version
+        if version != self._version or not self._current:
+            self._compare()
+            self._version = version
+        with self._lock:
+            if self._maps:
+                return self._maps[-1], self._missing
+            if self._progress:
+                return self._progress
+            raise Problem(503, f"the map of {self.served.name!r} could not be made; the server's log says why.")
+
+    def named(self, key: str) -> Map:
+        """Return the map with this key; raise a problem if it no longer exists."""
+        with self._lock:
+            for one in self._maps:
+                if one.key == key:
+                    return one
+        raise Problem(404, "this map no longer exists; /v1/map returns the newest.")
+
+    def close(self) -> None:
+        """End the process that makes a map, if there is one."""
+        with self._lock:
+            if self._process:
+                self._process.terminate()
+
+    def _compare(self) -> None:
+        """Compare the newest map with the collection, and start a new map if they differ."""
+        collection = self.served.retriever.local
+        published = collection.published()
+        if published is None:
+            raise NotACollection(f"{collection.folder} has no index yet.")
+        generation = published[2]
+        numbers, signatures = document_state(collection.store)
+        newest = self._maps[-1] if self._maps else None
+        if newest is None or newest.generation != generation:
+            found = cached(generation)
+            if found is not None:
+                self._add(found)
+                newest = found
+        with self._lock:
+            self._current = newest is not None and newest.generation == generation and newest.shows(numbers, signatures)
+            self._missing = len(np.setdiff1d(numbers, newest.numbers)) if newest is not None else len(numbers)
+            waiting = self._failed_at is not None and time.monotonic() - self._failed_at < RETRY_AFTER
+            if not self._current and self._progress is None and not waiting:
+                self._progress = MapProgress(0.0, "reading")
+                threading.Thread(target=self._make, name=f"making-map-{self.served.name}", daemon=True).start()
+
+    def _add(self, found: Map) -> None:
+        with self._lock:
+            self._maps = [*(one for one in self._maps if one.key != found.key), found][-KEPT_MAPS:]
+
+    def _make(self) -> None:
+        found = None
+        try:
+            with TemporaryDirectory() as folder:
+                target = Path(folder) / "map.npz"
+                self._run(target)
+                found = load(target)
+        except Exception as error:  # whatever failed, the next attempt must be possible
+            log.error("the map of %s: %s", self.served.name, first_line(error), exc_info=error)
+        if found is not None:
+            self._add(found)
+        with self._lock:
+            self._progress, self._process, self._current = None, None, False
+            self._failed_at = None if found is not None else time.monotonic()
+
+    def _run(self, target: Path) -> None:
+        """Run the process until it ends, and log its errors."""
+        with TemporaryFile() as stderr:
+            status, reported = self._follow(target, stderr)
+            if not reported and status not in (0, -signal.SIGTERM):  # SIGTERM is sent by `close`
+                stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - STDERR_LOGGED))
+                text = stderr.read().decode("utf-8", "replace").strip()
+                log.error("the map of %s: its process ended with status %s. %s", self.served.name, status, text)
+
+    def _follow(self, target: Path, stderr: IO[bytes]) -> tuple[int, bool]:
+        """Start the process and read its messages; returns its exit status, and whether it reported an error."""
+        folder = self.served.retriever.local.folder.resolve()
+        # The process must import the package that runs here, not one in the current folder (-P).
+        paths = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")]))
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "retriever.maps.process", str(folder), str(target)],
+            env=os.environ | {"PYTHONPATH": paths},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+        )
+        reported = False
+        with process:
+            with self._lock:
+                self._process = process
+            assert process.stdout is not None
+            for line in process.stdout:
+                message = _message(line)
+                if "error" in message:
+                    log.error("the map of %s: %s", self.served.name, message["error"])
+                    reported = True
+                elif isinstance(message.get("done"), int | float) and message.get("what") in STAGES:
+                    begins, share = STAGES[message["what"]]
+                    done = round(begins + share * min(message["done"], 1.0), 3)
+                    with self._lock:
+                        self._progress = MapProgress(done, message["what"])
+        return process.returncode, reported
+
+
+def _message(line: str) -> dict[str, Any]:
+    """Parse a message of the process; libraries may print other lines, which give an empty dict."""
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+def colour_fields(facets: list[Facet]) -> list[str]:
+    """Return the fields worth colouring by: numbers, or values that several documents share."""
+
+    def useful(facet: Facet) -> bool:
+        if not facet.values:
+            return False
+        numbers = sum(_number(value) is not None for value, _ in facet.values)
+        return facet.values[0][1] > 1 or (numbers > 1 and numbers >= MOSTLY * len(facet.values))
+
+    return [facet.name for facet in facets if useful(facet)]
+
+
+def colours(store: DocumentStore, shown: Map, field: str) -> dict[str, Any] | None:
+    """Return a colour code per point, 255 for no value or a rare one; None if no document has the field."""
+    by_number: dict[int, Any] = {}
+    for number, metadata in store.db.conn.execute("SELECT number, metadata FROM documents WHERE metadata <> '{}'"):
+        value = next(_values(json.loads(metadata), field), None)
+        if value is not None:
+            by_number[number] = value
+    if not by_number:
+        return None
+    values = [by_number.get(number) for number in shown.numbers.tolist()]
+    numbers = [_number(value) for value in values]
+    known = [number for number in numbers if number is not None]
+    if len(set(known)) > FEW_NUMBERS and len(known) >= MOSTLY * sum(value is not None for value in values):
+        least, greatest = min(known), max(known)
+        # Halved, because the difference of the largest floats would be infinite.
+        span = greatest / 2 - least / 2
+        codes = [NO_COLOUR if n is None else round(GREATEST_CODE * (n / 2 - least / 2) / span) for n in numbers]
+        return {"kind": "number", "least": least, "greatest": greatest, "codes": _base64(codes)}
+    names = [None if value is None else _name(value) for value in values]
+    counts = Counter(name for name in names if name is not None)
+    ranked = sorted(counts, key=lambda name: (-counts[name], name))[:MOST_CATEGORIES]
+    code = {name: number for number, name in enumerate(ranked)}
+    codes = [NO_COLOUR if name is None else code.get(name, NO_COLOUR) for name in names]
+    return {"kind": "category", "values": ranked, "codes": _base64(codes)}
+
+
+def _values(value: Any, field: str) -> Iterator[str | int | float]:
+    """Yield the values of a field; a dot in its name leads into objects, and into every object of a list."""
+    for key, inner in value.items():
+        parts = inner if isinstance(inner, list) else [inner]
+        if key == field:
+            yield from (part for part in parts if isinstance(part, str | int | float))
+        elif field.startswith(f"{key}."):
+            for part in parts:
+                if isinstance(part, dict):
+                    yield from _values(part, field[len(key) + 1 :])
+
+
+def _number(value: Any) -> float | None:
+    """Return a number, also from a text, because all values of a CSV file are texts."""
+    if value is None or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _name(value: Any) -> str:
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)[:LONGEST_NAME]
+
+
+def _base64(codes: list[int]) -> str:
+    return base64.b64encode(bytes(codes)).decode("ascii")
