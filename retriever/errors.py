@@ -1,6 +1,7 @@
 """The errors of text, encoders and transforms, beside those of the collection."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from indexes.errors import (
     BadFilter,
@@ -27,6 +28,7 @@ __all__ = [
     "FitWarning",
     "Locked",
     "Mismatch",
+    "MissingExtra",
     "Misuse",
     "NoDocuments",
     "NoSuchDocument",
@@ -34,6 +36,7 @@ __all__ = [
     "NotReadable",
     "RetrieverError",
     "first_line",
+    "requires_extra",
     "salvage_advice",
 ]
 
@@ -60,3 +63,20 @@ class FitWarning(RuntimeWarning):
 
 class FitFailed(RetrieverError):
     """A transform could not be fitted to the vectors it was given."""
+
+
+class MissingExtra(RetrieverError):
+    """A package of an optional extra is not installed; the message names the extra."""
+
+
+@contextmanager
+def requires_extra(extra: str, purpose: str) -> Iterator[None]:
+    """Turn a failed import of another project's package into `MissingExtra`, which says what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("retriever", "indexes"):
+            raise
+        message = f"{purpose} needs {package}; install it with: pip install 'flow-retriever[{extra}]'"
+        raise MissingExtra(message) from error
