@@ -509,9 +509,7 @@ def _encoder_from(options: EncoderOptions, stored: EncoderIdentity | None, progr
 
 
 def _chosen_pooling(source: Source, options: EncoderOptions, transform: str, progress: Progress) -> PoolingChoice:
-    return choose_pooling(
-        source.first_documents(), _encoder_from(options, None, progress), transform, progress=progress
-    )
+    return choose_pooling(source.peek(), _encoder_from(options, None, progress), transform, progress=progress)
 
 
 def _chosen_precision(
@@ -528,4 +526,4 @@ def _chosen_precision(
     if on_gpus or single.device != "cpu":
         return PrecisionChoice("fp32", "8-bit integers are for processors, and this runs on a GPU")
     integers = _encoder_from(replace(options, precision="int8"), identity, progress)
-    return choose_precision(source.first_documents(), single, integers, transform, progress=progress)
+    return choose_precision(source.peek(), single, integers, transform, progress=progress)

@@ -91,7 +91,7 @@ class Source:
             [(item.where, item.reason) for item in self._ahead if isinstance(item, Skipped)],
         )
 
-    def first_documents(self) -> list[Document]:
+    def peek(self) -> list[Document]:
         """Read the first documents ahead, within limits of number and memory; iterating still yields them.
 
         An error of the caller's iterable is raised when the iteration reaches it, not here.

@@ -20,7 +20,8 @@ def read_csv(stream: BinaryIO, name: str, keys: Keys) -> Iterator[Document | Ski
 
     Quotes are parsed strictly: a lenient parser lets one surplus quote swallow the rest of the file.
     """
-    return _documents(_csv_rows(stream, name), name, keys)
+    lines = _CsvLines(stream)  # alive until the last document was read: its end closes the stream
+    yield from _documents(_csv_rows(lines, name), name, keys)
 
 
 def read_tsv(stream: BinaryIO, name: str, keys: Keys) -> Iterator[Document | Skipped]:
@@ -54,9 +55,8 @@ def _tsv_rows(stream: BinaryIO, name: str) -> Iterator[tuple[str, list[str] | Sk
             yield where, text.split("\t", limits.MOST_COLUMNS) if isinstance(text, str) else text
 
 
-def _csv_rows(stream: BinaryIO, name: str) -> Iterator[tuple[str, list[str] | Skipped]]:
+def _csv_rows(lines: "_CsvLines", name: str) -> Iterator[tuple[str, list[str] | Skipped]]:
     csv.field_size_limit(limits.LARGEST_DOCUMENT)
-    lines = _CsvLines(stream)
     rows = csv.reader(lines, strict=True)
     while True:
         where = f"{name}:{rows.line_num + 1}"
