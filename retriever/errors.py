@@ -1,6 +1,7 @@
 """The exceptions of this package; those of collections come from `indexes.errors`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from indexes.errors import BadFilter as BadFilter
 from indexes.errors import Damaged as Damaged
@@ -36,4 +37,21 @@ class FitWarning(RuntimeWarning):
 
 
 class FitFailed(RetrieverError):
-    """A transform could not be fitted to the vectors."""
+    """A transform could not be fitted to the vectors it was given."""
+
+
+class MissingExtra(RetrieverError):
+    """A package of an optional extra is not installed; the message names the extra."""
+
+
+@contextmanager
+def requires_extra(extra: str, purpose: str) -> Iterator[None]:
+    """Turn a failed import of another project's package into `MissingExtra`, which says what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("retriever", "indexes"):
+            raise
+        message = f"{purpose} needs {package}; install it with: pip install 'flow-retriever[{extra}]'"
+        raise MissingExtra(message) from error

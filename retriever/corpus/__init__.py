@@ -1,7 +1,6 @@
 """Documents from files: JSONL, CSV, TSV, Parquet, text and Markdown, folders of them, BEIR folders, stdin."""
 
 from retriever.corpus.document import Document, Keys, Skipped
-from retriever.corpus.files import ENDINGS
 from retriever.corpus.reading import Corpus
 
-__all__ = ["ENDINGS", "Corpus", "Document", "Keys", "Skipped"]
+__all__ = ["Corpus", "Document", "Keys", "Skipped"]

@@ -1,4 +1,4 @@
-"""What a corpus is made of: a document, or the reason why there is none at some place of a file."""
+"""A document of a corpus, and how one is made from a record such as a JSON object or a row of a table."""
 
 import hashlib
 from collections.abc import Mapping
@@ -8,31 +8,33 @@ from typing import Any
 
 from indexes.checksums import content_hash, metadata_text
 
+JSON_NAMES = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list", dict: "an object"}
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One text to be found, with what is known about it."""
+    """A text to search for, with its id, title and metadata."""
 
     id: str
     text: str
     title: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
     source: str = ""
-    """Where it was read, for messages: `file.jsonl:12`."""
+    """Where it was read, for messages, e.g. `file.jsonl:12`."""
 
     def content_hash(self) -> bytes:
-        """SHA-256 of title, text and metadata: equal exactly if all three are (key order aside)."""
+        """SHA-256 of title, text and metadata. The order of the metadata's keys does not matter."""
         return content_hash(self.title, self.text, metadata_text(self.metadata))
 
     def characters(self) -> int:
-        """How many characters it holds, its metadata as JSON: by that, memory is bounded."""
+        """The number of characters of id, title, text and metadata as JSON; it bounds the use of memory."""
         of_metadata = len(metadata_text(self.metadata)) if self.metadata else 0
         return len(self.id) + len(self.title) + len(self.text) + of_metadata
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A line, row or file that gave no document."""
+    """A line, row or file that could not be read as a document."""
 
     where: str
     reason: str
@@ -40,33 +42,32 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Keys:
-    """The names under which a record holds its text, title and id."""
+    """The keys of a record's text, title and id."""
 
     text: str = "text"
     title: str = "title"
     id: str | None = None
-    """None: `_id` or `id`, whichever is there."""
+    """None means `_id`, or `id` if there is no `_id`."""
     fixed: bool = False
-    """Whether the user cannot name others, so that messages must not say how."""
+    """If True, the user cannot choose other keys, so messages name no option for it."""
 
     def advice(self, option: str) -> str:
-        """What to do about a key that is not there, for the end of a message."""
+        """The end of a message about a missing key: what the user can do."""
         return "the keys understood are text, title, _id and id" if self.fixed else f"see {option}"
 
 
 def text_id(text: str) -> str:
-    """The id of a document that has none of its own and comes from no place that could name it."""
+    """The id of a document that has neither an id nor a lasting place, such as a line of standard input."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def document_of(record: Mapping[str, Any], keys: Keys, where: str, *, by_text: bool = False) -> Document | Skipped:
-    """The document a JSON object or a table's row holds.
+    """Make a document from a JSON object or a row of a table.
 
-    Without an id of its own it goes by `where`, or by the hash of its text if `by_text`: a line of standard
-    input is another one in the next run.
+    If the record has no id, the id is `where`, or the hash of the text if `by_text` is set.
 
-    Everything under other keys becomes metadata, joined with the object under `metadata`, which wins where
-    both hold a key. NUL characters are removed from text and title: nobody sees them, and C code stops there.
+    All other keys become metadata. They are merged with the object under the key `metadata`, whose values win. NUL
+    characters are removed from text and title, because they are invisible and C code stops at them.
     """
     rest = dict(record)
 
@@ -75,7 +76,7 @@ def document_of(record: Mapping[str, Any], keys: Keys, where: str, *, by_text: b
         given = "is null" if keys.text in record else f"is not there, but {listed(rest)}; {keys.advice('--text-key')}"
         return Skipped(where, f"has no text: {keys.text!r} {given}")
     if not isinstance(text, str):
-        return Skipped(where, f"has no text: {keys.text!r} is {kind(text)}, not a string")
+        return Skipped(where, f"has no text: {keys.text!r} is {json_name(text)}, not a string")
     text = text.replace("\0", "")
     if not text or text.isspace():
         return Skipped(where, f"has no text: {keys.text!r} is empty")
@@ -83,7 +84,7 @@ def document_of(record: Mapping[str, Any], keys: Keys, where: str, *, by_text: b
     title = rest.pop(keys.title, None)
     title = "" if title is None else _string(title)
     if title is None:
-        return Skipped(where, f"its title is {kind(record[keys.title])}, not a string")
+        return Skipped(where, f"its title is {json_name(record[keys.title])}, not a string")
 
     id_key = keys.id if keys.id is not None else ("_id" if "_id" in rest else "id")
     given_id = rest.pop(id_key, None)
@@ -92,39 +93,35 @@ def document_of(record: Mapping[str, Any], keys: Keys, where: str, *, by_text: b
     default_id = text_id(text) if by_text else where
     id = default_id if given_id is None else _string(given_id)
     if id is None:
-        return Skipped(where, f"its id is {kind(given_id)}, not a string or an integer")
+        return Skipped(where, f"its id is {json_name(given_id)}, not a string or an integer")
     if not id or id.isspace():
         return Skipped(where, "its id is empty")
     if "\0" in id:
         return Skipped(where, "its id holds a NUL character")
 
     if isinstance(rest.get("metadata"), dict):
-        own = rest.pop("metadata")
-        rest.update(own)
+        rest.update(rest.pop("metadata"))
     return Document(id, text, title.replace("\0", ""), rest, where)
 
 
 def _string(value: object) -> str | None:
-    """A string, or an integer as one (ids and titles such as 1984); None for anything else."""
-    if isinstance(value, str):
-        return value
+    """Accept a string, or an integer such as the title 1984; None for anything else."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    return None
+    return value if isinstance(value, str) else None
 
 
-def kind(value: object) -> str:
-    """What a value is called in JSON."""
-    names = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
-    return names.get(type(value)) or ("an object" if isinstance(value, dict) else f"{type(value).__name__}")
+def json_name(value: object) -> str:
+    """The JSON name of a value's type, for messages."""
+    return JSON_NAMES.get(type(value)) or ("an object" if isinstance(value, dict) else type(value).__name__)
 
 
 def listed(names: Mapping[str, Any]) -> str:
-    """The keys there are, for a message; not more than a reader wants to see."""
-    shown = [short(name) for name in islice(names, 10)]
+    """List the first keys of a record, for messages."""
+    shown = [shortened(name) for name in islice(names, 10)]
     return f"there are {', '.join(shown)}{', …' if len(names) > 10 else ''}" if shown else "nothing else is"
 
 
-def short(name: str) -> str:
-    """A name from a file, for a message; it may be made of megabytes."""
+def shortened(name: str) -> str:
+    """A name from a file, for messages: it may have megabytes."""
     return repr(name if len(name) <= 100 else name[:99] + "…")

@@ -1,4 +1,4 @@
-"""Which files a corpus is read from: sources given by the user, folders walked, each file once."""
+"""Finds the files of a corpus: sources named by the user, and files in folders, each file once."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ BEIR_CORPUS = ("corpus.jsonl", "corpus.jsonl.gz")
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file to read. Its name, in ids and messages, is its path below the folder it was found in, or as given."""
+    """A file to read. Ids and messages use its name: its path below the folder that was searched, or as given."""
 
     path: Path
     name: str
@@ -23,22 +23,17 @@ class SourceFile:
     gzipped: bool
     size: int
     walked: bool
-    """Whether it was found in a folder, and so need not be one of documents."""
+    """True if it was found in a folder, so that it may hold something other than documents."""
 
 
 class Stdin:
     """Stands for standard input among the files."""
 
 
-Place = SourceFile | Stdin | Skipped
+def find(sources: Sequence[str | Path]) -> list[SourceFile | Stdin | Skipped]:
+    """List the files of all sources in order, each file once; a folder that cannot be listed becomes a `Skipped`.
 
-
-def find(sources: Sequence[str | Path]) -> list[Place]:
-    """The files of all sources, in order, each once however often it is named; folders that cannot be listed
-    stand among them as `Skipped`.
-
-    A file goes by its path below the folder that was given, or by its own as given; if two have the same name, the
-    later one goes by its path from here.
+    If two files would have the same name, the later one is named by its path from the working directory.
     """
     if not sources:
         raise Misuse("no source given: name a file, a folder, or - for standard input")
@@ -46,7 +41,7 @@ def find(sources: Sequence[str | Path]) -> list[Place]:
     if missing:
         raise Misuse(f"no such file or folder: {', '.join(missing)}")
 
-    places: list[Place] = []
+    places: list[SourceFile | Stdin | Skipped] = []
     seen: set[str] = set()
     names: set[str] = set()
     for source in dict.fromkeys(map(str, sources)):
@@ -54,7 +49,7 @@ def find(sources: Sequence[str | Path]) -> list[Place]:
             places.append(Stdin())
             continue
         is_folder = Path(source).is_dir()
-        for path in _walk(Path(source)) if is_folder else _given(Path(source)):
+        for path in _walk(Path(source)) if is_folder else [_checked(Path(source))]:
             if isinstance(path, Skipped):
                 places.append(path)
                 continue
@@ -63,8 +58,8 @@ def find(sources: Sequence[str | Path]) -> list[Place]:
                 continue
             seen.add(real)
             below = path.relative_to(source) if is_folder else path
-            candidates = (_readable(str(candidate)) for candidate in (below, path, real))
-            name = next((candidate for candidate in candidates if candidate not in names), _readable(real))
+            candidates = (_utf8_path(str(candidate)) for candidate in (below, path, real))
+            name = next((candidate for candidate in candidates if candidate not in names), _utf8_path(real))
             names.add(name)
             format = _format(path.name)
             assert format is not None
@@ -73,27 +68,27 @@ def find(sources: Sequence[str | Path]) -> list[Place]:
 
 
 def _size(path: Path) -> int | None:
-    """Bytes; None if nothing is there, or nothing that may be looked at."""
+    """The size in bytes; None if the path does not exist or is not accessible."""
     try:
         return path.stat().st_size
     except (OSError, ValueError):
         return None
 
 
-def _readable(path: str) -> str:
-    """A path as text that UTF-8 can hold, with / between its parts."""
+def _utf8_path(path: str) -> str:
+    """A path that can be encoded as UTF-8, with / between its parts."""
     return os.fsencode(path.replace(os.sep, "/")).decode("utf-8", "backslashreplace")
 
 
 def _format(file_name: str) -> tuple[str, bool] | None:
-    """The format a file's ending stands for, and whether it is gzipped."""
+    """The format by the file's ending, and whether the file is gzipped; None if the ending is unknown."""
     stem = file_name.lower()
-    gzipped = stem.endswith(".gz")
     format = Path(stem.removesuffix(".gz")).suffix.removeprefix(".")
-    return (format, gzipped) if format in FORMATS else None
+    return (format, stem.endswith(".gz")) if format in FORMATS else None
 
 
-def _given(path: Path) -> Iterator[Path | Skipped]:
+def _checked(path: Path) -> Path:
+    """Refuse a file named by the user that is not of a known format or not a regular file."""
     if _format(path.name) is None:
         raise Misuse(
             f"{path}: unknown kind of file; known are {', '.join(ENDINGS)}, each also with .gz"
@@ -101,16 +96,16 @@ def _given(path: Path) -> Iterator[Path | Skipped]:
         )
     if not path.is_file():
         raise Misuse(f"{path}: not a regular file; pipe it to standard input instead: -")
-    yield path
+    return path
 
 
 def _walk(folder: Path) -> Iterator[Path | Skipped]:
-    """The readable files below a folder, in sorted order, hidden ones left out.
+    """Find the files of known formats below a folder, in sorted order, without hidden ones.
 
-    Of a BEIR folder (one with a corpus.jsonl) only the corpus: its queries and judgements are no documents.
+    In a BEIR folder (one with a corpus.jsonl) only the corpus counts: queries and judgements are not documents.
     """
     found = False
-    unlisted: list[OSError] = []
+    failures: list[OSError] = []
     visited: set[tuple[int, int]] = set()
     waiting = [folder]
     while waiting:  # os.walk of Python 3.11 calls itself for every level
@@ -122,7 +117,7 @@ def _walk(folder: Path) -> Iterator[Path | Skipped]:
             visited.add((status.st_dev, status.st_ino))
             names = sorted(name for name in os.listdir(here) if not name.startswith("."))  # noqa: PTH208 - names alone
         except OSError as error:
-            unlisted.append(error)
+            failures.append(error)
             continue
         folders = [name for name in names if os.path.isdir(here / name)]  # noqa: PTH112 - False for a loop of links
         readable = sorted({name for name in names if _format(name) is not None} - set(folders))
@@ -132,8 +127,7 @@ def _walk(folder: Path) -> Iterator[Path | Skipped]:
             yield here / name
         if not corpora:
             waiting += [here / name for name in reversed(folders)]
-    for failure in unlisted:
-        found = True
-        yield Skipped(_readable(str(failure.filename)), f"cannot be listed: {failure.strerror}")
-    if not found:
+    for failure in failures:
+        yield Skipped(_utf8_path(str(failure.filename)), f"cannot be listed: {failure.strerror}")
+    if not found and not failures:
         raise Misuse(f"{folder}: no readable file in this folder; known are {', '.join(ENDINGS)}, also with .gz")

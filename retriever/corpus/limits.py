@@ -1,6 +1,6 @@
-"""How much one document may be, and how it is read without ever holding more: a source may be made to do harm.
+"""Size limits for documents, and readers that never hold more than that in memory: a source may be malicious.
 
-A line beyond the limit is passed over to its end, so that the next one is read as if nothing were the matter.
+A line above the limit is skipped to its end, so that the next line is read normally.
 """
 
 import codecs
@@ -15,36 +15,30 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 LARGEST_DOCUMENT = 64 << 20
-"""Bytes of a line, a row, or a file that is one document; of a Python text, characters."""
+"""Bytes of a line, a row, or a file that is one document; characters of a Python text."""
 LARGEST_METADATA = 16 << 20
 """Characters of a document's metadata as JSON."""
 MOST_COLUMNS = 10_000
 MOST_PARTS = 2_000_000
-"""Strings, commas and brackets in a JSON line, or commas in a CSV row: each becomes an object of some fifty bytes."""
+"""Strings, commas and brackets in a JSON line, or commas in a CSV row: each becomes an object of about fifty bytes."""
 UNPACKED_FREELY = 256 << 20
 MOST_UNPACKED = 200
-"""Beyond `UNPACKED_FREELY`, a gzip or Parquet file must not hold more than so many times its own bytes: texts hold 3 to
-20 times, logs up to 100; what was made to do harm, in gzip up to 1032 and in Parquet any number."""
+"""Above `UNPACKED_FREELY` bytes, the limit for the size of a gzip or Parquet file unpacked, as a multiple of its packed
+size. Texts reach 3 to 20, logs up to 100; a gzip bomb up to 1032, and a Parquet bomb any number."""
 
-_PASSED_AT_ONCE = 1 << 20
+TOO_LONG = f"is longer than {LARGEST_DOCUMENT >> 20} MiB, the most that a document may have"
+_SKIPPED_AT_ONCE = 1 << 20
 _PARTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[,\[{]', re.DOTALL)
 
 
 class Refused(Exception):
-    """A file or row that is not read, or not further, and why; the message goes after the name of the place."""
-
-
-def shown(size: int) -> str:
-    return f"{size >> 20} MiB"
-
-
-TOO_LONG = f"is longer than {shown(LARGEST_DOCUMENT)}, the most that a document may have"
+    """A file is not read, or not to its end; the message says why and follows the file's name."""
 
 
 def regular_file(path: Path) -> BinaryIO:
-    """The file opened for reading; refused if it is anything but a file on disk, whatever it was when it was listed.
+    """Open a file for reading, and refuse anything but a regular file: a pipe would block, and a device has no end.
 
-    A pipe would be waited for, and a device has no end.
+    The path may have been replaced since it was listed, so the open file is checked again.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise Refused("is not a regular file")
@@ -59,16 +53,16 @@ def regular_file(path: Path) -> BinaryIO:
 
 
 def numbered(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
-    """The lines with their numbers, without their ends and a byte order mark; None for one that is too long.
+    """Number the lines, without line ends and byte order mark; a line that is too long becomes None.
 
-    Only \\n ends a line: texts may hold U+2028.
+    Only \\n ends a line: texts may contain U+2028.
     """
     number = 0
     while line := stream.readline(LARGEST_DOCUMENT + 1):
         number += 1
         if len(line) > LARGEST_DOCUMENT and not line.endswith(b"\n"):
             del line
-            while (rest := stream.readline(_PASSED_AT_ONCE)) and not rest.endswith(b"\n"):
+            while (rest := stream.readline(_SKIPPED_AT_ONCE)) and not rest.endswith(b"\n"):
                 pass
             yield number, None
             continue
@@ -78,7 +72,7 @@ def numbered(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
 
 
 def whole(stream: BinaryIO) -> bytes:
-    """All of a file that is one document."""
+    """Read a file that is one document."""
     data = stream.read(LARGEST_DOCUMENT + 1)
     if len(data) > LARGEST_DOCUMENT:
         raise Refused(TOO_LONG)
@@ -86,25 +80,22 @@ def whole(stream: BinaryIO) -> bytes:
 
 
 def too_many_parts(line: bytes) -> bool:
-    """Whether a JSON line would become more objects than memory should be spent on."""
+    """Whether a JSON line would become more than `MOST_PARTS` Python objects."""
     return len(line) > MOST_PARTS and next(islice(_PARTS.finditer(line), MOST_PARTS, None), None) is not None
 
 
 def refuse_bomb(unpacked: int, packed: int) -> None:
-    """Stop where so many bytes have come out of so few that nobody can have meant it."""
+    """Refuse a file that unpacks to far more bytes than it has."""
     if unpacked > UNPACKED_FREELY and unpacked > MOST_UNPACKED * packed:
         raise Refused(
-            f"unpacks to more than {shown(UNPACKED_FREELY)} and more than {MOST_UNPACKED} times its size: what follows "
-            "was not read. If it is meant to be so, give it in another format or unpacked"
+            f"unpacks to more than {UNPACKED_FREELY >> 20} MiB and more than {MOST_UNPACKED} times its size: what "
+            "follows was not read. If the file is not malicious, convert it to another format or unpack it"
         )
 
 
-def unpacked(packed: BinaryIO) -> BinaryIO:
-    """What a gzip file holds, as far as it is no bomb: then reading it raises `Refused`."""
-    return cast(BinaryIO, io.BufferedReader(_Unpacked(packed)))
-
-
 class _Unpacked(io.RawIOBase):
+    """A gzip file unpacked; reading raises `Refused` if it is a bomb."""
+
     def __init__(self, packed: BinaryIO) -> None:
         self._packed = packed
         self._file = gzip.GzipFile(fileobj=packed)
@@ -118,3 +109,7 @@ class _Unpacked(io.RawIOBase):
         self._count += count
         refuse_bomb(self._count, self._packed.tell())
         return count
+
+
+def unpacked(packed: BinaryIO) -> BinaryIO:
+    return cast(BinaryIO, io.BufferedReader(_Unpacked(packed)))

@@ -1,4 +1,4 @@
-"""Readers of formats that are made of lines or are plain text: JSONL, text and Markdown."""
+"""Readers of lines and plain text: JSONL, text, Markdown and standard input."""
 
 import json
 import math
@@ -7,14 +7,18 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from retriever.corpus import limits
-from retriever.corpus.document import Document, Keys, Skipped, document_of, kind, text_id
+from retriever.corpus.document import Document, Keys, Skipped, document_of, json_name, text_id
 
 MAX_DEPTH = 100
-"""Deeper JSON is refused: it can be parsed, but neither Python nor SQLite is sure to write it again."""
+"""Deeper JSON is refused: it can be parsed, but Python and SQLite may fail to write it."""
+NESTED = "nested too deeply"
+
+_FENCE_OR_HEADING = re.compile(r"(?:^|(?<=\r)) {0,3}(?:(```|~~~)|#[ \t]+(\S[^\r\n]*))", re.MULTILINE)
+_REST_OF_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 
 
 def numbered_lines(stream: BinaryIO, name: str) -> Iterator[tuple[str, bytes | Skipped]]:
-    """The lines that are not blank, with their places: `name:number`."""
+    """The lines that are not blank, each with its place, `name:number`."""
     for number, line in limits.numbered(stream):
         where = f"{name}:{number}"
         if line is None:
@@ -23,7 +27,7 @@ def numbered_lines(stream: BinaryIO, name: str) -> Iterator[tuple[str, bytes | S
             yield where, line
 
 
-def decoded(data: bytes | Skipped, where: str) -> str | Skipped:
+def decode(data: bytes | Skipped, where: str) -> str | Skipped:
     if isinstance(data, Skipped):
         return data
     try:
@@ -34,44 +38,41 @@ def decoded(data: bytes | Skipped, where: str) -> str | Skipped:
 
 def read_jsonl(stream: BinaryIO, name: str, keys: Keys) -> Iterator[Document | Skipped]:
     for where, line in numbered_lines(stream, name):
-        yield json_document(line, where, keys)
+        yield _json_document(line, where, keys)
 
 
 def read_lines(stream: BinaryIO, name: str) -> Iterator[Document | Skipped]:
-    """One document a line."""
+    """One document per line."""
     for where, line in numbered_lines(stream, name):
-        yield _plain(decoded(line, where), where)
+        yield _text_document(decode(line, where), where)
 
 
 def read_text(stream: BinaryIO, name: str, markdown: bool) -> Iterator[Document | Skipped]:
-    """One document a file; the first top heading of Markdown is its title."""
-    text = decoded(limits.whole(stream), name)
+    """One document per file. The title is the first top-level heading of Markdown."""
+    text = decode(limits.whole(stream), name)
     title = ""
     if markdown and isinstance(text, str):
-        title, rest = split_heading(text)
+        title, rest = _split_heading(text)
         text = rest if rest.strip() else text
-    yield _plain(text, name, title)
+    yield _text_document(text, name, title)
 
 
 def read_stdin(stream: BinaryIO, keys: Keys) -> Iterator[Document | Skipped]:
-    """JSONL if the first line that is not blank begins with {, else one document a line.
+    """JSONL if the first line that is not blank begins with {; otherwise one document per line.
 
-    Without an id a document goes by its text: its line number would be another document's in the next run.
+    A document without an id is named by its text: in the next run, its line number may be that of another document.
     """
     is_json = None
     for where, line in numbered_lines(stream, "stdin"):
-        if isinstance(line, Skipped):
-            yield line
-            continue
-        if is_json is None:
+        if is_json is None and isinstance(line, bytes):
             is_json = line.lstrip().startswith(b"{")
         if is_json:
-            yield json_document(line, where, keys, by_text=True)
+            yield _json_document(line, where, keys, by_text=True)
         else:
-            yield _plain(decoded(line, where), where, by_text=True)
+            yield _text_document(decode(line, where), where, by_text=True)
 
 
-def _plain(text: str | Skipped, where: str, title: str = "", *, by_text: bool = False) -> Document | Skipped:
+def _text_document(text: str | Skipped, where: str, title: str = "", *, by_text: bool = False) -> Document | Skipped:
     if isinstance(text, Skipped):
         return text
     text = text.replace("\0", "")
@@ -80,41 +81,41 @@ def _plain(text: str | Skipped, where: str, title: str = "", *, by_text: bool = 
     return Document(text_id(text) if by_text else where, text, title.replace("\0", ""), {}, where)
 
 
-def json_document(line: bytes | Skipped, where: str, keys: Keys, *, by_text: bool = False) -> Document | Skipped:
+def _json_document(line: bytes | Skipped, where: str, keys: Keys, *, by_text: bool = False) -> Document | Skipped:
     if isinstance(line, bytes) and limits.too_many_parts(line):
         return Skipped(where, f"holds more than {limits.MOST_PARTS:,} strings, commas and brackets")
-    text = decoded(line, where)
+    text = decode(line, where)
     if isinstance(text, Skipped):
         return text
     try:
-        record = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+        record = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except json.JSONDecodeError as error:
         return Skipped(where, f"not valid JSON: {error.msg} at column {error.colno}")
     except ValueError as error:
         return Skipped(where, f"not valid JSON: {error}")
     except RecursionError:
-        return Skipped(where, "its JSON is nested too deeply")
+        return Skipped(where, f"its JSON is {NESTED}")
     if not isinstance(record, dict):
-        return Skipped(where, f"is {kind(record)}, not an object" if record is not None else "is null, not an object")
-    if text.count("[") + text.count("{") > MAX_DEPTH and too_deep(record):
-        return Skipped(where, "its JSON is nested too deeply")
-    if "\\u" in text and (reason := half_character(json.dumps(record, ensure_ascii=False))):
+        return Skipped(where, f"is {'null' if record is None else json_name(record)}, not an object")
+    if too_deep(text, record):
+        return Skipped(where, f"its JSON is {NESTED}")
+    if "\\u" in text and (reason := lone_surrogate(json.dumps(record, ensure_ascii=False))):
         return Skipped(where, reason)
     return record_document(record, keys, where, by_text=by_text)
 
 
 def record_document(record: dict[str, Any], keys: Keys, where: str, *, by_text: bool = False) -> Document | Skipped:
-    """The document an object holds; what it has under `metadata` must be an object too."""
+    """Make a document from an object, whose `metadata`, if any, must be an object too."""
     metadata = record.get("metadata")
     if "metadata" not in (keys.text, keys.title, keys.id):
         if metadata is None:
             record = {key: value for key, value in record.items() if key != "metadata"}
         elif not isinstance(metadata, dict):
-            return Skipped(where, f"its metadata is {kind(metadata)}, not an object")
+            return Skipped(where, f"its metadata is {json_name(metadata)}, not an object")
     return document_of(record, keys, where, by_text=by_text)
 
 
-def _no_constant(name: str) -> None:
+def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON number")
 
 
@@ -125,18 +126,19 @@ def _finite(digits: str) -> float:
     return number
 
 
-def too_deep(record: dict[str, Any]) -> bool:
-    level: list[Any] = [record]
+def too_deep(text: str, value: Any) -> bool:
+    """Whether a JSON value, with its text, is nested deeper than `MAX_DEPTH`."""
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return False
+    level: list[Any] = [value]
     for _ in range(MAX_DEPTH):
         children = [item.values() if isinstance(item, dict) else item for item in level]
-        level = [child for group in children for child in group if isinstance(child, dict | list)]
-        if not level:
-            return False
-    return True
+        level = [child for group in children for child in group if isinstance(child, dict | list | tuple)]
+    return bool(level)
 
 
-def half_character(text: str) -> str | None:
-    """Why a text cannot be stored, if it holds a lone surrogate; else None."""
+def lone_surrogate(text: str) -> str | None:
+    """Why a text cannot be stored, if it contains a lone surrogate; otherwise None."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -145,11 +147,7 @@ def half_character(text: str) -> str | None:
     return None
 
 
-_FENCE_OR_HEADING = re.compile(r"(?:^|(?<=\r)) {0,3}(?:(```|~~~)|#[ \t]+(\S[^\r\n]*))", re.MULTILINE)
-_REST_OF_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
-
-
-def split_heading(text: str) -> tuple[str, str]:
+def _split_heading(text: str) -> tuple[str, str]:
     """The first `# heading` of Markdown outside code blocks, and the text without that line."""
     fence = None
     for found in _FENCE_OR_HEADING.finditer(text):

@@ -1,4 +1,4 @@
-"""The corpus: every document of every source, streamed, with what could not be read told in its place."""
+"""The corpus: a stream of the documents of all sources, and of what could not be read."""
 
 import gzip
 import shutil
@@ -10,19 +10,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from retriever.corpus import limits, parquet, tables
+from retriever.corpus import limits, tables
 from retriever.corpus import lines as line_formats
 from retriever.corpus.document import Document, Keys, Skipped
 from retriever.corpus.files import SourceFile, Stdin, find
-from retriever.errors import Misuse
+from retriever.errors import MissingExtra, Misuse, requires_extra
 
 
 class Corpus:
     """The documents of files, folders and standard input (`-`), in a fixed order.
 
-    Iterating gives a `Document` or, for what cannot be read, a `Skipped`, and goes on; whether that is
-    a reason to stop is the caller's business. It can be iterated again, unless standard input is among
-    the sources.
+    Iterating yields a `Document`, or a `Skipped` for what cannot be read, and continues; the caller decides whether to
+    stop. A corpus can be iterated again, unless standard input is one of its sources.
     """
 
     def __init__(
@@ -33,7 +32,7 @@ class Corpus:
         lines: bool = False,
         stdin: BinaryIO | None = None,
     ) -> None:
-        """`lines`: a .txt file is one document a line, instead of one document."""
+        """`lines`: each line of a .txt file is a document; otherwise the file is one document."""
         self.places = find(sources)
         self._keys = keys
         self._lines = lines
@@ -44,7 +43,7 @@ class Corpus:
 
     @property
     def fraction_read(self) -> float | None:
-        """How much of all files has been read, from 0 to 1; None if standard input is among the sources."""
+        """The fraction of all bytes that has been read, from 0 to 1; None if standard input is one of the sources."""
         if any(isinstance(place, Stdin) for place in self.places):
             return None
         return min(1.0, self._read / self._total) if self._total else 1.0
@@ -56,19 +55,16 @@ class Corpus:
             if isinstance(place, Skipped):
                 yield place
             elif isinstance(place, Stdin):
-                yield from self._from_stdin()
+                if self._stdin_read:
+                    raise Misuse("standard input can be read only once")
+                self._stdin_read = True
+                yield from line_formats.read_stdin(self._stdin or sys.stdin.buffer, self._keys)
             else:
-                yield from self._from_file(place, before)
+                yield from self._read_file(place, before)
                 before += place.size
                 self._read = before
 
-    def _from_stdin(self) -> Iterator[Document | Skipped]:
-        if self._stdin_read:
-            raise Misuse("standard input can be read only once")
-        self._stdin_read = True
-        yield from line_formats.read_stdin(self._stdin or sys.stdin.buffer, self._keys)
-
-    def _from_file(self, file: SourceFile, before: int) -> Iterator[Document | Skipped]:
+    def _read_file(self, file: SourceFile, before: int) -> Iterator[Document | Skipped]:
         def progress(fraction: float) -> None:
             self._read = before + fraction * file.size
 
@@ -76,13 +72,15 @@ class Corpus:
             with limits.regular_file(file.path) as raw:
                 stream = limits.unpacked(raw) if file.gzipped else raw
                 if file.format == "parquet":
+                    with requires_extra("parquet", "reading Parquet"):
+                        from retriever.corpus.parquet import read_parquet
                     with _seekable(stream, file.gzipped) as whole:
-                        yield from parquet.read_parquet(whole, file.name, self._keys, progress)
+                        yield from read_parquet(whole, file.name, self._keys, progress)
                     return
-                for item in self._parsed(stream, file):
+                for item in self._parse(stream, file):
                     self._read = before + raw.tell()
                     yield item
-        except tables.WrongColumns as error:
+        except (tables.WrongColumns, MissingExtra) as error:
             if not file.walked:
                 raise Misuse(f"{file.name}: {error}") from error
             yield Skipped(file.name, str(error))
@@ -95,7 +93,7 @@ class Corpus:
         except OSError as error:
             yield Skipped(file.name, f"cannot be read: {error.strerror or error}")
 
-    def _parsed(self, stream: BinaryIO, file: SourceFile) -> Iterator[Document | Skipped]:
+    def _parse(self, stream: BinaryIO, file: SourceFile) -> Iterator[Document | Skipped]:
         if file.format == "jsonl":
             return line_formats.read_jsonl(stream, file.name, self._keys)
         if file.format == "csv":
@@ -109,7 +107,7 @@ class Corpus:
 
 @contextmanager
 def _seekable(stream: BinaryIO, gzipped: bool) -> Iterator[BinaryIO]:
-    """The stream itself, or a temporary copy of what it unpacks: Parquet keeps its directory at the end."""
+    """Unpack a gzip stream into a temporary file, because Parquet has its directory at the end."""
     if not gzipped:
         yield stream
         return

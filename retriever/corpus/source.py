@@ -1,4 +1,4 @@
-"""Whatever holds documents, a corpus of files or a Python list of texts, as one stream of documents."""
+"""One stream of documents from whatever the caller passes: a corpus of files, or Python documents, texts and dicts."""
 
 import json
 from collections import deque
@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any, Literal
 
 from retriever.corpus import Corpus, Document, Keys, Skipped
-from retriever.corpus.document import kind
+from retriever.corpus.document import json_name
 from retriever.corpus.limits import LARGEST_DOCUMENT, LARGEST_METADATA, TOO_LONG
-from retriever.corpus.lines import MAX_DEPTH, half_character, record_document, too_deep
+from retriever.corpus.lines import NESTED, lone_surrogate, record_document, too_deep
 from retriever.errors import BadSource, Misuse, NoDocuments
 
 OnError = Literal["skip", "stop"]
@@ -16,65 +16,61 @@ Documents = Iterable[Document | Skipped | str | dict[str, Any]]
 
 KEYS = Keys(fixed=True)
 REASONS_SHOWN = 5
-MOST_UNREADABLE = 100_000
-LOOKED_AT = 5000
-CHARACTERS_LOOKED_AT = 8_000_000
+MOST_SKIPPED_AHEAD = 100_000
+DOCUMENTS_AHEAD = 5000
+CHARACTERS_AHEAD = 8_000_000
 
 
 class Source:
-    """Documents from whatever the caller has, and how much of it has been read, where that can be known."""
+    """A stream of documents that can be read ahead and knows how much of it has been read."""
 
     def __init__(self, documents: Documents) -> None:
         if isinstance(documents, str | Mapping) or not isinstance(documents, Iterable):
             raise Misuse("documents must be a list, a Corpus or another iterable of documents, texts or dicts.")
         self._documents = documents
         self._items = iter(documents)
-        self._taken = 0
+        self.taken = 0
+        """The number of items read, including those read ahead."""
         self._ahead: deque[Document | Skipped] = deque()
         self._failure: Exception | None = None
 
     def __iter__(self) -> Iterator[Document | Skipped]:
-        yield from self.looked_at()
+        yield from self.read_ahead()
         yield from self._rest()
 
-    def looked_at(self) -> Iterator[Document | Skipped]:
-        """What was read to look ahead; where that failed, the failure after it."""
+    def read_ahead(self) -> Iterator[Document | Skipped]:
+        """Yield what was read ahead, then raise the error that ended the reading, if any."""
         while self._ahead:
             yield self._ahead.popleft()
         if self._failure:
             raise self._failure
 
+    def _rest(self) -> Iterator[Document | Skipped]:
+        for given in self._items:
+            self.taken += 1
+            yield _as_document(given, f"document {self.taken}")
+
     @property
     def files(self) -> Corpus | None:
-        """The corpus, if another process can read the same from it: files alone."""
+        """The corpus, if it consists of files alone, so that another process can read it as well."""
         corpus = self._documents
         return corpus if isinstance(corpus, Corpus) and corpus.fraction_read is not None else None
 
     @property
-    def taken(self) -> int:
-        """How many have been read, those that were only looked at too."""
-        return self._taken
-
-    def _rest(self) -> Iterator[Document | Skipped]:
-        for given in self._items:
-            self._taken += 1
-            yield _as_document(given, f"document {self._taken}")
-
-    @property
     def fraction_read(self) -> float | None:
-        """How much has been given out, from 0 to 1; what was only looked at does not count."""
+        """The fraction that has been handed out, from 0 to 1, without what was read ahead; None if unknown."""
         taken = None
         if isinstance(self._documents, Corpus):
             taken = self._documents.fraction_read
         elif isinstance(self._documents, Sized):
-            taken = self._taken / len(self._documents)
-        return taken * (1 - len(self._ahead) / self._taken) if taken and self._ahead else taken
+            taken = self.taken / len(self._documents)
+        return taken * (1 - len(self._ahead) / self.taken) if taken and self._ahead else taken
 
     def refuse_if_empty(self, on_error: OnError = "skip") -> None:
-        """Look ahead to the first document, so that no folder is made for a source that has none.
+        """Read ahead to the first document, so that no collection is created for a source without any.
 
-        With `stop`, nor is one made for a source that begins with what cannot be read. Of a source that begins with
-        `MOST_UNREADABLE` such places no more is looked at: they are held in memory.
+        With `stop`, a source that begins with something unreadable is refused too. The reading ends after
+        `MOST_SKIPPED_AHEAD` unreadable items, because they are held in memory.
         """
         reasons: list[str] = []
         for item in self._rest():
@@ -86,7 +82,7 @@ class Source:
                     f"{item.where}: {item.reason}. Nothing was indexed; mend it and run the same command again, or "
                     "give --on-error skip."
                 )
-            if len(self._ahead) >= MOST_UNREADABLE:
+            if len(self._ahead) >= MOST_SKIPPED_AHEAD:
                 return
             if len(reasons) < REASONS_SHOWN:
                 reasons.append(f"\n  {item.where}: {item.reason}")
@@ -95,28 +91,25 @@ class Source:
             [(item.where, item.reason) for item in self._ahead if isinstance(item, Skipped)],
         )
 
-    def look_ahead(self) -> list[Document]:
-        """The first documents, as many as memory is spent on; they are still to come when it is read.
+    def peek(self) -> list[Document]:
+        """Read the first documents ahead, within limits of number and memory; iterating still yields them.
 
-        An error is raised where the reading comes to it, not here: what stands before it is not lost.
+        An error of the caller's iterable is raised when the iteration reaches it, not here.
         """
         characters = sum(item.characters() for item in self._ahead if isinstance(item, Document))
         try:
             for item in self._rest():
                 self._ahead.append(item)
                 characters += item.characters() if isinstance(item, Document) else 0
-                if len(self._ahead) >= LOOKED_AT or characters >= CHARACTERS_LOOKED_AT:
+                if len(self._ahead) >= DOCUMENTS_AHEAD or characters >= CHARACTERS_AHEAD:
                     break
-        except Exception as error:  # whatever the caller's iterable raises
+        except Exception as error:  # any class: it comes from the caller's iterable
             self._failure = error
         return [item for item in self._ahead if isinstance(item, Document)]
 
 
 def _as_document(given: object, where: str) -> Document | Skipped:
-    """A document from whatever was given, or why it is none.
-
-    A plain text or a dict without an id goes by the hash of its text; dicts are read as files' objects are.
-    """
+    """Convert an item of the caller's. The id of a text, or of a dict without one, is the hash of its text."""
     if isinstance(given, Skipped):
         return given
     if isinstance(given, str):
@@ -131,11 +124,11 @@ def _as_document(given: object, where: str) -> Document | Skipped:
 
 
 def _flaw(document: Document) -> str | None:
-    """Why a document cannot be stored as it is; None if it can."""
+    """Why a document cannot be stored; None if it can."""
     for name in ("id", "title", "text", "source"):
         value = getattr(document, name)
         if not isinstance(value, str):
-            return f"its {name} is {kind(value)}, not a string"
+            return f"its {name} is {json_name(value)}, not a string"
         if "\0" in value:
             return f"its {name} holds a NUL character"
     if not document.id.strip():
@@ -145,10 +138,9 @@ def _flaw(document: Document) -> str | None:
     if len(document.id) + len(document.title) + len(document.text) > LARGEST_DOCUMENT:
         return TOO_LONG
     if not isinstance(document.metadata, dict):
-        return f"its metadata is {kind(document.metadata)}, not an object"
-    return half_character(document.id + "\n" + document.title + "\n" + document.text) or _metadata_flaw(
-        document.metadata
-    )
+        return f"its metadata is {json_name(document.metadata)}, not an object"
+    strings = "\n".join((document.id, document.title, document.text))
+    return lone_surrogate(strings) or _metadata_flaw(document.metadata)
 
 
 def _metadata_flaw(metadata: dict[str, Any]) -> str | None:
@@ -158,10 +150,8 @@ def _metadata_flaw(metadata: dict[str, Any]) -> str | None:
         written = json.dumps(metadata, sort_keys=True, ensure_ascii=False, allow_nan=False)
         if len(written) > LARGEST_METADATA:
             return f"its metadata has {len(written):,} characters as JSON, and at most {LARGEST_METADATA:,} are kept"
-        if written.count("[") + written.count("{") > MAX_DEPTH and too_deep(json.loads(written)):
-            return "its metadata is nested too deeply"
-        return half_character(written)
+        return f"its metadata is {NESTED}" if too_deep(written, metadata) else lone_surrogate(written)
     except RecursionError:
-        return "its metadata is nested too deeply"
+        return f"its metadata is {NESTED}"
     except (TypeError, ValueError) as error:
         return f"its metadata cannot be written as JSON: {error}"

@@ -1,4 +1,4 @@
-"""Readers of tables with named columns that are text: CSV and TSV."""
+"""Readers of text tables with a header row: CSV and TSV."""
 
 import csv
 import io
@@ -7,58 +7,85 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from retriever.corpus import limits
-from retriever.corpus.document import Document, Keys, Skipped, document_of, listed, short
-from retriever.corpus.lines import decoded
+from retriever.corpus.document import Document, Keys, Skipped, document_of, listed, shortened
+from retriever.corpus.lines import decode
 
 
 class WrongColumns(Exception):
-    """A table is not one of documents, as a whole; the message says why."""
+    """The columns of a table are not those of documents; the message says why."""
 
 
 def read_csv(stream: BinaryIO, name: str, keys: Keys) -> Iterator[Document | Skipped]:
-    """RFC 4180, with a header row. A row is named by the line it begins on.
+    """Read RFC 4180. A row is named by the line it begins on.
 
-    Strict about quotes: for a lenient reader, one quote too many swallows the rest of the file unnoticed.
+    Quotes are parsed strictly: a lenient parser lets one surplus quote swallow the rest of the file.
     """
-    csv.field_size_limit(limits.LARGEST_DOCUMENT)
-    lines = _DecodedLines(stream)
-    rows = csv.reader(lines, strict=True)
+    lines = _CsvLines(stream)  # alive until the last document was read: its end closes the stream
+    yield from _documents(_csv_rows(lines, name), name, keys)
+
+
+def read_tsv(stream: BinaryIO, name: str, keys: Keys) -> Iterator[Document | Skipped]:
+    """Read tab-separated lines. Quotes have no meaning, as in most TSV files of texts."""
+    return _documents(_tsv_rows(stream, name), name, keys)
+
+
+def _documents(rows: Iterator[tuple[str, list[str] | Skipped]], name: str, keys: Keys) -> Iterator[Document | Skipped]:
     columns: list[str] | None = None
+    for where, row in rows:
+        if isinstance(row, Skipped):
+            yield row
+            if columns is None:
+                return
+        elif columns is None:
+            columns = checked_columns(row, keys)
+        elif len(row) != len(columns):
+            width = len(row) if len(row) <= limits.MOST_COLUMNS else f"more than {limits.MOST_COLUMNS:,}"
+            yield Skipped(where, f"has {width} columns, the header {len(columns)}")
+        else:
+            yield document_of(dict(zip(columns, row, strict=True)), keys, where)
+    if columns is None:
+        yield Skipped(name, "is empty: a header row with the names of the columns is needed")
+
+
+def _tsv_rows(stream: BinaryIO, name: str) -> Iterator[tuple[str, list[str] | Skipped]]:
+    for number, line in limits.numbered(stream):
+        where = f"{name}:{number}"
+        if line != b"":
+            text = Skipped(where, limits.TOO_LONG) if line is None else decode(line, where)
+            yield where, text.split("\t", limits.MOST_COLUMNS) if isinstance(text, str) else text
+
+
+def _csv_rows(lines: "_CsvLines", name: str) -> Iterator[tuple[str, list[str] | Skipped]]:
+    csv.field_size_limit(limits.LARGEST_DOCUMENT)
+    rows = csv.reader(lines, strict=True)
     while True:
         where = f"{name}:{rows.line_num + 1}"
         lines.begin_row()
         try:
             row = next(rows)
         except StopIteration:
-            break
+            return
         except _RowTooLarge as error:
-            yield Skipped(where, f"{error}; what follows was not read, as where the next row begins cannot be known")
+            reason = f"{error}; what follows was not read, as where the next row begins cannot be known"
+            yield where, Skipped(where, reason)
             return
         except csv.Error as error:
-            yield Skipped(where, f"not valid CSV: {_csv_reason(error)}")
+            unclosed = "unexpected end of data" in str(error)
+            reason = "a quoted field that begins in this row is never closed" if unclosed else str(error)
+            yield where, Skipped(where, f"not valid CSV: {reason}")
             continue
-        if not row:
-            continue
-        if lines.invalid:
-            yield Skipped(where, lines.invalid)
-            if columns is None:
-                return
-        elif columns is None:
-            columns = checked_columns(row, keys)
-        else:
-            yield _row_document(row, columns, keys, where)
-    if columns is None:
-        yield Skipped(name, "is empty: a header row with the names of the columns is needed")
+        if row:
+            yield where, Skipped(where, lines.invalid) if lines.invalid else row
 
 
 class _RowTooLarge(Exception):
-    """A row goes on beyond the limits; the message goes after its place."""
+    """A row exceeds a limit; the message says which."""
 
 
-class _DecodedLines:
-    """Lines for the csv module, which must not be interrupted: invalid UTF-8 is noted, its row left out.
+class _CsvLines:
+    """Lines for the csv module. Invalid UTF-8 is noted instead of raised, because the parser could not continue.
 
-    A row goes over as many lines as its quotes say, so it is the row that is held against the limits.
+    A quoted field can span many lines, so the limits apply to the row and not to the line.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -88,51 +115,13 @@ class _DecodedLines:
             line = line.removeprefix("\ufeff")
             self._first = False
         if not line.isascii() and self.invalid is None:
-            checked = decoded(line.encode("utf-8", "surrogateescape"), "")
+            checked = decode(line.encode("utf-8", "surrogateescape"), "")
             self.invalid = checked.reason if isinstance(checked, Skipped) else None
         return line
 
 
-def _csv_reason(error: csv.Error) -> str:
-    if "unexpected end of data" in str(error):
-        return "a quoted field that begins in this row is never closed"
-    return str(error)
-
-
-def read_tsv(stream: BinaryIO, name: str, keys: Keys) -> Iterator[Document | Skipped]:
-    """Tab-separated with a header row; quotes mean nothing, as in most TSV files of texts."""
-    columns: list[str] | None = None
-    for number, line in limits.numbered(stream):
-        where = f"{name}:{number}"
-        if line == b"":
-            continue
-        text = Skipped(where, limits.TOO_LONG) if line is None else decoded(line, where)
-        if isinstance(text, Skipped):
-            yield text
-            if columns is None:
-                return
-        elif columns is None:
-            columns = checked_columns(text.split("\t", limits.MOST_COLUMNS), keys)
-        elif text.count("\t") + 1 != len(columns):
-            yield _wrong_width(where, text.count("\t") + 1, columns)
-        else:
-            yield _row_document(text.split("\t"), columns, keys, where)
-    if columns is None:
-        yield Skipped(name, "is empty: a header row with the names of the columns is needed")
-
-
-def _row_document(row: list[str], columns: list[str], keys: Keys, where: str) -> Document | Skipped:
-    if len(row) != len(columns):
-        return _wrong_width(where, len(row), columns)
-    return document_of(dict(zip(columns, row, strict=True)), keys, where)
-
-
-def _wrong_width(where: str, width: int, columns: Sequence[str]) -> Skipped:
-    return Skipped(where, f"has {width} columns, the header {len(columns)}")
-
-
 def checked_columns(columns: Sequence[str], keys: Keys) -> list[str]:
-    """The columns, if those asked for are among them."""
+    """The columns, if they are different and include those of `keys`."""
     if len(columns) > limits.MOST_COLUMNS:
         raise WrongColumns(f"has more than {limits.MOST_COLUMNS:,} columns")
     there = dict.fromkeys(columns)
@@ -144,5 +133,5 @@ def checked_columns(columns: Sequence[str], keys: Keys) -> list[str]:
     if len(there) != len(columns):
         twice = sorted(column for column, count in Counter(columns).items() if count > 1)
         more = ", …" if len(twice) > 10 else ""
-        raise WrongColumns(f"more than one column is called {', '.join(map(short, twice[:10]))}{more}")
+        raise WrongColumns(f"more than one column is called {', '.join(map(shortened, twice[:10]))}{more}")
     return list(columns)

@@ -46,7 +46,7 @@ def _choose_pooling(
     settings: CollectionSettings, source: Source, options: EncoderOptions, progress: Progress
 ) -> CollectionSettings:
     encoder = options.encoder(progress=progress)
-    choice = choose_pooling(source.look_ahead(), encoder, settings.index.transform, progress=progress)
+    choice = choose_pooling(source.peek(), encoder, settings.index.transform, progress=progress)
     identity = replace(settings.encoder, pooling=choice.chosen)
     return replace(settings, encoder=identity, pooling_choice=choice.to_json())
 
@@ -59,7 +59,7 @@ def _choose_precision(
         choice = PrecisionChoice("fp32", "8-bit integers are for processors, and this runs on a GPU")
     else:
         integers = replace(options, precision="int8").encoder(settings.encoder, progress)
-        documents, transform = source.look_ahead(), settings.index.transform
+        documents, transform = source.peek(), settings.index.transform
         choice = choose_precision(documents, single, integers, transform, progress=progress)
     identity = replace(settings.encoder, precision=choice.chosen)
     return replace(settings, encoder=identity, precision_choice=choice.to_json())

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.faiss.vectors import import_faiss
-from retriever.errors import RetrieverError
+from retriever.errors import requires_extra
 
 Matrix = NDArray[np.float32]
 Places = NDArray[np.float64]
@@ -78,12 +78,10 @@ def lay_out(vectors: Matrix, progress: Callable[[int, int], None], seed: int = 0
 
 
 def _open_tsne() -> tuple[Any, Any, Any]:
-    try:
+    with requires_extra("serve", "a map"):
         from openTSNE import TSNEEmbedding
         from openTSNE.affinity import PerplexityBasedNN
         from openTSNE.nearest_neighbors import PrecomputedNeighbors
-    except ImportError as error:
-        raise RetrieverError("a map needs openTSNE; install it with: pip install 'flow-retriever[serve]'") from error
     return PerplexityBasedNN, TSNEEmbedding, PrecomputedNeighbors
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from indexes.folder.collection import Collection
 from retriever.encoder.encoder import Encoder
-from retriever.errors import Misuse
+from retriever.errors import Misuse, requires_extra
 from retriever.files import atomic_write
 from retriever.progress import Progress, silent
 from retriever.transforms import Transform
@@ -106,8 +106,9 @@ def _counted(blocks: Iterator[Block], total: int, progress: Progress) -> Iterato
 
 
 def _write_parquet(target: Path, blocks: Iterator[Block], raw_width: int, width: int) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    with requires_extra("parquet", "exporting Parquet"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
     schema = pa.schema(
         [

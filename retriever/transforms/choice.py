@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.corpus.passages import sentences
-from retriever.corpus.short_texts import first, units
+from retriever.corpus.short_texts import first_words, word_units
 from retriever.errors import FitFailed, FitWarning
 from retriever.transforms import Flow, Transform, fit, parse
 from retriever.transforms.bm25 import Bm25
@@ -201,7 +201,7 @@ def sample_questions(texts: Sequence[str], documents: NDArray[np.int64], seed: i
     rng = np.random.default_rng(seed)
     queries, origins = _cut(texts, rng, lambda text: SHORTEST <= len(text.split()) <= LONGEST)
     if len(queries) < FEWEST_QUERIES:  # scripts without spaces, or texts without punctuation
-        queries, origins = _cut(texts, rng, lambda text: len(units(text)[0]) >= SHORTEST)
+        queries, origins = _cut(texts, rng, lambda text: len(word_units(text)[0]) >= SHORTEST)
     gains = Bm25(texts).scores(queries) if queries else np.zeros((0, len(texts)))
     own = documents[None, :] == documents[np.array(origins, np.int64)][:, None]
     gains[own] = 0
@@ -220,7 +220,7 @@ def _cut(
         spans = [(a, b) for a, b in sentences(text) if suitable(text[a:b])]
         if spans:
             a, b = spans[rng.integers(len(spans))]
-            queries.append(text[a:b] if len(units(text[a:b])[0]) <= LONGEST else first(text[a:b], LONGEST))
+            queries.append(text[a:b] if len(word_units(text[a:b])[0]) <= LONGEST else first_words(text[a:b], LONGEST))
             origins.append(int(number))
         if len(queries) == QUERIES:
             break

@@ -482,3 +482,29 @@ def test_nothing_heavy_is_imported() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert run.stdout.strip() == ""
+
+
+WITHOUT_PYARROW = (
+    "import sys; sys.modules['pyarrow'] = None\n"
+    "from retriever.cli.entry import main\n"
+    "sys.argv = ['retriever', *sys.argv[1:]]; main()"
+)
+
+
+def test_without_pyarrow_the_extra_is_named(write: Write, tmp_path: Path, tiny_bert: str) -> None:
+    def retriever(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", WITHOUT_PYARROW, *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+    table, folder = write("docs/a.parquet", parquet({"text": ["a cat"]})), tmp_path / "index"
+    index = ("--index", folder, "--encoder", tiny_bert)
+    given = retriever("index", table, *index)
+    reason = "a.parquet: reading Parquet needs pyarrow; install it with: pip install 'flow-retriever[parquet]'"
+    assert given.returncode == 2 and given.stderr.strip().endswith(reason) and len(given.stderr.splitlines()) == 1
+    write("docs/b.txt", "a dog")
+    walked = retriever("index", table.parent, *index)
+    assert walked.returncode == 0 and reason in walked.stderr, "the rest of a folder is indexed"
+    exported = retriever("export", tmp_path / "out.parquet", "--index", folder)
+    assert exported.returncode == 1 and len(exported.stderr.splitlines()) == 1
+    assert "exporting Parquet needs pyarrow; install it with: pip install 'flow-retriever[parquet]'" in exported.stderr
+    assert not (tmp_path / "out.parquet").exists()

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from retriever.corpus.passages import Passage, encoded_text, fit_title, sentences, split
+from retriever.corpus.passages import Span, encoded_text, fit_title, sentences, split
 from retriever.errors import Misuse
 
 
@@ -37,7 +37,7 @@ def minilm() -> Callable[[list[str]], list[int]]:
 
 def check(
     text: str, title: str, budget: int, count: Callable[[list[str]], list[int]], overlap: float = 0.125
-) -> list[Passage]:
+) -> list[Span]:
     passages = split(text, title, budget, count, overlap)
     shown = [text[passage.start : passage.end] for passage in passages]
     assert all(part and part == part.strip() for part in shown)
@@ -108,7 +108,7 @@ def test_short_text_is_not_counted() -> None:
     def never(texts: list[str]) -> list[int]:
         raise AssertionError("counted")
 
-    assert split("  A short text. \n", "Title", 64, never) == [Passage(2, 15)]
+    assert split("  A short text. \n", "Title", 64, never) == [Span(2, 15)]
     assert split(" \n\t ", "Title", 64, never) == []
 
 

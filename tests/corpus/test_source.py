@@ -94,19 +94,19 @@ def test_stop_refuses_what_begins_badly_and_only_that() -> None:
 
 
 def test_looking_further_ahead_is_bounded_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retriever.corpus.source.LOOKED_AT", 4)
+    monkeypatch.setattr("retriever.corpus.source.DOCUMENTS_AHEAD", 4)
     source = Source(["", *(f"text {n}" for n in range(9))])
     source.refuse_if_empty()
-    assert [document.text for document in source.look_ahead()] == ["text 0", "text 1", "text 2"]
+    assert [document.text for document in source.peek()] == ["text 0", "text 1", "text 2"]
     assert source.fraction_read == 0
     items = iter(source)
     assert isinstance(next(items), Skipped) and source.fraction_read == pytest.approx(0.1)
     assert [item.text for item in items if isinstance(item, Document)] == [f"text {n}" for n in range(9)]
     assert source.fraction_read == 1
 
-    monkeypatch.setattr("retriever.corpus.source.CHARACTERS_LOOKED_AT", 10)
+    monkeypatch.setattr("retriever.corpus.source.CHARACTERS_AHEAD", 10)
     taken = iter(["long " * 10, "never looked at"])
-    assert len(Source(taken).look_ahead()) == 1 and next(taken) == "never looked at"
+    assert len(Source(taken).peek()) == 1 and next(taken) == "never looked at"
 
 
 def test_an_error_met_while_looking_ahead_is_raised_in_its_place() -> None:
@@ -115,7 +115,7 @@ def test_an_error_met_while_looking_ahead_is_raised_in_its_place() -> None:
         raise BadSource("the line broke")
 
     source = Source(broken())
-    assert [document.text for document in source.look_ahead()] == ["before"]
+    assert [document.text for document in source.peek()] == ["before"]
     items = iter(source)
     assert isinstance(next(items), Document)
     with pytest.raises(BadSource, match="the line broke"):

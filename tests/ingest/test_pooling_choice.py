@@ -104,7 +104,7 @@ def test_interrupted_it_goes_on_with_the_same_pooling(tmp_path: Path, deep_bert:
 
 
 def test_what_can_be_read_once_loses_nothing(tmp_path: Path, deep_bert: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retriever.corpus.source.LOOKED_AT", 100)
+    monkeypatch.setattr("retriever.corpus.source.DOCUMENTS_AHEAD", 100)
     documents = texts()
 
     def once() -> Iterator[Document | dict[str, Any]]:

@@ -167,7 +167,7 @@ class Reading:
         return self._before + share * (self._chunk.fraction - self._before)
 
     def __iter__(self) -> Iterator[Document | Skipped]:
-        yield from self._source.looked_at()
+        yield from self._source.read_ahead()
         for chunk in self._chunks():
             self._before, self._chunk = self._chunk.fraction or 0.0, chunk
             self._left = len(chunk.items)
