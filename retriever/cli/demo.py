@@ -27,7 +27,7 @@ QUESTIONS = (
 @device_option
 @stops_cleanly
 def demo(index: Path, device: str) -> None:
-    """Index Python's own documentation and search it with a few questions."""
+    """Index Python's own documentation and search it."""
     from retriever.cli import display, display_hits
     from retriever.corpus.python_docs import stdlib_documents
 

@@ -112,7 +112,10 @@ def delete(ids: tuple[str, ...], index: str | Path) -> None:
 @device_option
 @stops_cleanly
 def rebuild(index: str | Path, encoder: str | None, device: str, **options: Any) -> None:
-    """Fit the transform and build the index again from the stored vectors, without embedding any document."""
+    """Fit the transform and build the index again.
+
+    The stored vectors are used, so no document is embedded.
+    """
     from retriever.cli import display, display_reports
 
     with display.opened(index, encoder=encoder, device=device) as retriever:

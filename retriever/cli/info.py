@@ -32,7 +32,7 @@ def info(index: str | Path, as_json: bool) -> None:
     help="The file to write, .html or .md.  [default: NAME-card.html in the current folder]",
 )
 def card(folder: Path, out: Path | None) -> None:
-    """Describe a collection and its measurements in one HTML or Markdown file."""
+    """Describe a collection and its measurements in one file."""
     from retriever.card.rendering import check_extension, write_card
     from retriever.cli import display
     from retriever.retriever import Retriever
@@ -61,7 +61,10 @@ def card(folder: Path, out: Path | None) -> None:
 @encoder_option
 @stops_cleanly
 def export(target: Path, index: str | Path, format_: Any, encoder: str | None) -> None:
-    """Write documents with their raw and transformed vectors to TARGET, or the model that makes the vectors."""
+    """Write documents and vectors to files, or the model.
+
+    TARGET gets every passage with its document, raw vector and transformed vector, or the model that makes the vectors.
+    """
     from retriever.cli import display
     from retriever.terminal import one_line
 

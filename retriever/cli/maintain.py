@@ -41,9 +41,9 @@ def verify(index: str | Path, repair: bool) -> None:
 @click.option("--index-type", metavar="TYPE", help="Index type of the copy.  [default: the source's]")
 @stops_cleanly
 def copy(source: str | Path, target: str | Path, index_type: str | None) -> None:
-    """Copy a collection from one folder or milvus:URI to another.
+    """Copy a collection to another folder or to Milvus.
 
-    After an interruption, the same command continues where it stopped.
+    SOURCE and TARGET are folders or milvus:URI. After an interruption, the same command continues where it stopped.
     """
     from retriever.cli import display, display_reports
     from retriever.transfer.copy import copy as copy_collection
@@ -60,9 +60,10 @@ def copy(source: str | Path, target: str | Path, index_type: str | None) -> None
 @device_option
 @stops_cleanly
 def salvage(target: Path, index: str | Path, encoder: str | None, device: str) -> None:
-    """Save everything undamaged from a collection with a damaged database into a new collection, TARGET.
+    """Save what is undamaged in a collection to a new one.
 
-    The damaged collection is only read. Rows that are damaged but readable go to TARGET/quarantine.
+    TARGET is the folder of the new collection. The damaged one is only read. Rows that are damaged but readable
+    go to TARGET/quarantine.
     """
     from retriever.cli import display, display_reports
     from retriever.recovery.salvage import salvage as salvage_collection

@@ -96,7 +96,9 @@ model_options = options(
         help="Precision of the encoder. int8 is about twice as fast; auto uses it if it keeps the ranking of this "
         "text.  [default: the collection's, or auto]",
     ),
-    click.option("--max-length", type=int, help="Most tokens in a passage.  [default: the model's own, at most 512]"),
+    click.option(
+        "--max-length", type=int, help="Maximum number of tokens in a passage.  [default: the model's own, at most 512]"
+    ),
 )
 index_type_options = options(
     click.option(

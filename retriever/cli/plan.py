@@ -59,7 +59,9 @@ def plan(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Estimate what a corpus will need from what a sample costs on this machine: hours, disk, memory, shards.
+    """Estimate the time, disk and memory that a corpus needs.
+
+    The estimate follows from what a sample costs on this machine.
 
     SOURCE is the sample, in any form that `index` reads. Its first 2,000 documents are indexed as a rehearsal, which
     takes about half a minute and leaves nothing behind. Without SOURCE, Python's documentation is the sample.

@@ -21,8 +21,8 @@ where_option = click.option(
     help="Only documents whose metadata matches, e.g. 'year >= 2020' or 'lang in (en, de)'. If repeated, all filters "
     "must match.",
 )
-k_option = click.option("-k", type=int, default=10, show_default=True, help="Number of hits.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per hit and line.")
+k_option = click.option("-k", type=click.IntRange(1), default=10, show_default=True, help="Number of hits.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line and hit.")
 
 
 @click.command()
@@ -62,15 +62,16 @@ def search(
     encoder: str | None,
     device: str,
 ) -> None:
-    """Answer a query or a file of queries; without either, open a prompt to type queries at."""
+    """Answer a query, a file of queries, or queries you type.
+
+    Without QUERY and --queries, a prompt opens.
+    """
     if query is not None and queries is not None:
         raise click.UsageError("give a query or --queries, not both.")
     if trec is not None and queries is None:
         raise click.UsageError("--trec needs --queries.")
     if as_json and query is None and queries is None:
         raise click.UsageError("--json needs a query or --queries; the prompt has no JSON.")
-    if k < 1:
-        raise click.BadParameter(f"must be at least 1, not {k}.", param_hint="'-k'")
     if min_score is not None and math.isnan(min_score):
         raise click.BadParameter("must be a number, not nan.", param_hint="'--min-score'")
 

@@ -56,7 +56,10 @@ def _origins(ctx: click.Context, parameter: click.Parameter, value: tuple[str, .
 @click.command()
 @folders_argument
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; any but this machine needs --token."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; one that other machines can reach needs --token.",
 )
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port; 0 picks a free one."
@@ -80,7 +83,7 @@ def _origins(ctx: click.Context, parameter: click.Parameter, value: tuple[str, .
 @encoder_option
 @device_option
 def serve(folders: tuple[Path, ...], **options: Any) -> None:
-    """Serve collections over HTTP: an API, and a page to search them in a browser."""
+    """Serve collections over HTTP: an API and a search page."""
     # Every core has a search thread already. More threads within the libraries would only compete with them.
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
@@ -99,7 +102,10 @@ def serve(folders: tuple[Path, ...], **options: Any) -> None:
 @encoder_option
 @device_option
 def mcp(folders: tuple[Path, ...], encoder: str | None, device: str) -> None:
-    """Let a language model search collections, over the Model Context Protocol on standard input and output."""
+    """Let a language model search collections over MCP.
+
+    The server speaks the Model Context Protocol on standard input and output. The client starts it.
+    """
     from retriever.signals import exit_immediately
 
     exit_immediately()

@@ -252,7 +252,7 @@ def test_a_reader_that_leaves_is_no_error(collection: Path) -> None:
     ("args", "code", "message"),
     [
         (["search", "   "], 2, "the query is empty"),
-        (["search", "cats", "-k", "0"], 2, "at least 1"),
+        (["search", "cats", "-k", "0"], 2, "0 is not in the range x>=1"),
         (["search", "cats", "--trec", "x"], 2, "--trec needs --queries"),
         (["search", "cats", "--encoder", "/no/such/model"], 1, "no model folder '/no/such/model'"),
         (["index", "/no/such/file.jsonl"], 2, "/no/such/file.jsonl"),
