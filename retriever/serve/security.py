@@ -78,8 +78,8 @@ class AccessControl:
         if api and not followed_link and not self._from_own_page(headers, host):
             raise Problem(403, "pages of other sites may not use the API; the server's --cors option can allow a site.")
         # Checked before the body is read, which may be large.
-        changes = (
-            (method, path) == ("POST", "/v1/documents") or (method == "DELETE" and path.startswith("/v1/documents/"))
+        changes = (method, path) == ("POST", "/v1/documents") or (
+            method == "DELETE" and path.startswith("/v1/documents/")
         )
         if changes and not self._settings.writable:
             raise Problem(403, "this server is read-only; its --writable option allows changes.")
