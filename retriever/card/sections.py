@@ -47,8 +47,9 @@ def headline(card: Card) -> str:
         return f"{held}; no index yet."
     through = "the encoder’s raw vectors" if card.transform["family"] == "none" else card.transform["spec"]
     recall = card.index["recall_at_10"]
-    finds = "exactly" if card.index["exact"] else "" if recall is None else f"with a recall of {recall:.3f}"
-    return f"{held}, searched through {through} {finds}".rstrip() + "."
+    finds = "exact search" if card.index["exact"] else "search"
+    measured = "" if card.index["exact"] or recall is None else f" with a recall of {recall:.3f}"
+    return f"{held}; {finds} over {through}{measured}."
 
 
 def sections(card: Card) -> list[Section]:
@@ -116,13 +117,13 @@ def _transform(card: Card) -> Section:
 
 
 def _choice(choice: Mapping[str, Any]) -> Section:
-    margin = f" Another transform than none must be better by {choice['margin']:.0%}." if choice["margin"] else ""
+    margin = f" A transform must be better than none by {choice['margin']:.0%}." if choice["margin"] else ""
     return _compared("choice", "Choice of the transform", choice, {"candidate": "spec"}, "candidates", margin)
 
 
 def _pooling(choice: Mapping[str, Any]) -> Section:
     names = {"pooling": "pooling", "best with": "transform"}
-    margin = f" Another pooling than the model’s own, {choice['rival']}, must be better by {choice['margin']:.0%}."
+    margin = f" Another pooling must be better than the model’s own, {choice['rival']}, by {choice['margin']:.0%}."
     return _compared("pooling", "Choice of the pooling", choice, names, "poolings", margin)
 
 
@@ -135,7 +136,7 @@ def _compared(
         return Section(name, title, lead=lead)
     lead.append(
         f"{len(candidates)} {what} ranked {plural(choice['passages'], 'passage')} for {choice['queries']:,} sentences "
-        f"of the text. A candidate is better, the better its rankings agree with those by words (BM25). This took "
+        f"of the text. The best candidate is the one whose rankings agree most with those by words (BM25). This took "
         f"{duration(choice['seconds'])}.{margin}"
     )
     first, *_ = names.values()

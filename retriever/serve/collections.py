@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +23,7 @@ from retriever.files import folders_by_name
 from retriever.progress import Progress, silent
 from retriever.retriever import Retriever
 from retriever.search.facets import Facet, facets
+from retriever.serve.models import Facts
 from retriever.serve.problems import Problem, log, problem_of
 
 Result = TypeVar("Result")
@@ -34,29 +34,18 @@ REOPEN_AFTER = 1.0
 MOST_CACHED = 16
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What a collection contains, and why it cannot be read, if it cannot."""
-
-    documents: int
-    passages: int
-    encoder: str
-    transform: str
-    generation: int | None
-    problem: str | None = None
-
-    @classmethod
-    def of(cls, retriever: Retriever) -> "Facts":
-        collection, store = retriever.local, retriever.local.store
-        generation = collection.generation()
-        transform: dict[str, Any] = generation.manifest["transform"] if generation else {}
-        return cls(
-            documents=store.count("documents"),
-            passages=store.count("passages"),
-            encoder=public_name(str(collection.encoder["name"])),
-            transform=str(transform.get("spec") or store.setting("transform")),
-            generation=generation.number if generation else None,
-        )
+def _facts(retriever: Retriever) -> Facts:
+    collection, store = retriever.local, retriever.local.store
+    generation = collection.generation()
+    transform: dict[str, Any] = generation.manifest["transform"] if generation else {}
+    return Facts(
+        documents=store.count("documents"),
+        passages=store.count("passages"),
+        encoder=public_name(str(collection.encoder["name"])),
+        transform=str(transform.get("spec") or store.setting("transform")),
+        generation=generation.number if generation else None,
+        problem=None,
+    )
 
 
 class ReadThread:
@@ -71,19 +60,15 @@ class ReadThread:
         self._cache: dict[Hashable, tuple[tuple[int, ...], Any]] = {}
         self.close = self._thread.shutdown
 
-    async def run(self, read: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, read)
-
-    async def cached(self, key: Hashable, read: Callable[[], Result]) -> Result:
-        def look() -> Any:
+    async def run(self, read: Callable[[], Result], cache_key: Hashable = None) -> Result:
+        def cached() -> Any:
             version = self._retriever.local.store.data_version
-            if key not in self._cache or self._cache[key][0] != version:
-                self._cache.pop(key, None)
-                self._cache = dict([*self._cache.items(), (key, (version, read()))][-MOST_CACHED:])
-            return self._cache[key][1]
+            if cache_key not in self._cache or self._cache[cache_key][0] != version:
+                self._cache.pop(cache_key, None)
+                self._cache = dict([*self._cache.items(), (cache_key, (version, read()))][-MOST_CACHED:])
+            return self._cache[cache_key][1]
 
-        result: Result = await self.run(look)
-        return result
+        return await asyncio.get_running_loop().run_in_executor(self._thread, read if cache_key is None else cached)
 
 
 class ServedCollection:
@@ -96,7 +81,7 @@ class ServedCollection:
         self.name = name
         self.retriever = retriever
         retriever.local.store.owner_detects_replacement = True
-        self.facts = Facts.of(retriever)
+        self.facts = _facts(retriever)
         """As last read."""
         self._facts_thread = ReadThread(f"facts-{name}", retriever)
         self._slow_thread = ReadThread(f"reading-{name}", retriever)
@@ -122,22 +107,20 @@ class ServedCollection:
 
     async def current_facts(self) -> Facts:
         try:
-            self.facts = await self._facts_thread.cached("facts", lambda: Facts.of(self.retriever))
+            self.facts = await self._facts_thread.run(lambda: _facts(self.retriever), "facts")
         except (RetrieverError, sqlite3.Error) as error:
-            self.facts = replace(self.facts, problem=problem_of(error, self.name).detail)
+            self.facts = self.facts.model_copy(update={"problem": problem_of(error, self.name).detail})
         return self.facts
 
     async def current_facets(self) -> list[Facet]:
         """The metadata fields with their most frequent values."""
         with self.problems():
-            return await self._facts_thread.cached("facets", lambda: facets(self.retriever.local.store.db.conn))
+            return await self._facts_thread.run(lambda: facets(self.retriever.local.store.db.conn), "facets")
 
     async def read(self, read: Callable[[], Result], cache_key: Hashable = None) -> Result:
         """Run a slow read in the thread for these; with `cache_key`, cache its result until the collection changes."""
         with self.problems():
-            if cache_key is None:
-                return await self._slow_thread.run(read)
-            return await self._slow_thread.cached(cache_key, read)
+            return await self._slow_thread.run(read, cache_key)
 
     async def write(self, change: Callable[[], Result]) -> Result:
         """Change the collection, after all changes that were requested before."""
@@ -152,11 +135,6 @@ class ServedCollection:
         except Exception as error:
             raise problem_of(error, self.name) from error
 
-    @property
-    def replaced(self) -> bool:
-        """True if the folder no longer contains the database that was opened."""
-        return self.retriever.local.store.replaced
-
     def hold(self) -> None:
         """Keep the collection open until `release`."""
         with self._counting:
@@ -165,18 +143,22 @@ class ServedCollection:
     def release(self) -> None:
         with self._counting:
             self._holders -= 1
-        self._close_if_unused()
-
-    def retire(self) -> None:
-        """Close the collection as soon as nobody holds it."""
-        self._retired = True
-        self._close_if_unused()
-
-    def _close_if_unused(self) -> None:
-        with self._counting:
             unused = self._retired and not self._holders
         if unused:
             threading.Thread(target=self.close, name=f"closing-{self.name}").start()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        self.hold()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def retire(self) -> None:
+        """Close the collection as soon as nobody holds it."""
+        with self.held():
+            self._retired = True
 
     def close(self) -> None:
         """Finish writing and close. Errors are logged, because no caller could handle them."""
@@ -201,18 +183,17 @@ class CollectionFolder:
         self._failed: tuple[float, str] | None = None
 
     def _opened(self, progress: Progress) -> ServedCollection:
-        retriever = self._open(progress)
-        try:
-            return ServedCollection(self.name, retriever)
-        except BaseException:
-            retriever.close()
-            raise
+        with contextlib.ExitStack() as undo:
+            retriever = undo.enter_context(self._open(progress))
+            served = ServedCollection(self.name, retriever)
+            undo.pop_all()
+        return served
 
     async def current(self) -> ServedCollection:
         """Return the collection that is in the folder now; raise a problem if it cannot be opened."""
-        if self.served.replaced:
+        if self.served.retriever.local.store.replaced:
             async with self._opening:
-                if self.served.replaced:  # another request may have opened the new one meanwhile
+                if self.served.retriever.local.store.replaced:  # another request may have opened the new one meanwhile
                     await self._reopen()
         return self.served
 
@@ -221,12 +202,9 @@ class CollectionFolder:
         try:
             served = await self.current()
         except Problem as problem:
-            return replace(self.served.facts, problem=problem.detail)
-        served.hold()
-        try:
+            return self.served.facts.model_copy(update={"problem": problem.detail})
+        with served.held():
             return await served.current_facts()
-        finally:
-            served.release()
 
     async def _reopen(self) -> None:
         def open_and_load() -> ServedCollection:
@@ -285,13 +263,13 @@ class ServedCollections:
         """Load all collections concurrently; raise the first error."""
         failures: list[Exception] = []
 
-        def load(one: CollectionFolder) -> None:
+        def load(served: ServedCollection) -> None:
             try:
-                one.served.load()
+                served.load()
             except Exception as error:
                 failures.append(error)
 
-        threads = [threading.Thread(target=load, args=[one], name=f"loading-{one.name}", daemon=True) for one in self]
+        threads = [threading.Thread(target=load, args=[one.served], daemon=True) for one in self]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -308,8 +286,7 @@ async def requested_collection(request: Request, name: str | None) -> ServedColl
     """Return the collection that a request names, or the default, and hold it until the request has ended."""
     collections: ServedCollections = request.app.state.collections
     served = await collections.named(name).current()
-    served.hold()
-    request.scope[HELD].callback(served.release)
+    request.scope[HELD].enter_context(served.held())
     return served
 
 

@@ -140,18 +140,23 @@ class ProblemDetails(Reply):
     errors: list[FieldProblem]
 
 
-class Collection(Reply):
-    """A collection of the server."""
+class Facts(Reply):
+    """What a collection contains."""
 
-    name: str
     documents: int
     passages: int
     encoder: str
     transform: str
     generation: int | None
+    problem: Annotated[str | None, Field(description="Why it cannot be read; its counts are then the last known.")]
+
+
+class Collection(Facts):
+    """A collection of the server."""
+
+    name: str
     writable: bool
     default: bool
-    problem: Annotated[str | None, Field(description="Why it cannot be read; its counts are then the last known.")]
 
 
 class Collections(Reply):

@@ -3,21 +3,12 @@
 import time
 from collections.abc import Mapping
 
+import prometheus_client as prometheus
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from prometheus_client import (
-    CONTENT_TYPE_LATEST,
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    ProcessCollector,
-    generate_latest,
-)
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from retriever.serve import models
-from retriever.serve.collections import Facts
 from retriever.serve.limits import Readiness
 from retriever.serve.problems import Problem, documented
 
@@ -32,17 +23,19 @@ class Metrics:
     """The metrics of one server."""
 
     def __init__(self) -> None:
-        self._registry = own = CollectorRegistry()
-        ProcessCollector(registry=own)
+        self._registry = own = prometheus.CollectorRegistry()
+        prometheus.ProcessCollector(registry=own)
         labels = ["method", "route", "status"]
-        self.requests = Counter("retriever_requests", "Requests answered.", labels, registry=own)
-        self.seconds = Histogram(
+        self.requests = prometheus.Counter("retriever_requests", "Requests answered.", labels, registry=own)
+        self.seconds = prometheus.Histogram(
             "retriever_request_seconds", "Time from request to response.", ["route"], buckets=SECONDS, registry=own
         )
-        self.under_way = Gauge("retriever_requests_under_way", "Requests being answered.", registry=own)
-        self.batch = Histogram("retriever_batch_queries", "Queries per batch.", buckets=QUERIES, registry=own)
+        self.under_way = prometheus.Gauge("retriever_requests_under_way", "Requests being answered.", registry=own)
+        self.batch = prometheus.Histogram(
+            "retriever_batch_queries", "Queries per batch.", buckets=QUERIES, registry=own
+        )
         self._facts = {
-            name: Gauge(f"retriever_{name}", description, ["collection"], registry=own)
+            name: prometheus.Gauge(f"retriever_{name}", description, ["collection"], registry=own)
             for name, description in {
                 "documents": "Documents of a collection.",
                 "passages": "Passages of a collection.",
@@ -50,12 +43,12 @@ class Metrics:
             }.items()
         }
 
-    def text(self, collections: Mapping[str, Facts]) -> bytes:
+    def text(self, collections: Mapping[str, models.Facts]) -> bytes:
         """Return all metrics in Prometheus's text format."""
         for collection, facts in collections.items():
             for name, gauge in self._facts.items():
                 gauge.labels(collection).set(getattr(facts, name) or 0)
-        return generate_latest(self._registry)
+        return prometheus.generate_latest(self._registry)
 
 
 class RequestMetrics:
@@ -115,6 +108,6 @@ def router() -> APIRouter:
     async def metrics(request: Request) -> Response:
         """Metrics of the server and its collections."""
         facts = {one.name: await one.facts() for one in request.app.state.collections}
-        return Response(request.app.state.metrics.text(facts), media_type=CONTENT_TYPE_LATEST)
+        return Response(request.app.state.metrics.text(facts), media_type=prometheus.CONTENT_TYPE_LATEST)
 
     return routes

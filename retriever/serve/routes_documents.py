@@ -38,7 +38,12 @@ def router() -> APIRouter:
         """List the collections of the server, the default first."""
         there, writable = request.app.state.collections, request.app.state.settings.writable
         described = [
-            {**asdict(await one.facts()), "name": one.name, "writable": writable, "default": one is there.default}
+            {
+                **(await one.facts()).model_dump(),
+                "name": one.name,
+                "writable": writable,
+                "default": one is there.default,
+            }
             for one in there
         ]
         return json_response({"collections": described})

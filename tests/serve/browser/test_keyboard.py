@@ -48,7 +48,7 @@ def test_keys_of_a_hit(open_page):
     page.keyboard.press("m")
     expect(page.locator(".hit").first.locator(".fold")).to_have_text("Less")
     page.keyboard.press("s")
-    expect(page.locator("#view-similar .summary")).to_contain_text("most like The lighthouse")
+    expect(page.locator("#view-similar .summary")).to_contain_text("most similar to The lighthouse")
     page.keyboard.press("Escape")
     expect(page.locator("#view-search .hit h3").first).to_have_text("The lighthouse")
 

@@ -99,7 +99,7 @@ def test_landmarks_and_labels(open_page):
     page = open_page("?q=stars")
     for role in ("banner", "navigation", "search", "main"):
         expect(page.get_by_role(role)).to_have_count(1)
-    expect(page.get_by_role("searchbox", name="What do you look for?")).to_be_visible()
+    expect(page.get_by_role("searchbox", name="What are you looking for?")).to_be_visible()
     expect(page.get_by_role("list", name="Hits for stars")).to_be_visible()
 
 

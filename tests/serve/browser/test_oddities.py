@@ -57,10 +57,10 @@ def test_numbers_that_lose_digits_are_no_filters(open_page, odd: Server):
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
 def test_search_in_an_empty_collection(open_page, odd: Server, mode: str):
     page = open_page(f"?q=rain&collection=empty&mode={mode}", at=odd.address)
-    expect(page.locator("#view-search")).to_contain_text("This collection is empty. Fill it with retriever add")
+    expect(page.locator("#view-search")).to_contain_text("This collection is empty. Add documents with retriever add")
     expect(page.locator("#view-search")).not_to_contain_text("filters")
     page.locator("#query").fill("")
-    expect(page.locator("#view-search")).to_contain_text("Ask in your own words")
+    expect(page.locator("#view-search")).to_contain_text("Search in your own words")
     expect(page.locator("#view-search")).to_contain_text("This collection is empty.")
 
 
@@ -68,7 +68,7 @@ def test_search_in_an_empty_collection(open_page, odd: Server, mode: str):
 def test_other_views_of_an_empty_collection(open_page, odd: Server, view: str):
     page = open_page(f"?q=rain&collection=empty&view={view}", at=odd.address)
     shown = page.locator(f"#view-{view}")
-    expect(shown).to_contain_text("This collection is empty. Fill it with retriever add", timeout=120_000)
+    expect(shown).to_contain_text("This collection is empty. Add documents with retriever add", timeout=120_000)
     expect(shown).not_to_contain_text("Both rankings are the same")
     page.locator("#collection").select_option("odd")
     expect(shown.locator("a.open", has_text="great")).not_to_have_count(0, timeout=120_000)
@@ -77,7 +77,7 @@ def test_other_views_of_an_empty_collection(open_page, odd: Server, view: str):
 
 def test_compare_where_nothing_fits(open_page, odd: Server):
     page = open_page("?q=rain&view=compare&where=part+%3E+1", at=odd.address)
-    expect(page.locator("#view-compare")).to_contain_text("No document fits the filters.")
+    expect(page.locator("#view-compare")).to_contain_text("No document matches the filters.")
     expect(page.locator("#view-compare .board")).to_be_hidden()
 
 
@@ -85,9 +85,9 @@ def test_compare_where_nothing_fits(open_page, odd: Server):
 def test_a_document_whose_id_is_dots(open_page, odd: Server, name: str):
     page = open_page("?q=dust+and+rain", at=odd.address)
     page.get_by_role("link", name=name, exact=True).click()
-    expect(page.locator("#document .text")).to_contain_text(f"cannot ask for a document with the id {name},")
+    expect(page.locator("#document .text")).to_contain_text(f"cannot request the document with the id {name},")
     page.get_by_role("dialog").get_by_role("link", name="Documents similar to").click()
-    expect(page.locator("#view-similar .summary")).to_contain_text(f"3 documents most like {name}")
+    expect(page.locator("#view-similar .summary")).to_contain_text(f"3 documents most similar to {name}")
     expect(page.locator("#problem")).to_be_empty()
 
 
@@ -98,10 +98,10 @@ def test_a_title_without_end(open_page, odd: Server):
     text = page.locator("#document .text")
     expect(text).to_contain_text("Everything happened once.")
     assert text.evaluate("text => text.getBoundingClientRect().bottom") < 844
-    page.get_by_role("button", name="Whole title").click()
+    page.get_by_role("button", name="Full title").click()
     assert title.evaluate("title => title.scrollHeight <= title.clientHeight + 1")
     page.get_by_label("Close the document").click()
     assert page.locator(".hit", has_text="Everything happened once.").evaluate("hit => hit.offsetHeight") < 844
     page.goto(f"{odd.address}/?doc=great")
     expect(page.locator("#document .text")).to_contain_text("sixteen")
-    expect(page.get_by_role("button", name="Whole title")).to_be_hidden()
+    expect(page.get_by_role("button", name="Full title")).to_be_hidden()

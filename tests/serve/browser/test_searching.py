@@ -145,8 +145,8 @@ def test_a_strange_query_is_noted(open_page):
     page = open_page("?q=lighthouse")
     page.route("**/v1/search", _with_strange)
     page.locator("#query").fill("xqzw vvkpt")
-    expect(page.get_by_role("note")).to_contain_text("Unlike anything here")
-    expect(page.locator("#live")).to_contain_text("unlike anything")
+    expect(page.get_by_role("note")).to_contain_text("Unusual query")
+    expect(page.locator("#live")).to_contain_text("unlike the texts")
 
 
 def _with_strange(route):

@@ -50,7 +50,7 @@ def settled(page: Page) -> None:
 def test_the_map_with_a_query(open_page):
     page = open_page("?view=space&q=planets+and+stars&k=5")
     expect(page.locator(".map-hits li")).to_have_count(5, timeout=PATIENCE)
-    expect(page.locator("#map-said")).to_contain_text("drawn amid its hits")
+    expect(page.locator("#map-said")).to_contain_text("drawn between its hits")
     settled(page)
     assert pixels(page)[0] > 0
     assert pixels(page, ".marks")[0] > 500
@@ -150,7 +150,7 @@ def test_hover_shows_and_click_opens_the_document(open_page):
     page.mouse.click(x, y)
     expect(page.locator("#document")).to_contain_text("ice and rock")
     page.get_by_role("link", name="Documents similar to Saturn").click()
-    expect(page.locator("#view-similar .summary")).to_contain_text("most like Saturn")
+    expect(page.locator("#view-similar .summary")).to_contain_text("most similar to Saturn")
 
 
 def test_a_finger_shows_the_document_and_its_links(open_page):

@@ -123,7 +123,7 @@ def test_a_busy_server_is_asked_again(open_page, status):
 
 @pytest.fixture(scope="module")
 def guarded(browser, folders: list[Path]):
-    """A server that asks for a token."""
+    """A server that needs a token."""
     server = Server(folders[1:], "--token", "a-good-secret")
     server.start()
     yield server
@@ -133,10 +133,10 @@ def guarded(browser, folders: list[Path]):
 def test_a_token_is_asked_for_and_kept(open_page, guarded: Server):
     page = open_page("?q=purring", at=guarded.address)
     dialog = page.locator("#token")
-    expect(dialog).to_contain_text("asks for a token")
+    expect(dialog).to_contain_text("needs a token")
     page.get_by_label("Token", exact=True).fill("guess")
     page.keyboard.press("Enter")
-    expect(dialog).to_contain_text("not the server's")
+    expect(dialog).to_contain_text("refused this token")
     page.get_by_label("Token", exact=True).fill("a-good-secret")
     page.keyboard.press("Enter")
     expect(page.locator(".hit h3").first).to_have_text("Cats")
@@ -156,7 +156,7 @@ def test_who_closes_the_token_dialog_is_asked_again(open_page, guarded: Server, 
         for _ in range(presses):
             page.keyboard.press("Escape")
         expect(dialog).to_be_hidden()
-        expect(page.locator("#token-needed")).to_contain_text("A token is needed")
+        expect(page.locator("#token-needed")).to_contain_text("needs a token")
         page.get_by_role("button", name="Enter the token").click()
         expect(dialog).to_be_visible()
     page.get_by_label("Token", exact=True).fill("a-good-secret")
@@ -174,7 +174,7 @@ def test_a_token_that_no_request_can_carry(open_page, guarded: Server, token: st
     dialog = page.locator("#token")
     page.get_by_label("Token", exact=True).fill(token)
     page.keyboard.press("Enter")
-    expect(dialog).to_contain_text("at least one character" if token.isspace() else "cannot be a token")
+    expect(dialog).to_contain_text("Enter a token" if token.isspace() else "is not a token")
     expect(dialog).to_be_visible()
     page.get_by_label("Token", exact=True).fill("  a-good-secret ")
     page.keyboard.press("Enter")

@@ -47,7 +47,7 @@ def test_lines_end_at_their_documents(open_page):
 
 def test_compare_of_a_collection_without_transform(open_page):
     page = open_page("?view=compare&q=purring&collection=pets")
-    expect(page.locator("#view-compare .summary")).to_contain_text("transform is none")
+    expect(page.locator("#view-compare .summary")).to_contain_text("has no transform")
 
     def late(route: Route) -> None:
         page.wait_for_timeout(1000)
@@ -55,13 +55,13 @@ def test_compare_of_a_collection_without_transform(open_page):
 
     page.route("**/v1/collections", late)
     page.reload()
-    expect(page.locator("#view-compare .summary")).to_contain_text("transform is none")
+    expect(page.locator("#view-compare .summary")).to_contain_text("has no transform")
 
 
 def test_similar_from_a_hit(open_page):
     page = open_page("?q=purring+cats&k=5")
     page.get_by_label("Documents similar to Cats").click()
-    expect(page.locator("#view-similar .summary")).to_contain_text("5 documents most like Cats")
+    expect(page.locator("#view-similar .summary")).to_contain_text("5 documents most similar to Cats")
     found = page.locator("#view-similar .hit h3").all_inner_texts()
     assert "Cats" not in found
     expect(page).to_have_url(re.compile("view=similar.*id=animals%2F0"))
