@@ -1,7 +1,7 @@
-"""`verify` and its repair, in either kind of place: what is derived is made again, what is damaged is put aside.
+"""`verify` and `verify --repair` of a collection: the index is made again, damaged rows and files are moved away.
 
-A folder keeps what was put aside in its quarantine. Milvus has none: a damaged document is deleted there. Either comes
-back when its source is indexed again.
+A folder keeps them in its quarantine. Milvus has none: a damaged document is deleted there. It comes back when its
+source is indexed again.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ from retriever.ingest.publishing import DEFAULT_INDEX_TYPE, DEFAULT_TRANSFORM, P
 if TYPE_CHECKING:
     from retriever.retriever import Retriever
 
-# What the settings go back to when they are lost.
+# The values that lost settings are reset to.
 DEFAULTS = {"transform": DEFAULT_TRANSFORM, "index_type": DEFAULT_INDEX_TYPE, "recall": None, "memory": None}
 
 
 def verified(retriever: "Retriever") -> Report:
-    """What is not as it was stored."""
+    """Report what is not as it was stored."""
     collection = retriever.collection
 
     def progress(done: int, total: int) -> None:
@@ -40,7 +40,7 @@ def verified(retriever: "Retriever") -> Report:
 
 
 def repaired(retriever: "Retriever") -> Report:
-    """The same, with what was done about it, and what is left."""
+    """Verify and repair; report what was repaired and what is left."""
     with retriever.collection.writing():
         report = verified(retriever)
         if report.database_broken:
@@ -66,7 +66,7 @@ def _repair(retriever: "Retriever", report: Report) -> None:
     try:
         plan = retriever.plan()
         plan.check(collection.dimension, "cpu", type(collection))
-    except Misuse:  # a setting that damage has left as another text
+    except Misuse:  # damage has made a setting another text
         plan = Plan(DEFAULT_TRANSFORM, IndexRequest(DEFAULT_INDEX_TYPE))
     for files in copies:
         with contextlib.suppress(Damaged):
@@ -78,7 +78,7 @@ def _repair(retriever: "Retriever", report: Report) -> None:
 
 
 def _copies(collection: AnyCollection) -> list[dict[str, bytes]]:
-    """The transform's files, as often as they are kept."""
+    """Read every copy of the transform's files."""
     copies = []
     with contextlib.suppress(Damaged):
         copies.append(collection.transform_files())
@@ -89,7 +89,7 @@ def _copies(collection: AnyCollection) -> list[dict[str, bytes]]:
 
 
 def _put_aside(collection: AnyCollection, report: Report) -> bool:
-    """Move what is damaged out of the way; whether the index is to be made again of the rest."""
+    """Move what is damaged away; return True if the index must be made again."""
     if isinstance(collection, Collection):
         repair.put_aside(collection, report)
         if not (report.generation_broken or report.bad_vectors):
