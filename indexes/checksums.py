@@ -1,4 +1,4 @@
-"""What a document says and what is stored of it, as hashes that tell whether it changed or was damaged."""
+"""Hashes and checksums that tell whether a document, vector or setting was changed or damaged."""
 
 import hashlib
 import json
@@ -9,44 +9,44 @@ from typing import Any
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text can be stored and tokenised: bytes that are no UTF-8 come from a shell as lone surrogates."""
+    """True if a text can be stored and tokenised. Bytes that are no UTF-8 come from a shell as lone surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def metadata_text(metadata: dict[str, Any]) -> str:
-    """Metadata as the one JSON text that is stored and hashed."""
+    """Return metadata as the JSON text that is stored and hashed."""
     return json.dumps(metadata, sort_keys=True, ensure_ascii=False)
 
 
 def content_hash(title: str, text: str, metadata: str) -> bytes:
-    """SHA-256 over what a document says."""
+    """Compute the SHA-256 of a document's title, text and metadata."""
     return _framed(part.encode("utf-8") for part in (title, text, metadata))
 
 
 def document_seal(id_: str, content: bytes, source: str, passages: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """SHA-256 over a document's row and its passages: (start, end, hash of the text that was embedded) each."""
+    """Compute the SHA-256 of a document's row and its passages: (start, end, hash of the embedded text) each."""
     places = [b"%d %d " % (start, end) + text_hash for start, end, text_hash in passages]
     return _framed([id_.encode("utf-8"), content, source.encode("utf-8"), *places])
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file, read without holding it."""
+    """Compute the SHA-256 of a file without holding it in memory."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def vector_checksum(text_hash: bytes, vector: bytes) -> int:
-    """CRC-32 over a stored vector and the hash of the text it belongs to."""
+    """Compute the CRC-32 of a stored vector and the hash of its text."""
     return zlib.crc32(vector, zlib.crc32(text_hash))
 
 
 def setting_checksum(key: str, value: str) -> int:
-    """CRC-32 over a setting's name and its JSON text."""
+    """Compute the CRC-32 of a setting's name and its JSON text."""
     return zlib.crc32(value.encode("utf-8", "surrogatepass"), zlib.crc32(key.encode("utf-8", "surrogatepass")))
 
 
 def _framed(parts: Iterable[bytes]) -> bytes:
-    """Each part is framed by its length, so that no two splits of the same bytes collide."""
+    """Hash parts, each with its length, so that no two splits of the same bytes collide."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8, "little") + part)

@@ -1,12 +1,12 @@
-"""Forks of a process whose threads use collections: a fork waits for them, and the child gets locks of its own.
+"""Makes forks safe in a process whose threads use collections: a fork waits for them, and the child gets new locks.
 
-What SQLite, ONNX Runtime and the rest lock for a moment while a thread works stays locked for ever in a child that is
-forked at that moment. So what is short and may be asked by many threads, searching above all, is done `fork_safe`.
-What may take long is not: a process must not fork while one of its threads writes, and use collections in the child.
+A lock that SQLite, ONNX Runtime or another library holds at the moment of a fork stays locked for ever in the child. So
+short work of many threads, such as searching, is marked `fork_safe`. Long work is not: a process must not fork while
+one of its threads writes, and then use collections in the child.
 """
 
-import concurrent.futures.thread  # noqa: F401 - what they do before a fork must be done after what is done here,
-import logging  # noqa: F401 -                    so they must register it first
+import concurrent.futures.thread  # noqa: F401 - these register fork handlers, which run in reverse order:
+import logging  # noqa: F401 -                    theirs must run after those of this module
 import os
 import threading
 import weakref
@@ -16,14 +16,14 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 LONGEST_WAIT = 60.0
-"""Seconds a fork waits for other threads; then it goes on."""
+"""The most seconds that a fork waits for other threads."""
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
 class _Gate:
-    """Threads come and go through it; a fork has it closed, and waits until all others are gone."""
+    """Threads pass it to work; a fork closes it and waits until all others have left."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -71,7 +71,7 @@ class _Gate:
 
 
 class Lock:
-    """A lock that is free in a forked child, whoever held it in the parent."""
+    """A lock that is free in a forked child, even if the parent held it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -94,7 +94,7 @@ _locks: "weakref.WeakSet[Lock]" = weakref.WeakSet()
 
 
 def fork_safe(work: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Have a function never run while another thread forks."""
+    """Decorate a function so that it never runs while another thread forks."""
 
     @wraps(work)
     def gated(*given: Given.args, **named: Given.kwargs) -> Result:

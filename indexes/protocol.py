@@ -1,7 +1,7 @@
-"""What a collection must be able to do, wherever it lies: in a folder (SQLite and FAISS) or in Milvus.
+"""The protocols of a collection, which the rest of the code is written against.
 
-Whatever embeds, fits, publishes and searches is written against these protocols, so that it means the same in both.
-`indexes/folder/` is one implementation, `indexes/milvus/` the other; `indexes/places.py` tells which.
+`indexes/folder/` implements them with SQLite and FAISS, `indexes/milvus/` with Milvus; `indexes/places.py` chooses by
+the address.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from indexes.sqlite.documents import DocumentRow, PassageRow
 Result = TypeVar("Result")
 
 Allowed = Any
-"""The documents that may be found, as a store's `matching` gives them; None for all."""
+"""The documents that may be found, as a store's `matching` returns them; None for all."""
 
 
 class AnyStore(Protocol):
@@ -64,7 +64,7 @@ class AnyStore(Protocol):
 
 
 class AnySpace(Protocol):
-    """Where a search looks: the vectors of one space, and the documents these stand for."""
+    """The vectors of one space, and the documents that they stand for."""
 
     @property
     def store(self) -> AnyStore: ...
@@ -90,12 +90,12 @@ class AnyWords(Protocol):
 
 
 class AnyCollection(Protocol):
-    """Documents, the published generation of their index with its transform, and the lock of the one who writes."""
+    """Documents, the published generation of their index with its transform, and the write lock."""
 
     device: str
     device_note: str
     apply_of: Callable[[Generation], Apply] | None
-    """How the transform of a generation is applied, once somebody has told: what is added may be mapped at once."""
+    """Returns the transform of a generation, if known: then added documents are mapped at once."""
 
     @property
     def name(self) -> str: ...
@@ -113,7 +113,7 @@ class AnyCollection(Protocol):
     @staticmethod
     def refuse_if_taken(place: Any, /) -> None: ...
     @staticmethod
-    def check_index(asked: IndexRequest, dimension: int, device: str) -> None: ...
+    def check_index(request: IndexRequest, dimension: int, device: str) -> None: ...
 
     def is_empty(self) -> bool: ...
     def writing(self) -> AbstractContextManager[None]: ...

@@ -1,4 +1,4 @@
-"""What is to be published: all that a new index of a collection is made from besides the stored vectors."""
+"""What a new index of a collection is built from, besides the stored vectors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,34 +16,34 @@ from indexes.folder.space import Apply, ApplyEach, Blocks
 
 @dataclass(frozen=True)
 class Publication:
-    """A transform and the index that is asked for, as a collection of either kind takes it."""
+    """A transform and the requested index, for a collection in a folder or in Milvus."""
 
     apply: Apply
     dimension_out: int
     request: IndexRequest
     write_transform: Callable[[Path], list[str]]
-    """Writes the transform's files to a folder and gives their names."""
+    """Writes the transform's files to a folder and returns their names."""
     facts: dict[str, Any]
-    """For the manifest."""
+    """Further entries of the manifest."""
     settings: dict[str, Any]
-    """Changed together with the switch."""
+    """Settings to change in the same transaction."""
     compact: bool = False
-    """Leave the unused vectors out, and forget them with the switch."""
+    """If True, leave the unused vectors out and delete them."""
     queries: NDArray[np.float32] | None = None
-    """Raw vectors that the index does not hold, to tune and measure it with."""
+    """Raw vectors that the index does not hold, for tuning and measuring it."""
     reconsider: bool = True
-    """Without it, what `auto` chose before is taken again if it does."""
+    """If False, `auto` keeps its last choice as long as it reaches the recall."""
     apply_each: ApplyEach | None = None
-    """Does what `apply` does to block after block, where that is done elsewhere."""
+    """Does the same as `apply` to blocks, e.g. on other machines."""
 
     def mapped(self, stored: Blocks) -> Blocks:
-        """Blocks of raw vectors as the index has them."""
+        """Map blocks of raw vectors to the unit vectors of the index."""
         each = self.apply_each(stored) if self.apply_each else ((some, self.apply(raw)) for some, raw in stored)
         for some, rows in each:
             yield some, unit_rows(rows)
 
     def held_out_queries(self) -> Queries | None:
-        """The queries as the index is asked them, if there are any."""
+        """Map the queries to unit vectors of the index; None if there are none."""
         if self.queries is None or not len(self.queries):
             return None
         return Queries(unit_rows(self.apply(self.queries)), SHORT_TEXTS)

@@ -68,7 +68,9 @@ def build_requested(
     built = build_tuned(factory, request.target, vectors, queries, find, progress)
     if built.tuned.reaches and built.facts.get("high", 1.0) >= request.target:
         return built
-    missed = f"{factory} reaches recall {request.target:g} with no search settings; auto chooses a type that does"
+    missed = (
+        f"{factory} does not reach recall {request.target:g} with any search settings; auto chooses a type that does"
+    )
     return replace(built, note="; ".join(filter(None, [built.note, missed])))
 
 

@@ -70,14 +70,18 @@ class PublishedIndex:
         `fresh` reads the manifest again even if it is loaded.
         """
         while True:
-            row, loaded = self.published(), self._loaded
+            row = self.published()
             try:
-                if row and not fresh and loaded and loaded[0].row == row:
-                    return use(loaded[0])
-                return use(generations.read(row[0], self.folder / GENERATIONS / row[1], row[2]) if row else None)
+                return use(self._read(row, fresh) if row else None)
             except Damaged:
                 if self.published() == row:
                     raise
+
+    def _read(self, row: tuple[int, str, str], fresh: bool) -> Generation:
+        loaded = self._loaded  # not in the caller, where it would keep a superseded index
+        if not fresh and loaded and loaded[0].row == row:
+            return loaded[0]
+        return generations.read(row[0], self.folder / GENERATIONS / row[1], row[2])
 
     def transform_files(self) -> dict[str, bytes]:
         """Return the copies of the transform's files in the database, for making a damaged generation again."""

@@ -1,4 +1,4 @@
-"""Where a search looks: some indexes over vectors in one space, and the documents these vectors stand for."""
+"""The space that a search looks in: indexes over vectors, and the documents that these vectors stand for."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from indexes.sqlite.documents import DocumentStore, PassageRow
 Apply = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 Blocks = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
 ApplyEach = Callable[[Blocks], Blocks]
-"""A transform over vectors that come block after block, with their numbers."""
+"""A transform over numbered vectors that come in blocks."""
 
 
 LOOKED_AT = 2
-"""How many vectors are looked at for each document wanted, because several may be passages of one."""
+"""How many vectors are fetched per document, because several may be passages of one."""
 SCORED_TOGETHER = 8192
 SAMPLED = 2000
 SMALLEST_SPREAD = 1e-6
@@ -27,17 +27,17 @@ SMALLEST_SPREAD = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A document found, by its best passage, with the fields it had when it was found."""
+    """A document found, by its best passage, with its fields."""
 
     passage: PassageRow
     score: float
     document: dict[str, Any]
     places: tuple[int, ...] = ()
-    """Where words of the query begin in the document's text, if it was found by them."""
+    """Where words of the query begin in the document's text, if it was found by words."""
 
 
 Nearest = tuple[PassageRow, float]
-"""A document's passage that is nearest to a query, and its cosine."""
+"""The passage of a document that is nearest to a query, and its cosine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Scored:
     scores: NDArray[np.float64]
 
     def best(self, k: int) -> "Scored":
-        """The k best and all that tie with the last of them, best first, ties by number."""
+        """Return the k best and all that tie with the last of them, best first, ties by number."""
         order = np.lexsort((self.numbers, -self.scores))
         if len(order) > k:
             ranked = self.scores[order]
@@ -58,7 +58,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Space:
-    """Indexes, each with the numbers to leave out, as of one state of the table."""
+    """Indexes, each with the numbers to leave out, as of one state of the tables."""
 
     store: DocumentStore
     dimension: int
@@ -73,11 +73,11 @@ class Space:
         without: Sequence[int] = (),
         documents: NDArray[np.int64] | None = None,
     ) -> list[list[Match]]:
-        """The k documents nearest to each query (raw vectors), each by its best passage, best first."""
+        """Find the k documents nearest to each query (raw vectors), each by its best passage, best first."""
         return self.matches(self.nearest_passages(queries, k, without, documents))
 
     def matches(self, found: Sequence[Sequence[Nearest]]) -> list[list[Match]]:
-        """The same with the documents' fields; nothing is given that is not as it was stored."""
+        """Add the documents' fields; refuse a vector, passage or document that is not as it was stored."""
         passages = [passage for own in found for passage, _ in own]
         self.store.vectors([passage.vector for passage in passages], self.dimension, checked=True)
         stored = self.store.documents(list({passage.document: None for passage in passages}), passages)
@@ -90,10 +90,10 @@ class Space:
         without: Sequence[int] = (),
         documents: NDArray[np.int64] | None = None,
     ) -> list[list[Nearest]]:
-        """The best passage of each of the k documents nearest to each query, best first.
+        """Find the best passage of each of the k documents nearest to each query, best first.
 
-        Documents that tie on the score come by arrival. Vectors in `without` are passed over. With `documents`,
-        only these are found, never fewer than k of them if there are as many.
+        Documents with equal scores come by arrival. Vectors in `without` are ignored. With `documents`, only these are
+        found, and never fewer than k if there are as many.
         """
         allowed = None if documents is None else self.store.vectors_of_documents(documents)
         findable = None if documents is None else frozenset(documents.tolist())
@@ -107,13 +107,13 @@ class Space:
                 found[place] = self._by_document(scored, findable)[:k]
             if wanted >= total:
                 break
-            # Several passages of the same documents came first: look further.
+            # Several passages of the same documents came first: fetch more.
             open_queries = [place for place in open_queries if len(found[place]) < k]
             wanted = min(4 * wanted, total)
         return found
 
     def similar_documents(self, number: int, k: int, documents: NDArray[np.int64] | None = None) -> list[Match]:
-        """The k documents nearest to a stored one, by their nearest pair of passages, itself left out."""
+        """Find the k documents nearest to a stored one, itself left out, by their nearest pair of passages."""
         store = self.store
         own = [passage.vector for passage in store.passages_of_documents([number])[number]]
         stands_for = store.passages_of_vectors(own)
@@ -127,18 +127,18 @@ class Space:
         return sorted(best.values(), key=lambda match: (-match.score, match.passage.document))[:k]
 
     def nearest_of(self, query: NDArray[np.float32], documents: Sequence[int]) -> dict[int, Nearest]:
-        """The passage of each of these documents that is nearest to the query (a raw vector)."""
+        """Find the passage of each of these documents that is nearest to the query (a raw vector)."""
         passages = self.store.passages_of_documents(documents)
         self.store.refuse_without_passages(passages)
         return nearest_among(query, passages, lambda numbers: self.store.vectors(numbers, self.dimension), self.apply)
 
     def background(self, queries: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and standard deviation of each query's cosines with the vectors of the collection, from a sample."""
+        """Estimate mean and standard deviation of each query's cosines with the collection, from a sample."""
         return background_of(self._sample, queries, self.apply)
 
     @cached_property
     def _sample(self) -> NDArray[np.float64]:
-        """Unit vectors of a seeded choice of the vectors in use."""
+        """Unit vectors of a seeded sample of the used vectors."""
         numbers = self.store.used_vectors()
         if len(numbers) > SAMPLED:
             numbers = np.sort(np.random.default_rng(0).choice(numbers, SAMPLED, replace=False))
@@ -152,7 +152,7 @@ class Space:
         without: Sequence[int] = (),
         allowed: NDArray[np.int64] | None = None,
     ) -> list[Scored]:
-        """The k nearest to each query (unit vectors of this space) and all that tie with the last of them."""
+        """Find the k vectors nearest to each query (unit vectors of this space) and all that tie with the last."""
         results: list[list[Scored]] = [[] for _ in queries]
         for index, unused in self.parts:
             excluded = np.union1d(unused, np.array(without, np.int64)) if len(without) else unused
@@ -169,15 +169,17 @@ class Space:
     def _scored(
         self, index: VectorIndex, candidates: Sequence[NDArray[np.int64]], queries: NDArray[np.float32]
     ) -> list[Scored]:
-        """Each query's candidates with their cosines in float64, so that the order does not depend on how FAISS
-        batches its sums. A vector that several queries share is fetched once."""
+        """Score each query's candidates in float64, so that the order does not depend on how FAISS batches its sums.
+
+        A vector that several queries share is fetched once.
+        """
         scores = [np.zeros(len(own), np.float64) for own in candidates]
         everything = candidates[0] if _same(candidates) else np.unique(np.concatenate(candidates))
         for start in range(0, len(everything), SCORED_TOGETHER):
             some = everything[start : start + SCORED_TOGETHER]
             if index.exact:
                 vectors = index.vectors(some).astype(np.float64)
-            else:  # the codes are lossy: score from what is stored
+            else:  # the codes are lossy: score the stored vectors
                 raw = self.store.vectors(some.tolist(), self.dimension)
                 vectors = unit_rows(self.apply(raw)).astype(np.float64)
             for query, own, results in zip(queries.astype(np.float64), candidates, scores, strict=True):
@@ -196,7 +198,7 @@ class Space:
             own = passages.get(number, [])
             if findable is not None:
                 own = [passage for passage in own if passage.document in findable]
-            if not own:  # what is unused was left out
+            if not own:  # unused vectors were left out
                 raise Damaged(
                     f"{self.store.path}: vector {number} has lost the passages that it stands for; "
                     f"run: retriever verify --repair --index {self.store.path.parent}"
@@ -212,7 +214,7 @@ def nearest_among(
     vectors: Callable[[list[int]], NDArray[np.float32]],
     apply: Apply,
 ) -> dict[int, Nearest]:
-    """The passage of each document that is nearest to the query (a raw vector); `vectors` gives raw ones by number."""
+    """Find the passage of each document that is nearest to the query (a raw vector); `vectors` reads raw ones."""
     numbers = list(dict.fromkeys(passage.vector for own in passages.values() for passage in own))
     if not numbers:
         return {}
@@ -225,7 +227,7 @@ def nearest_among(
 def background_of(
     sample: NDArray[np.float64], queries: NDArray[np.float32], apply: Apply
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and standard deviation of each query's cosines with a sample of unit vectors."""
+    """Compute mean and standard deviation of each query's cosines with a sample of unit vectors."""
     if not len(sample):
         return np.zeros(len(queries)), np.ones(len(queries))
     cosines = sample @ unit_rows(apply(queries)).astype(np.float64).T
@@ -233,7 +235,7 @@ def background_of(
 
 
 def unchanged(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """What the encoder's own space does to vectors."""
+    """The transform of the encoder's own space."""
     return vectors
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from indexes.checksums import content_hash, document_seal, vector_checksum
-from indexes.errors import Damaged, RetrieverError, first_line, salvage_advice
+from indexes.errors import Damaged, first_line, salvage_advice
 from indexes.folder import generation as generations
 from indexes.folder.collection import DATABASE, Collection
 from indexes.folder.generation import Generation
@@ -103,7 +103,7 @@ def _reported(collection: Collection, report: Report) -> Iterator[None]:
     """Report an error of the check itself as a problem."""
     try:
         yield
-    except (sqlite3.Error, RetrieverError) as error:
+    except (sqlite3.Error, Damaged) as error:
         if isinstance(error, sqlite3.Error) and is_transient(error):
             raise
         report.database_broken = True

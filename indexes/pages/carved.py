@@ -1,8 +1,8 @@
-"""What was carved out of a damaged database, kept in a scratch database and judged by its checksums.
+"""The rows carved out of a damaged database, kept in a scratch database and judged by their checksums.
 
-A vector proves itself by its CRC, a document by its seal: that covers its id, its content, its source and its passages
-with the texts they stand for. Where the passages are lost, the content has its own hash, and the id a second copy in
-the index of ids.
+A vector is confirmed by its CRC, a document by its seal, which covers its id, content, source and passages with the
+texts they stand for. If the passages are lost, the content has a hash of its own, and the id has a second copy in the
+index of ids.
 """
 
 import contextlib
@@ -41,14 +41,14 @@ CREATE INDEX passages_by_document ON passages (document, position);
 """
 VECTORS_TOGETHER = 4096
 MOST_IDS = 100
-"""Ids that are tried for one document: a damaged index may give many the same number."""
+"""The most ids to try for one document: a damaged index may give many of them the same number."""
 FTS5_VERSION = ("version", 4)
-"""A row of FTS5's own that has the shape of an id and its number."""
+"""A row of FTS5 that has the shape of an id and its number."""
 
 
 @dataclass(frozen=True, slots=True)
 class CarvedDocument:
-    """A document's row, and what speaks for it."""
+    """A document's row, and which of its parts are confirmed."""
 
     number: int
     id: str
@@ -56,18 +56,18 @@ class CarvedDocument:
     text: str
     metadata: dict[str, Any]
     content_hash: bytes
-    """Of what it says now."""
+    """Of its present content."""
     source: str
     seal: bytes
     places: Sequence[Place] | None
-    """Its passages, if its seal says that they and all the rest are as they were stored."""
+    """Its passages, if the seal confirms them and all the rest."""
     content_proven: bool
     id_proven: bool
     other_ids: Sequence[str] = ()
-    """What the index of ids calls it, where that is not the id of the row: one of the two is damaged."""
+    """Its ids in the index of ids that differ from the row's: one of the two is damaged."""
 
     def sealed_with(self, places: Sequence[Place]) -> "CarvedDocument | None":
-        """The document, under whichever of its ids its seal confirms; None where it confirms none."""
+        """Return the document under the id that its seal confirms; None if it confirms none."""
         for id_ in (self.id, *self.other_ids):
             if document_seal(id_, self.content_hash, self.source, places) == self.seal:
                 return replace(self, id=id_, places=places)
@@ -87,7 +87,7 @@ class Carved:
         self.connection.close()
 
     def take(self, carver: Carver) -> None:
-        """Carve everything there is."""
+        """Carve all rows and store them."""
         self.connection.execute("BEGIN")
         for row in carver.rows():
             getattr(self, f"_take_{row.table}")(row)
@@ -138,7 +138,7 @@ class Carved:
     # ---- what is sound ------------------------------------------------------------------------------------
 
     def setting(self, key: str) -> Any:
-        """A setting that its checksum, where there is one, confirms; None where there is none."""
+        """Return a setting that its checksum, if any, confirms; None if there is none."""
         sums = next((value for _, value in self._values(CHECKSUMS) if isinstance(value, dict)), {})
         for text, value in self._values(key):
             if key not in sums or sums[key] == setting_checksum(key, text):
@@ -153,12 +153,12 @@ class Carved:
     def manifest_hashes(self) -> set[str]:
         return {row[0] for row in self.connection.execute("SELECT manifest_sha256 FROM generations")}
 
-    def kept_files(self) -> list[tuple[str, bytes]]:
-        """Every copy of a file of a transform, the newest generation's first."""
+    def transform_files(self) -> list[tuple[str, bytes]]:
+        """Return every copy of a transform's files, the newest generation's first."""
         return self.connection.execute("SELECT name, bytes FROM generation_files ORDER BY generation DESC").fetchall()
 
     def vectors(self, width: int) -> Iterator[tuple[list[bytes], np.ndarray[Any, np.dtype[np.float16]]]]:
-        """The sound vectors of so many bytes, in the order they were made: (hashes of their texts, rows)."""
+        """Yield the intact vectors of `width` bytes, in the order they were made: (hashes of their texts, rows)."""
         rows = self.connection.execute(
             "SELECT text_hash, vector FROM vectors WHERE length(vector) = ? ORDER BY number", [width]
         )
@@ -167,9 +167,9 @@ class Carved:
             yield [text_hash for text_hash, _ in block], np.frombuffer(data, VECTOR_TYPE).reshape(len(block), -1)
 
     def documents(self, width: int) -> Iterator[CarvedDocument]:
-        """Every document that is a readable one, in the order of arrival; the others go to `unsound`.
+        """Yield every readable document, in the order of arrival; the others go to `unsound`.
 
-        Their passages count where the vectors they stand for have so many bytes.
+        Its passages count if their vectors have `width` bytes.
         """
         names = "number, id, title, text, metadata, content_hash, source, seal, whole, doubtful"
         cursor = self.connection.execute(f"SELECT {names} FROM documents ORDER BY number, doubtful DESC, rowid")  # noqa: S608 - constant text
@@ -181,7 +181,7 @@ class Carved:
                 self.keep_unsound("documents", number, "is not whole, or holds something else than text", row)
 
     def documents_numbered(self, numbers: Sequence[int]) -> Iterator[CarvedDocument]:
-        """These documents without their passages."""
+        """Yield these documents without their passages."""
         names = "id, title, text, metadata, content_hash, source, seal"
         query = f"SELECT {names} FROM documents WHERE number = ? AND whole ORDER BY doubtful, rowid"  # noqa: S608 - constant text
         for number in dict.fromkeys(numbers):
@@ -224,14 +224,10 @@ class Carved:
             return None
         return [(start, end, text_hash) for _, start, end, text_hash in rows]
 
-    def widths(self) -> dict[int, int]:
-        """How many sound vectors there are of each number of bytes."""
-        return dict(self.connection.execute("SELECT length(vector), count(*) FROM vectors GROUP BY 1"))
-
     # ---- what is not --------------------------------------------------------------------------------------
 
     def keep_unsound(self, table: str, number: int, reason: str, values: Sequence[Any]) -> None:
-        """Note what is damaged but readable."""
+        """Store a row that is damaged but readable."""
         row = [value.hex() if isinstance(value, bytes) else value for value in values]
         self.connection.execute("INSERT INTO unsound VALUES (?, ?, ?, ?)", [table, number, reason, json.dumps(row)])
 
@@ -240,7 +236,7 @@ class Carved:
             yield {"table": table, "number": number, "reason": reason, "row": json.loads(row)}
 
     def known(self) -> Iterator[tuple[int, str | None]]:
-        """Every document that there must have been, by number, with its id where the index of ids has it."""
+        """Yield the number of every document that must have existed, with its id if the index of ids has it."""
         yield from self.connection.execute(
             "SELECT number, min(id) FROM (SELECT number, id FROM ids UNION ALL SELECT number, NULL FROM documents"
             " WHERE NOT doubtful UNION ALL SELECT document, NULL FROM passages) GROUP BY number"

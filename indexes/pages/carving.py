@@ -23,24 +23,24 @@ LARGEST_RECORD = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row by the table that it must be of, with the values of its columns."""
+    """A row with the table it must belong to and the values of its columns."""
 
     table: str
     number: int
     values: tuple[Value, ...]
     whole: bool
-    """Whether all its bytes were there, and all its texts are UTF-8."""
+    """True if all its bytes were found, and all its texts are UTF-8."""
     doubtful: bool
-    """Whether it stands on a page that may be an older or a damaged one: then only proof makes it count."""
+    """True if its page may be an older or a damaged one: then it counts only if a checksum confirms it."""
 
 
 class Carver:
-    """Goes through the pages of a database and gives the rows of a collection."""
+    """Reads the rows of a collection from the pages of its database."""
 
     def __init__(self, pages: Pages) -> None:
         self.pages = pages
         self.damaged_cells = 0
-        """Cells that are no records of any kind."""
+        """The number of cells that are no records."""
         self._with_documents: set[int] = set()
         self._roots: set[int] = set()
 
@@ -65,7 +65,7 @@ class Carver:
                     yield Row(table, number or 0, values, whole, doubtful)
 
     def stray_pages(self) -> set[int]:
-        """Pages with documents that no tree leads to; known once all rows were given."""
+        """Return the pages with documents that no tree leads to, once all rows were read."""
         return self._with_documents - self._roots - self.pages.children(self.pages.free)
 
     def _cells(self, page: Page, header: int, *, table: bool) -> Iterator[tuple[int | None, tuple[Value, ...], bool]]:
@@ -88,7 +88,7 @@ class Carver:
             yield number, values, whole and all_there
 
     def _payload(self, data: bytes, offset: int, table: bool) -> tuple[int | None, bytes, bool]:
-        """A cell's row number, and its bytes as far as they can be had, from this page and those it goes on in."""
+        """Return a cell's row number, its bytes from this page and its overflow pages, and whether all were found."""
         number = None
         length, offset = _varint(data, offset)
         if table:
@@ -129,7 +129,7 @@ def _varint(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def _record(payload: bytes) -> tuple[tuple[Value, ...], bool]:
-    """The values of a record, the last of them shorter or none where bytes are missing; and whether all are there."""
+    """Return the values of a record, and whether it is complete; missing bytes shorten the last values."""
     end, place = _varint(payload, 0)
     if not place <= end <= len(payload):
         raise ValueError("the record's header is not whole")
@@ -166,10 +166,9 @@ def _value(kind: int, payload: bytes, offset: int) -> tuple[Value, int, bool]:
 
 
 def _table_of(number: int | None, values: tuple[Value, ...]) -> str:
-    """The table that a record with these values belongs to; empty for one that is not needed.
+    """Return the table that a record with these values belongs to; empty for one that is not needed.
 
-    By the number and the kinds of its columns, as far as that tells: a column that damage has made another kind of
-    value costs a row its proof, not its name.
+    The number and types of its columns decide. A damaged column of another type fails its checksum later.
     """
     count = len(values)
     if number is None:

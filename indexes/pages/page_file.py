@@ -1,7 +1,7 @@
-"""The pages of an SQLite file as bytes, whatever has become of its header, its schema and its trees.
+"""The pages of an SQLite file as bytes, readable even if its header, schema and trees are damaged.
 
-The last committed images of the write-ahead log lie over the pages of the file. Nothing is ever written. Pages have no
-reserved bytes, as SQLite makes them. https://www.sqlite.org/fileformat2.html
+The last committed images in the write-ahead log replace the pages of the file. Nothing is ever written. Pages have no
+reserved bytes, which is SQLite's default. https://www.sqlite.org/fileformat2.html
 """
 
 import contextlib
@@ -22,7 +22,7 @@ SAMPLED = 400
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One image of a page; `doubtful` where a damaged frame of the log holds it."""
+    """One image of a page; `doubtful` if it is from a damaged frame of the log."""
 
     number: int
     data: bytes
@@ -30,7 +30,7 @@ class Page:
 
     @property
     def header(self) -> int:
-        """Where its tree header begins: the first page holds the file's header before it."""
+        """The offset of its tree header: on the first page, the file's header comes before it."""
         return 100 if self.number == 1 else 0
 
 
@@ -44,19 +44,19 @@ class Pages:
                 self._files[name] = path.open("rb")
         self.log: Log = wal.read(database)
         self.unreadable: list[int] = []
-        """Pages that the disk does not give."""
+        """Pages that the disk fails to read."""
         self.length = self._files["main"].seek(0, 2) if "main" in self._files else 0
         self.header_lost = self._bytes("main", 0, 16) != MAGIC
         self.size = self._page_size()
         self.free, self.freelist_lost = self._freelist()
 
     def __len__(self) -> int:
-        """How many pages there are: as the last commit in the log says, else as many as the file has."""
+        """The number of pages after the last commit in the log, else in the file."""
         in_file = -(-self.length // self.size)
         return max(self.log.pages, max(self.log.images, default=0)) or in_file
 
     def page(self, number: int) -> bytes:
-        """The page's last committed image, shorter where the file ends; empty where there is none."""
+        """Return the page's last committed image, shorter at the end of the file; empty if there is none."""
         if not 1 <= number <= len(self):
             return b""
         offset = self.log.images.get(number)
@@ -65,7 +65,7 @@ class Pages:
         return self._bytes("main", (number - 1) * self.size, self.size, number)
 
     def live(self) -> Iterator[Page]:
-        """Every page that is not free, and after it what a damaged frame of the log holds in its place."""
+        """Yield every page that is not free, and after it its image in a damaged frame of the log."""
         for number in range(1, len(self) + 1):
             if number not in self.free:
                 yield Page(number, self.page(number))
@@ -90,7 +90,7 @@ class Pages:
         try:
             self._files[name].seek(offset)
             return self._files[name].read(size)
-        except OSError:  # a bad sector costs its page, not the rest
+        except OSError:  # a bad sector loses one page
             self.unreadable.append(page)
             return b""
 
@@ -106,14 +106,14 @@ class Pages:
         return max(PAGE_SIZES, key=self._pages_of_trees)  # of equals the first, which is the commonest
 
     def _pages_of_trees(self, size: int) -> float:
-        """The share of the pages of this size that begin as a page of a tree does."""
+        """Return the share of pages of this size that look like pages of a tree."""
         count = max(self.length // size, 1)
         step = max(count // SAMPLED, 1)
         numbers = range(1, count, step)
         return sum(_plausible(self._bytes("main", n * size, size)) for n in numbers) / max(len(numbers), 1)
 
     def _freelist(self) -> tuple[frozenset[int], bool]:
-        """The pages that hold nothing any more, and whether they cannot all be told."""
+        """Return the free pages, and whether some of them may be unknown."""
         header = self.page(1)[FREELIST : FREELIST + 8]
         trunk, count = int.from_bytes(header[:4], "big"), int.from_bytes(header[4:], "big")
         free: set[int] = set()
@@ -129,12 +129,12 @@ class Pages:
             free |= {trunk, *(leaf for leaf in leaves if 2 <= leaf <= len(self))}
             trunk = int.from_bytes(data[:4], "big")
         in_use = free & self.children(free)
-        # A header that is lost says nothing by saying that there are none.
+        # A lost header that lists no free pages proves nothing.
         silent = self.header_lost and 1 not in self.log.images and not count
         return frozenset(free - in_use), silent or not sound or len(free) != count or bool(in_use)
 
     def children(self, free: Set[int]) -> set[int]:
-        """The pages that pages of trees point to, but for free ones; none of them can be free."""
+        """Return the pages that interior pages of trees point to, free ones excepted; none of them can be free."""
         return set(self._children(free))
 
     def _children(self, free: Set[int]) -> Iterator[int]:
@@ -151,7 +151,7 @@ class Pages:
 
 
 def _plausible(data: bytes) -> bool:
-    """Whether bytes are a page of a tree: cells fill it from its end, and all lie behind their pointers."""
+    """True if bytes look like a page of a tree: cells fill it from its end, behind their pointers."""
     if len(data) < 12 or data[0] not in (0x02, 0x05, 0x0A, 0x0D):
         return False
     cells = int.from_bytes(data[3:5], "big")

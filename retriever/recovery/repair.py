@@ -1,7 +1,7 @@
-"""`verify` and its repair, in either kind of place: what is derived is made again, what is damaged is put aside.
+"""`verify` and `verify --repair` of a collection: the index is made again, damaged rows and files are moved away.
 
-A folder keeps what was put aside in its quarantine. Milvus has none: a damaged document is deleted there. Either comes
-back when its source is indexed again.
+A folder keeps them in its quarantine. Milvus has none: a damaged document is deleted there. It comes back when its
+source is indexed again.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ def _repair(collection: AnyCollection, report: Report, restore: Restore) -> None
 
 
 def _copies(collection: AnyCollection) -> list[dict[str, bytes]]:
-    """The transform's files, as often as they are kept."""
+    """Read every copy of the transform's files."""
     copies = []
     with contextlib.suppress(Damaged):
         copies.append(collection.transform_files())
@@ -77,7 +77,7 @@ def _copies(collection: AnyCollection) -> list[dict[str, bytes]]:
 
 
 def _put_aside(collection: AnyCollection, report: Report) -> bool:
-    """Move what is damaged out of the way; whether the index is to be made again of the rest."""
+    """Move what is damaged away; return True if the index must be made again."""
     if isinstance(collection, Collection):
         repair.put_aside(collection, report)
         if not (report.generation_broken or report.bad_vectors):

@@ -1,13 +1,13 @@
-"""A new collection from everything that is sound in one whose database is damaged. The damaged one is only read.
+"""Makes a new collection from everything that is intact in a damaged one, which is only read.
 
     pages ──carve──▶ rows ──checksums──▶ vectors ─────────────┐
                                     ├──▶ sealed documents ────┼──▶ a new collection ──▶ the same transform, an index
                                     └──▶ others ──encoder─────┘
                                     damaged but readable ──▶ quarantine/salvage.jsonl
 
-A document whose seal, passages and vectors are all sound is stored as it was, without the encoder. One that has lost
-passages or vectors is embedded again if its content is sound. The new collection is written aside and takes its name
-when it is whole: a run that was killed leaves nothing at the target, and the same command begins again.
+A document whose seal, passages and vectors are all intact is stored as it was, without the encoder. One that has lost
+passages or vectors is embedded again if its content is intact. The new collection is written aside and renamed when it
+is complete: a killed run leaves nothing at the target, and the same command begins again.
 """
 
 import contextlib
@@ -44,25 +44,24 @@ STORED_TOGETHER = 256
 
 @dataclass
 class SalvageReport:
-    """What a salvage saved and what it could not."""
+    """What was saved and what was lost."""
 
     source: Path
     target: Path
     documents: int = 0
     vectors: int = 0
-    """Vectors that were saved."""
     texts_embedded: int = 0
-    """Texts that had to be embedded again."""
+    """Texts that were embedded again."""
     lost: list[str] = field(default_factory=list)
-    """The ids of documents that were there and could not be saved, as far as they are known."""
+    """The known ids of documents that could not be saved."""
     lost_unnamed: int = 0
-    """How many more there were, of which nothing but a number is left."""
+    """How many more were lost, of which only a number is known."""
     quarantined: int = 0
-    """Rows that are damaged but readable, which the quarantine file holds."""
+    """Damaged but readable rows in the quarantine file."""
     quarantine: Path | None = None
     transform: str = ""
     notes: list[str] = field(default_factory=list)
-    """What else to know of the damage."""
+    """Further facts about the damage."""
 
 
 def salvage(
@@ -73,9 +72,9 @@ def salvage(
     device: str = "auto",
     progress: Progress = silent,
 ) -> SalvageReport:
-    """Make a collection in the new folder `target` from what is sound in the damaged one in the folder `index`.
+    """Make a collection in the new folder `target` from what is intact in the damaged one in the folder `index`.
 
-    `encoder` says where its encoder lies now, if it has moved; it is needed only for what must be embedded again.
+    `encoder` is the place of its encoder, if it has moved; it is needed only for texts that must be embedded again.
     """
     target, index = Path(target), Path(index)
     _refuse(target, index)
@@ -92,11 +91,11 @@ def salvage(
 
 def _refuse(target: Path, index: Path) -> None:
     if not index.is_dir() or not any((index / name).exists() for name in OWN_NAMES):
-        raise NotACollection(f"{index} holds nothing of a collection; --index takes the folder of the damaged one.")
+        raise NotACollection(f"{index} holds no file of a collection; --index takes the folder of the damaged one.")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise Misuse(f"{target} is already there; salvage into a new or empty folder.")
+        raise Misuse(f"{target} already exists; salvage into a new or empty folder.")
     if target.resolve().is_relative_to(index.resolve()):
-        raise Misuse(f"{target} lies inside the damaged collection, which is not to be changed; name another folder.")
+        raise Misuse(f"{target} is inside the damaged collection, which must not be changed; name another folder.")
 
 
 def _made(folder: Path) -> Path:
@@ -115,16 +114,16 @@ def _carve(index: Path, carved: Carved, report: SalvageReport, progress: Progres
             notes.append(f"the header of {database} is lost; its pages were read as {pages.size:,} bytes each")
         if pages.freelist_lost or carver.stray_pages():
             notes.append(
-                "the list of free pages, or what leads to the others, cannot be read: documents that were deleted or "
-                "changed before may be there again as they were"
+                "the list of free pages, or a tree, cannot be read: documents that were deleted or changed may be back "
+                "in an older version"
             )
         if pages.log.broken_at is not None:
             notes.append(
-                f"{path_of(database)} is damaged from its frame {pages.log.broken_at + 1:,} on: documents may be there "
-                "in an older version, or again though they were deleted"
+                f"{path_of(database)} is damaged from its frame {pages.log.broken_at + 1:,} on: documents may be "
+                "in an older version, or back though they were deleted"
             )
         if pages.unreadable:
-            notes.append(f"the disk does not give {len(set(pages.unreadable)):,} pages of {database}")
+            notes.append(f"the disk cannot read {len(set(pages.unreadable)):,} pages of {database}")
         if carver.damaged_cells:
             notes.append(f"{carver.damaged_cells:,} rows or places of rows are destroyed beyond reading")
 
@@ -139,7 +138,7 @@ class _Salvage:
         self.options = options
         self.report = report
         self._stored: dict[str, int] = {}
-        """Where several rows have an id: the number of the one that was stored."""
+        """By id: the number of the row that was stored, if several rows have that id."""
 
     def run(self, progress: Progress) -> None:
         settings, width = self._settings()
@@ -157,32 +156,32 @@ class _Salvage:
             self.report.documents = collection.store.count("documents")
             if not self.report.documents:
                 raise Damaged(
-                    f"nothing could be salvaged from {self.report.source}: no document in it is sound"
-                    f"{''.join(f'; {note}' for note in self.report.notes)}. It was left as it is."
+                    f"nothing could be salvaged from {self.report.source}: no document in it is intact"
+                    f"{''.join(f'; {note}' for note in self.report.notes)}. It was not changed."
                 )
             self._publish(collection, Writer(collection, encoder, self.options.device, progress), progress)
             self._tell_lost(collection)
         self._write_quarantine()
 
     def _settings(self) -> tuple[CollectionSettings, int]:
-        """What the new collection is set to, and the bytes of a vector; none where vectors are of no known encoder."""
+        """Return the new collection's settings, and the bytes of a vector; 0 if their encoder is unknown."""
         kept = {key: self.carved.setting(key) for key in OTHER_KEYS}
         if self.left.identity is not None:
             settings = CollectionSettings(self.left.identity, self.left.index, **kept)
             return settings, self.left.identity.dimension * VECTOR_TYPE.itemsize
         if self.options.name is None:
             raise Damaged(
-                f"no sound record says which encoder made {self.report.source}; give it with --encoder, and all "
+                f"no intact record says which encoder made {self.report.source}; give it with --encoder, and all "
                 "documents are embedded again."
             )
-        self.report.notes.append("no sound record says which encoder made the vectors: all texts were embedded again")
+        self.report.notes.append("no intact record says which encoder made the vectors: all texts were embedded again")
         kept |= {"pooling_choice": None, "precision_choice": None, "choice": None}
         return CollectionSettings(self.options.encoder().identity, self.left.index, **kept), 0
 
     # ---- documents ----------------------------------------------------------------------------------------
 
     def _store_sealed(self, collection: Collection, width: int, progress: Progress) -> list[int]:
-        """Store the documents that need no encoder; returns the numbers of the others."""
+        """Store the documents that need no encoder; return the numbers of the others."""
         rest, window = [], []
         for document in self.carved.documents(width):
             if document.places is None:
@@ -206,27 +205,27 @@ class _Salvage:
     def _embed(
         self, collection: Collection, find: Callable[[], Encoder], numbers: list[int], progress: Progress
     ) -> None:
-        """Bring the others in through the encoder, as far as they prove sound."""
+        """Embed the others again, if they are confirmed."""
         if not numbers:
             return
         try:
-            encoder, why_not = find(), ""
+            encoder, reason = find(), ""
         except (EncoderUnavailable, Mismatch) as error:
-            encoder, why_not = None, str(error)
+            encoder, reason = None, str(error)
             self.report.notes.append(
-                f"the encoder is not to be had, so documents without a sound vector could not be saved: {error} "
+                f"the encoder cannot be loaded, so documents without an intact vector could not be saved: {error} "
                 "Give it with --encoder, and salvage into another folder."
             )
 
         def proven() -> Iterator[Document]:
             for found in self.carved.documents_numbered(numbers):
-                reason = f"its vectors are lost, and the encoder is not to be had: {why_not}"
+                problem = f"its vectors are lost, and the encoder cannot be loaded: {reason}"
                 if encoder is not None:
-                    found, reason = _judged(found, encoder)
+                    found, problem = _judged(found, encoder)
                 if found.number == self._stored.get(found.id):
-                    continue  # another image of the page had it whole
-                if reason:
-                    self._keep(found, reason)
+                    continue  # another image of the page had it complete
+                if problem:
+                    self._keep(found, problem)
                 elif self._is_newest(found):
                     yield _document(found)
 
@@ -246,7 +245,7 @@ class _Salvage:
         wanted = self.left.index
         try:
             wanted.check(collection.dimension, "cpu", Collection)
-        except Misuse:  # a setting that damage has left as another text
+        except Misuse:  # damage has made a setting another text
             wanted = IndexSettings()
         for files, counts in self.left.transforms:
             try:
@@ -255,12 +254,12 @@ class _Salvage:
                 continue
             self.report.transform = "the one it had: scores are the same to the last bit"
             return
-        self.report.transform = "fitted again: no copy of the one it had is sound"
+        self.report.transform = "fitted again: no copy of the one it had is intact"
         try:
             writer.publish(wanted, refit=True, compact=True)
         except (EncoderUnavailable, Mismatch):
             writer.publish(replace(wanted, transform="none"), refit=True, compact=True)
-            self.report.transform = "none: no copy of the one it had is sound, and choosing one needs the encoder"
+            self.report.transform = "none: no copy of the one it had is intact, and choosing one needs the encoder"
 
     # ---- what is lost -------------------------------------------------------------------------------------
 
@@ -303,10 +302,10 @@ def _document(found: CarvedDocument) -> Document:
 
 
 def _judged(found: CarvedDocument, encoder: Encoder) -> tuple[CarvedDocument, str]:
-    """The document under the id it had, and why it cannot be taken for what was stored; empty where it can.
+    """Return the document under its confirmed id, and why it cannot be confirmed; empty if it is.
 
-    Its seal is tried with passages cut again, which are the same unless the encoder is another one. Without it, the
-    content must have its own hash, and the id its copy in the index.
+    Its seal is tried with passages cut again, which are the same unless the encoder is another one. Otherwise the
+    content must match its hash, and the id its copy in the index.
     """
     passages = encoded_passages(_document(found), encoder)
     sealed = found.sealed_with([(start, end, hash_of_text(text)) for start, end, text in passages])
@@ -314,4 +313,4 @@ def _judged(found: CarvedDocument, encoder: Encoder) -> tuple[CarvedDocument, st
         return sealed, ""
     if not found.content_proven:
         return found, "does not match its content hash"
-    return found, "" if found.id_proven else "its content is sound, but nothing confirms its id"
+    return found, "" if found.id_proven else "its content is intact, but nothing confirms its id"

@@ -1,4 +1,4 @@
-"""What outlives a collection's database: the settings and the transform, in tables and generation folders."""
+"""Settings and transforms that survive damage, in the tables and in the generation folders."""
 
 import contextlib
 import hashlib
@@ -20,7 +20,7 @@ DERIVED = (INDEX_FILE, NUMBERS_FILE)
 
 @dataclass
 class Survivors:
-    """Settings, and the files of transforms to be tried in this order, each with what it was fitted on."""
+    """Settings, and the files of transforms in the order to try them, each with the counts it was fitted on."""
 
     identity: EncoderIdentity | None
     index: IndexSettings
@@ -32,11 +32,11 @@ class _Manifest:
     folder: Path
     content: dict[str, Any]
     proven: bool
-    """Whether the database names its hash, or all the files it names have theirs."""
+    """True if the database has its hash, or all the files it lists match theirs."""
 
 
 def survivors(index: Path, carved: Carved) -> Survivors:
-    """The settings that the table and the manifests still tell, the proven ones first."""
+    """Collect the settings from the table and the manifests; proven manifests come first."""
     manifests = sorted(_manifests(index, carved), key=lambda m: (m.proven, m.folder.name), reverse=True)
     known: dict[str, Any] = {}
     for manifest in manifests:
@@ -92,8 +92,8 @@ def _index_settings(settings: Mapping[str, Any]) -> IndexSettings:
 
 
 def _transforms(manifests: list[_Manifest], carved: Carved) -> list[tuple[Mapping[str, bytes], dict[str, int] | None]]:
-    """Sets of files that a manifest confirms, then the copies in the table, which prove themselves when loaded."""
-    kept = carved.kept_files()
+    """List the sets of files that a manifest confirms, then the copies in the table, which are checked when loaded."""
+    kept = carved.transform_files()
     found: list[tuple[Mapping[str, bytes], dict[str, int] | None]] = []
     for manifest in manifests:
         with contextlib.suppress(OSError, KeyError, TypeError, AttributeError, StopIteration):

@@ -253,7 +253,7 @@ def test_the_last_transaction_torn_by_a_power_failure(collection_with_log: Path,
 def test_refused_targets(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "theirs").write_text("x")
-    with pytest.raises(Misuse, match="already there"):
+    with pytest.raises(Misuse, match="already exists"):
         salvage(tmp_path / "taken", folder)
     with pytest.raises(NotACollection):
         salvage(tmp_path / "new", tmp_path / "taken")

@@ -52,7 +52,7 @@ def test_a_damaged_vector_is_never_made_into_an_index(collection: Path, tmp_path
         retriever.collection.store.db.conn.execute("UPDATE vectors SET vector = zeroblob(64) WHERE id = 8")
         retriever.collection.store.db.conn.commit()
         for transform in ("none", "whiten"):
-            with pytest.raises(Damaged, match="vector 8 does not match its checksum; run: retriever verify --repair"):
+            with pytest.raises(Damaged, match="vector 8 is not what was stored; run: retriever verify --repair"):
                 retriever.rebuild(transform=transform)
 
 

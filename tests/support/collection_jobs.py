@@ -23,7 +23,7 @@ from typing import Any
 Contents = dict[str, tuple[str, str, dict[str, Any]]]
 
 WORDS = "river mountain child plays eats paints red old young song book garden house road never always today".split()
-KINDS = ("first run", "next run", "add", "delete", "rebuild", "repair", "older version")
+KINDS = ("first run", "next run", "add", "delete", "rebuild", "repair")
 MARK = "/acknowledged-and-not-there"
 """What a job tries to remove when something was acknowledged, for a tracer to see."""
 TALLY = "RETRIEVER_TALLY"
@@ -194,8 +194,6 @@ def prepare(kind: str, seed: int, encoder: str, folder: str) -> None:
         with sqlite3.connect(Path(folder) / "documents.sqlite") as connection:
             connection.execute("UPDATE documents SET title = 'changed' WHERE id = ?", [scenario.damaged])
         connection.close()
-    if kind == "older version":
-        age(Path(folder))
 
 
 def flip(path: Path, place: int, bit: int = 0) -> None:
@@ -205,16 +203,6 @@ def flip(path: Path, place: int, bit: int = 0) -> None:
         byte = file.read(1)[0]
         file.seek(place)
         file.write(bytes([byte ^ 1 << bit]))
-
-
-def age(folder: Path) -> None:
-    """Make of a collection one of the version that had no index of words."""
-    with sqlite3.connect(folder / "documents.sqlite") as connection:
-        for trigger in ("words_arrive", "words_leave", "words_change"):
-            connection.execute(f"DROP TRIGGER {trigger}")
-        connection.execute("DROP TABLE words")
-        connection.execute("DELETE FROM _sqlite_migrations WHERE name = 'm002_words'")
-    connection.close()
 
 
 def _records(contents: Contents) -> list[Any]:

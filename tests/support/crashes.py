@@ -263,8 +263,7 @@ class Disturber:
                     problems.extend(_found(self.zygote.run("small write", folder=str(folder)), "small write"))
 
             with _opened(folder):
-                if kind != "older version":  # which any writing brings up to date
-                    write()
+                write()
                 answer = act(arguments)
                 problems += _found(self.zygote.run("look", **arguments), "look, beside another process")
                 write()

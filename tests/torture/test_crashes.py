@@ -94,7 +94,7 @@ def test_the_jobs_differ(tiny_bert: str) -> None:
 
     made = [Scenario.make(kind, seed, tiny_bert) for kind, seed in itertools.product(KINDS, range(20))]
     assert {scenario.settings["index_type"] for scenario in made} == {"flat", "sq8"}
-    assert all(scenario.uncertain for scenario in made if scenario.kind not in ("rebuild", "older version"))
+    assert all(scenario.uncertain for scenario in made if scenario.kind != "rebuild")
 
 
 @pytest.fixture
@@ -109,9 +109,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 FILLING = [
-    pytest.param(kind, marks=() if kind in ("first run", "add", "repair") else pytest.mark.slow)
-    for kind in KINDS
-    if kind != "older version"
+    pytest.param(kind, marks=() if kind in ("first run", "add", "repair") else pytest.mark.slow) for kind in KINDS
 ]
 
 
