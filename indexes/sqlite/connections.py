@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import os
 import sqlite3
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -15,31 +16,26 @@ from itertools import count
 
 from indexes.errors import Closed
 
+# sqlite-utils imports pandas if it is installed, which takes longer than a whole search.
+_hide_pandas = "pandas" not in sys.modules
+if _hide_pandas:
+    sys.modules["pandas"] = None  # type: ignore[assignment]
+try:
+    import sqlite_utils
+finally:
+    if _hide_pandas:
+        del sys.modules["pandas"]
+
 _serials = count(1)
 _open: "weakref.WeakSet[Connections]" = weakref.WeakSet()
 
 
-class Database:
+class Database(sqlite_utils.Database):
     """A connection, with a serial number that no two connections of this process share."""
 
-    def __init__(self, conn: sqlite3.Connection) -> None:
-        self.conn = conn
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(connection)
         self.serial = next(_serials)
-
-    @contextlib.contextmanager
-    def atomic(self) -> Iterator["Database"]:
-        """Run a block in one transaction; in a transaction already, as a part that is rolled back on its own."""
-        nested = self.conn.in_transaction
-        self.conn.execute("SAVEPOINT part" if nested else "BEGIN")
-        try:
-            yield self
-            self.conn.execute("RELEASE part" if nested else "COMMIT")
-        except BaseException:
-            if self.conn.in_transaction:  # else SQLite has rolled it all back
-                self.conn.execute("ROLLBACK TO part" if nested else "ROLLBACK")
-                if nested:
-                    self.conn.execute("RELEASE part")
-            raise
 
 
 class Connections:
@@ -73,8 +69,10 @@ class Connections:
     @contextlib.contextmanager
     def changing(self) -> Iterator[Database]:
         """Run a block in one transaction that writes. Threads take turns: SQLite would refuse the second."""
-        with self._writing, self.mine.atomic() as database:
-            yield database
+        with self._writing:
+            database = self.mine
+            with database.atomic():
+                yield database
 
     def close_mine(self) -> None:
         """Close the calling thread's own connection; the next use opens another."""

@@ -158,7 +158,7 @@ class DatabaseFile:
         state = self._immutable_states.get(threading.get_ident())
         return state is not None and _file_state(self.path) != state
 
-    def snapshot(self) -> AbstractContextManager[Database]:
+    def snapshot(self) -> AbstractContextManager[Any]:
         """Read everything within the block from one state."""
         return self.db.atomic()
 
