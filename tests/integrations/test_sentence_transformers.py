@@ -202,7 +202,10 @@ def test_files(tmp_path: Path, encoded: Fitted) -> None:
     modules = json.loads((one / "modules.json").read_text())
     assert all(module["type"].startswith("sentence_transformers.models.") for module in modules)
     card = (one / "README.md").read_text()
-    assert all(said in card for said in (transform.fingerprint, encoder.identity.weights, "first-last", "| made by | flow-retriever "))
+    assert all(
+        said in card
+        for said in (transform.fingerprint, encoder.identity.weights, "first-last", "| made by | flow-retriever ")
+    )
 
 
 def test_a_target_that_is_taken_is_left_alone(tmp_path: Path, tiny_bert: str, run: Run, pets: Path) -> None:

@@ -214,7 +214,7 @@ def test_what_another_thread_had_locked_is_free_in_a_child(folder: Path) -> None
     with Retriever.open(folder) as retriever, ThreadPoolExecutor(1) as pool:
 
         def hold() -> None:
-            with retriever._finding_encoder, retriever.collection._loading:
+            with retriever._encoder_lock, retriever.collection._loading:
                 held.set()
                 go_on.wait(60)
 
