@@ -23,7 +23,7 @@ from retriever.hits import Answer, Hits, Options
 from retriever.progress import Progress, silent
 from retriever.recovery.damage import detect_damage
 from retriever.search.searcher import Searcher
-from retriever.settings import EncoderOptions, IndexSettings
+from retriever.settings import CollectionSettings, EncoderOptions, IndexSettings
 from retriever.transforms.families import load_transform
 from retriever.transforms.spec import AUTO
 
@@ -130,7 +130,8 @@ class Retriever:
         """
         from retriever.corpus.source import Source
         from retriever.ingest import engines
-        from retriever.ingest.new_collection import choose_encoder_settings, new_settings
+        from retriever.ingest.pooling_choice import with_chosen_pooling
+        from retriever.ingest.precision_choice import with_chosen_precision
 
         engines.check(engine, address)
         fixed = [None if value == AUTO else value for value in (pooling, precision)]
@@ -138,16 +139,19 @@ class Retriever:
         kind = collection_class(index)
         source = Source(documents)
         changes = (transform, index_type, recall, memory)
-        settings = None if kind.is_begun(index) else new_settings(kind, options, changes, progress)
+        settings = None
+        if not kind.is_begun(index):
+            settings = CollectionSettings.new(kind, options, IndexSettings().changed(*changes), progress)
         source.refuse_if_empty(on_error)
         with engines.opened(engine, address) as running:
             if settings is None:
                 collection = kind.open(index)
             else:
                 kind.refuse_if_taken(index)
-                settings = choose_encoder_settings(
-                    settings, source, options, running.gpus, progress, pooling=pooling == AUTO
-                )
+                if pooling == AUTO:
+                    settings = with_chosen_pooling(settings, source, options, progress)
+                if options.precision is None:
+                    settings = with_chosen_precision(settings, source, options, running.gpus, progress)
                 collection = kind.create(index, settings.to_json())
             collection.device = device
             retriever = cls(collection, options, progress)

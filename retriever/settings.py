@@ -132,6 +132,13 @@ class CollectionSettings:
     made_by: str = field(default_factory=made_by)
     created: str = field(default_factory=_now)
 
+    @classmethod
+    def new(cls, kind: type[AnyCollection], options: EncoderOptions, wanted: IndexSettings, progress: Progress) -> Self:
+        """Make the settings of a new collection; refuse an index that is impossible with this encoder."""
+        encoder = options.encoder(progress=progress).identity
+        wanted.check(encoder.dimension, options.device, kind)
+        return cls(encoder, wanted)
+
     def to_json(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in OTHER_KEYS}
         return {"encoder": asdict(self.encoder), **self.index.to_json(), **own}

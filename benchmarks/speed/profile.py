@@ -32,14 +32,14 @@ RULES = tuple(
         (TOKENISING, r"retriever\.encoder", r"count_tokens|_token_batches|tokeni[sz]e|token_budget"),
         (ENCODING, r"retriever\.(encoder|ingest\.pooling_choice)", r""),
         (SPLITTING, r"retriever\.corpus\.passages", r""),
-        (FITTING, r"retriever\.(transforms|corpus\.short_texts|ingest\.(publishing|fitted|precision_choice))", r""),
+        (FITTING, r"retriever\.(transforms|corpus\.short_texts|ingest\.(writer|fitted|precision_choice))", r""),
         (READING, r"retriever\.corpus", r""),
         (BUILDING, r"indexes\.(faiss|folder)", r""),
         (STORING, r"indexes\.", r""),
     )
 )
 PACKAGES = ("retriever", "indexes")
-PUBLISHING = ("retriever.ingest.publishing", "retriever.ingest.fitted")
+PUBLISHING = ("retriever.ingest.writer", "retriever.ingest.fitted")
 BUILDER = ("indexes.folder.collection", "publish")
 WAITS = ("threading", "queue", "concurrent.futures.thread", "concurrent.futures._base", "selectors")
 

@@ -15,7 +15,7 @@ transform separates such encoders: at most 2 % for MiniLM on five sets; for a BE
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,10 @@ from numpy.typing import NDArray
 
 from retriever.corpus import Document
 from retriever.corpus.passages import encoded_text, fit_title, split
+from retriever.corpus.source import Source
 from retriever.encoder.encoder import Encoder
 from retriever.progress import Progress, silent
+from retriever.settings import CollectionSettings, EncoderOptions
 from retriever.transforms.choice import Questions, fit_candidate, paired_gain, sample_questions
 from retriever.transforms.spec import AUTO, parse
 
@@ -70,6 +72,16 @@ class PoolingChoice:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def with_chosen_pooling(
+    settings: CollectionSettings, source: Source, options: EncoderOptions, progress: Progress
+) -> CollectionSettings:
+    """Choose the pooling of a new collection from the first documents of its source."""
+    encoder = options.encoder(progress=progress)
+    choice = choose_pooling(source.peek(), encoder, settings.index.transform, progress=progress)
+    identity = replace(settings.encoder, pooling=choice.chosen)
+    return replace(settings, encoder=identity, pooling_choice=choice.to_json())
 
 
 def choose_pooling(

@@ -10,7 +10,7 @@ correlation of all cosines is at least ALIKE. all-MiniLM-L6-v2 passes on Wikiped
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 from indexes.faiss.vectors import unit_rows
 from retriever.corpus import Document
 from retriever.corpus.short_texts import short_texts
+from retriever.corpus.source import Source
 from retriever.encoder.encoder import Encoder
 from retriever.errors import EncoderUnavailable
 from retriever.ingest.pooling_choice import sample_passages
 from retriever.progress import Progress, silent
+from retriever.settings import CollectionSettings, EncoderOptions
 from retriever.transforms.choice import fit_candidate
 from retriever.transforms.spec import AUTO, parse
 
@@ -57,6 +59,21 @@ class PrecisionChoice:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def with_chosen_precision(
+    settings: CollectionSettings, source: Source, options: EncoderOptions, gpus: int, progress: Progress
+) -> CollectionSettings:
+    """Choose the precision of a new collection from the first documents; `gpus` are those of other machines."""
+    single = replace(options, precision="fp32").encoder(settings.encoder, progress)
+    if (gpus and options.device != "cpu") or single.device != "cpu":
+        choice = PrecisionChoice("fp32", "8-bit integers are for processors, and this runs on a GPU")
+    else:
+        integers = replace(options, precision="int8").encoder(settings.encoder, progress)
+        documents, transform = source.peek(), settings.index.transform
+        choice = choose_precision(documents, single, integers, transform, progress=progress)
+    identity = replace(settings.encoder, precision=choice.chosen)
+    return replace(settings, encoder=identity, precision_choice=choice.to_json())
 
 
 def choose_precision(

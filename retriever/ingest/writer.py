@@ -1,24 +1,38 @@
-"""Changes to a collection: documents added and deleted, and the index published when it is due."""
+"""Changes to a collection: documents are ingested and deleted, and the index is published when it is due.
+
+Publishing fits the transform if necessary, applies it to the stored raw vectors, builds the index and switches to it.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.folder.generation import Generation
+from indexes.folder.space import ApplyEach
 from indexes.protocol import AnyCollection
+from indexes.publication import Publication
 from retriever.corpus.source import OnError, Source
 from retriever.encoder.encoder import Encoder
 from retriever.encoder.model_loader import resolve_device
 from retriever.errors import Damaged, Misuse, NotACollection
-from retriever.ingest import publishing
 from retriever.ingest.engines import Engine, Local
+from retriever.ingest.fitted import FIT_SAMPLE, Fitted, return_free_memory
 from retriever.ingest.pipeline import Ingestion, IngestReport
-from retriever.progress import Progress
-from retriever.settings import IndexSettings
+from retriever.progress import Progress, silent
+from retriever.settings import IndexSettings, made_by
+from retriever.transforms.base import Transform
 from retriever.transforms.drift import Drift, drift
 from retriever.transforms.novelty import Novelty
 
+# A transform that was fitted on a part of the passages is fitted again when they have grown by this factor.
+REFIT_GROWTH = 2
+# A search scans vectors that are newer than the index exactly; from this many on, a new index is worth its time.
+BACKLOG_ROWS = 1000
+BACKLOG_SHARE = 0.1
 COPY_OF = "copy_of"
 """The setting that marks a collection as an unfinished copy; it holds the origin."""
 
@@ -60,29 +74,36 @@ class Writer:
         last_before = store.last_vector()
         ingestion.run(self.engine.documents(source, encoder), prune=prune)
         newer, unused = self._collection.backlog()
-        if publishing.is_due(self._collection, wanted) or (whole and newer):
-            self.publish(wanted, compact=unused > publishing.BACKLOG_SHARE * store.count("vectors"))
+        if is_due(self._collection, wanted) or (whole and newer):
+            self.publish(wanted, compact=unused > BACKLOG_SHARE * store.count("vectors"))
         self.report.drift = self.drift(last_before)
 
     def delete(self, ids: Sequence[str]) -> list[str]:
         """Delete documents and return the ids that existed."""
         wanted, store = IndexSettings.of(self._collection), self._collection.store
         deleted = store.delete_documents(ids)
-        if store.count("passages") and publishing.is_due(self._collection, wanted):
+        if store.count("passages") and is_due(self._collection, wanted):
             self.publish(wanted, compact=True)
         return deleted
 
-    def publish(self, wanted: IndexSettings, *, refit: bool = False, compact: bool = False) -> None:
-        publishing.publish(
-            self._collection,
-            wanted,
-            self._encode,
-            refit=refit,
-            compact=compact,
-            device=resolve_device(self._device),
-            apply_each=self.engine.mapped,
-            progress=self._progress,
-        )
+    def publish(self, wanted: IndexSettings, *, refit: bool = False, compact: bool = False) -> Transform:
+        """Publish a new generation of the index, and return its transform.
+
+        The transform is chosen and fitted again only if necessary, or if `refit` is True. `compact` removes unused
+        vectors.
+        """
+        return_free_memory()
+        collection = self._collection
+        generation = None if refit else collection.generation()
+        if generation and generation.manifest["asked"] == wanted.transform and not _is_outgrown(collection, generation):
+            fitted, new = Fitted.from_generation(collection, generation), False
+        else:
+            device = resolve_device(self._device)
+            fitted, new = Fitted.fit(collection, wanted.transform, self._encode, device, self._progress), True
+        apply_each = partial(self.engine.mapped, fitted.transform)
+        publication = _publication(collection, wanted, fitted, compact=compact, reconsider=new, apply_each=apply_each)
+        collection.publish(publication, self._progress)
+        return fitted.transform
 
     def restore(self, copies: Iterable[Mapping[str, bytes]], fitted_on: Mapping[str, int] | None) -> bool:
         """Publish again with the first sound copy of the transform's files, or fit a new one.
@@ -96,7 +117,7 @@ class Writer:
             wanted = IndexSettings()
         for files in copies:
             with contextlib.suppress(Damaged):
-                publishing.republish(self._collection, wanted, files, fitted_on, progress=self._progress)
+                republish(self._collection, wanted, files, fitted_on, progress=self._progress)
                 return True
         self.publish(wanted, refit=True)
         return False
@@ -113,3 +134,71 @@ class Writer:
             vectors = self.engine.encode(texts, self._encoder())
             self._encoded = dict([*self._encoded.items(), (key, vectors)][-2:])
         return self._encoded[key]
+
+
+def is_due(collection: AnyCollection, wanted: IndexSettings) -> bool:
+    """Whether the published index is missing, has other settings than wanted, or is far behind the table."""
+    generation = collection.generation()
+    if generation is None:
+        return collection.store.count("passages") > 0
+    if generation.manifest["asked"] != wanted.transform or generation.requested != wanted.index:
+        return True
+    if _is_outgrown(collection, generation):
+        return True
+    newer, unused = collection.backlog()
+    return newer + unused > max(BACKLOG_ROWS, BACKLOG_SHARE * generation.count)
+
+
+def republish(
+    collection: AnyCollection,
+    wanted: IndexSettings,
+    files: Mapping[str, bytes],
+    fitted_on: Mapping[str, int] | None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    progress: Progress = silent,
+) -> None:
+    """Build the index again with the transform in `files`, without fitting.
+
+    `settings` are further settings that change in the same step. `fitted_on` is None if the manifest is lost.
+    """
+    fitted = Fitted.from_files(collection, files, fitted_on)
+    collection.publish(_publication(collection, wanted, fitted, settings=settings), progress)
+
+
+def _publication(
+    collection: AnyCollection,
+    wanted: IndexSettings,
+    fitted: Fitted,
+    *,
+    compact: bool = False,
+    reconsider: bool = False,
+    apply_each: ApplyEach | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Publication:
+    transform = fitted.transform
+    facts = {
+        "made_by": made_by(),
+        "encoder": collection.encoder,
+        "asked": wanted.transform,
+        "transform": transform.describe(),
+        "fitted_on": dict(fitted.fitted_on),
+    }
+    return Publication(
+        transform.apply,
+        transform.dimension_out,
+        wanted.index,
+        fitted.write,
+        facts,
+        {**wanted.to_json(), "choice": fitted.choice, **(settings or {})},
+        compact=compact,
+        queries=None if fitted.queries is None else fitted.queries.astype(np.float32),
+        reconsider=reconsider,
+        apply_each=apply_each,
+    )
+
+
+def _is_outgrown(collection: AnyCollection, generation: Generation) -> bool:
+    """Whether the transform was fitted on so few passages that fitting it again is worthwhile."""
+    passages = int(generation.manifest["fitted_on"]["passages"])
+    return passages < FIT_SAMPLE and collection.store.count_used_after(0) >= REFIT_GROWTH * passages

@@ -17,12 +17,13 @@ from retriever.corpus import Document
 from retriever.encoder.encoder import Encoder
 from retriever.ingest.fitted import FIT_SAMPLE, SHORT_TEXTS
 from retriever.ingest.pipeline import Ingestion
-from retriever.ingest.publishing import publish as publish_index
+from retriever.ingest.writer import Writer
 from retriever.plan.given import SEED, Given
 from retriever.plan.pages import vector_table_bytes
 from retriever.plan.rates import Fitted, Published, Sampled, Stored
 from retriever.plan.sample import made_up
 from retriever.plan.usage import cpu_ms_between, cpu_seconds, forget_peak, peak_bytes
+from retriever.progress import silent
 from retriever.settings import CollectionSettings, IndexSettings
 from retriever.transforms.choice import POOL, Evidence, choose
 from retriever.transforms.spec import AUTO
@@ -90,7 +91,7 @@ def publish(collection: Collection, encoder: Encoder, transform: str, spec: str)
     for wanted in (asked, suits, suits):
         forget_peak()
         began = cpu_seconds()
-        fitted = publish_index(collection, wanted, encoder.encode)
+        fitted = Writer(collection, lambda: encoder, "cpu", silent).publish(wanted)
         costs.append((cpu_seconds() - began, peak_bytes()))
     generation = collection.generation()
     assert generation is not None

@@ -30,9 +30,8 @@ from retriever.corpus.passages import encoded_passages
 from retriever.encoder.encoder import Encoder
 from retriever.errors import Damaged, EncoderUnavailable, Mismatch, Misuse, NotACollection, RetrieverError
 from retriever.files import atomic_write
-from retriever.ingest import publishing
 from retriever.ingest.pipeline import Ingestion, hash_of_text
-from retriever.ingest.writer import Writer
+from retriever.ingest.writer import Writer, republish
 from retriever.progress import Progress, silent
 from retriever.recovery.survivors import Survivors, survivors
 from retriever.settings import OTHER_KEYS, CollectionSettings, EncoderOptions, IndexSettings
@@ -249,7 +248,7 @@ class _Salvage:
             wanted = IndexSettings()
         for files, counts in self.left.transforms:
             try:
-                publishing.republish(collection, wanted, files, counts, progress=progress)
+                republish(collection, wanted, files, counts, progress=progress)
             except (RetrieverError, ValueError, KeyError, TypeError):
                 continue
             self.report.transform = "the one it had: scores are the same to the last bit"

@@ -19,8 +19,7 @@ from indexes.milvus.address import Address
 from indexes.places import collection_class, in_milvus
 from indexes.protocol import AnyCollection
 from retriever.errors import Damaged, Misuse
-from retriever.ingest.publishing import republish
-from retriever.ingest.writer import COPY_OF
+from retriever.ingest.writer import COPY_OF, republish
 from retriever.progress import Progress, silent
 from retriever.settings import CollectionSettings
 

@@ -44,12 +44,12 @@ INGEST = Place("retriever.ingest.pipeline", "run")
         ([Place("json", "loads"), Place("retriever.corpus.lines", "read"), INGEST], READING),
         ([Place(PASSAGES, "split"), INGEST], SPLITTING),
         ([Place("indexes.sqlite.documents", "add_vectors"), INGEST], STORING),
-        ([Place("indexes.sqlite.documents", "vectors"), Place("retriever.ingest.publishing", "publish")], FITTING),
+        ([Place("indexes.sqlite.documents", "vectors"), Place("retriever.ingest.writer", "publish")], FITTING),
         (
             [
                 Place("indexes.sqlite.documents", "blocks"),
                 Place("indexes.folder.collection", "publish"),
-                Place("retriever.ingest.publishing", "_publish"),
+                Place("retriever.ingest.writer", "publish"),
             ],
             BUILDING,
         ),

@@ -223,11 +223,11 @@ def act(kind: str, seed: int, encoder: str, folder: str, largest_file: int | Non
     import resource
 
     from retriever.encoder import encoder as encoders
-    from retriever.ingest import publishing
+    from retriever.ingest import writer
     from retriever.signals import graceful_shutdown
 
     scenario, path = Scenario.make(kind, seed, encoder), Path(folder)
-    publishing.BACKLOG_ROWS = scenario.backlog
+    writer.BACKLOG_ROWS = scenario.backlog
     encoders.BATCH_TOKENS = {"cpu": scenario.batch_tokens}
     if largest_file is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))

@@ -90,9 +90,9 @@ def _report(told: "Queue[tuple[str, Any]]", work: Any, *args: Any) -> None:
 
 def _write(folder: str, _habit: str, seed: int, until: float) -> tuple[str, tuple[int, int]]:
     from retriever import Retriever
-    from retriever.ingest import publishing
+    from retriever.ingest import writer
 
-    publishing.BACKLOG_ROWS = 20  # publications are what readers must get over
+    writer.BACKLOG_ROWS = 20  # publications are what readers must get over
     rng, writes = random.Random(seed), 0
     with Retriever.open(folder) as retriever:
         for epoch in itertools.count(1):

@@ -1,14 +1,55 @@
 """Engines that do the work of an ingestion: threads of this process, or the workers of a Ray cluster."""
 
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.corpus.passages import encoded_passages
 from retriever.errors import Misuse
-from retriever.ingest.engines.base import Encodes, Engine
-from retriever.ingest.engines.local import Local
+from retriever.ingest.engines.base import Blocks, Encodes, Engine
+
+if TYPE_CHECKING:
+    from retriever.corpus import Document
+    from retriever.corpus.source import Source
+    from retriever.encoder.encoder import Encoder
+    from retriever.transforms import Transform
 
 __all__ = ["ENGINES", "Encodes", "Engine", "Local", "check", "opened"]
 
 ENGINES = ("local", "ray")
+
+
+class Local:
+    """The engine of this process: one thread per core encodes, the thread of the caller does the rest."""
+
+    gpus = 0
+
+    def documents(self, source: "Source", encoder: "Encoder") -> "Source":
+        return source
+
+    def passages(self, document: "Document", encoder: "Encoder") -> Iterator[tuple[int, int, str]]:
+        return encoded_passages(document, encoder)
+
+    def encoding(self, texts: Sequence[str], encoder: "Encoder") -> Encodes:
+        return encoder.encoding(texts)
+
+    def encode(self, texts: Sequence[str], encoder: "Encoder") -> NDArray[np.float32]:
+        return encoder.encode(texts)
+
+    def mapped(self, transform: "Transform", blocks: Blocks) -> Blocks:
+        return ((numbers, transform.apply(raw)) for numbers, raw in blocks)
+
+    def notes(self) -> list[str]:
+        return []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
 
 
 def check(name: str, address: str | None) -> None:
