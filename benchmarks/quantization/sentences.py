@@ -66,7 +66,7 @@ class Sentences:
         return self._all[: self.documents]
 
     @cached_property
-    def asked(self) -> list[int]:
+    def query_positions(self) -> list[int]:
         """Positions of the queries: the sentences after the documents that are not documents themselves."""
         known = set(self.texts)
         found = [number for number in range(self.documents, len(self._all)) if self._all[number] not in known]
@@ -85,7 +85,7 @@ class Sentences:
     def vectors(self, encoder: TextEncoder, plan: Plan) -> tuple[Halves, Halves]:
         wanted = self.documents + self.queries
         _, found = sentence_vectors(self.paths, encoder, wanted, plan.cache.folder, plan.progress)
-        return found[: self.documents], found[self.asked]
+        return found[: self.documents], found[self.query_positions]
 
 
 def run(
@@ -93,7 +93,7 @@ def run(
 ) -> Findings:
     """Measure every index type in the space of every transform; the notes say what could not be measured."""
     findings = Findings(plan)
-    if left_out := sentences.queries - len(sentences.asked):
+    if left_out := sentences.queries - len(sentences.query_positions):
         findings.problems.append(
             f"of {sentences.queries:,} sentences held out as queries {left_out:,} are documents too and left out"
         )
