@@ -99,7 +99,12 @@ def run(
         )
     for encoder in plan.encoders:
         _measure(findings, sentences, encoder, index_types, refine)
-    _write_least(plan, least_bytes(findings.rows, refine))
+    least = least_bytes(findings.rows, refine)
+    for run in dict.fromkeys(one.run for one in least):
+        own = [one for one in least if one.run == run]
+        types = {one.metric: one.index_type for one in own}
+        values = {row.metric: row.value for row in least_rows(own)}
+        plan.results.add(run, values, {"made_by": made_by(), "index_types": types})
     return findings
 
 
@@ -172,14 +177,6 @@ def least_bytes(rows: Sequence[Row], refine: Sequence[int]) -> list[Least]:
                 place = space if kind == ANY else space._replace(split=f"{LEAST} {kind}")
                 found.append(Least(place, kind, metric, *(min(enough) if enough else (None, None))))
     return found
-
-
-def _write_least(plan: Plan, found: Sequence[Least]) -> None:
-    for run in dict.fromkeys(one.run for one in found):
-        own = [one for one in found if one.run == run]
-        values = {row.metric: row.value for row in least_rows(own)}
-        types = {one.metric: one.index_type for one in own}
-        plan.results.add(run, values, {"made_by": made_by(), "index_types": types})
 
 
 def least_rows(found: Sequence[Least]) -> list[Row]:
