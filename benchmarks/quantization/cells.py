@@ -102,7 +102,7 @@ def measure_types(
     try:
         space = open_space() if open_types else None
     except (FitFailed, Misuse) as error:
-        findings.tell(runs[open_types[0]], f"{error}; left out")
+        findings.add_note(runs[open_types[0]], f"{error}; left out")
     for number, (index_type, run) in enumerate(runs.items()):
         if index_type not in open_types:
             findings.reused += 1
@@ -113,12 +113,12 @@ def measure_types(
             try:
                 _measure(findings, index_type, run, inputs, space, figures)
             except Misuse as error:
-                findings.tell(run, f"{error}; left out")
+                findings.add_note(run, f"{error}; left out")
                 continue
             findings.measured += 1
         findings.runs.append(run)
-        for told in findings.provenance(run).get("notes", []):
-            findings.tell(run, told)
+        for note in findings.provenance(run).get("notes", []):
+            findings.add_note(run, note)
 
 
 def _measure(

@@ -126,6 +126,6 @@ def rescored(vectors: Vectors, queries: Vectors, found: Positions) -> Iterator[P
         yield kept[np.argsort(-(vectors[kept] @ query), kind="stable")]
 
 
-def types_for(asked: Sequence[str], dimension: int, count: int) -> list[str]:
+def types_for(given: Sequence[str], dimension: int, count: int) -> list[str]:
     """The given index types, else the ladder; Flat is always among them, because it is the baseline."""
-    return list(dict.fromkeys([*asked, FLAT] if asked else ladder(dimension, count)))
+    return list(dict.fromkeys([*given, FLAT] if given else ladder(dimension, count)))

@@ -130,8 +130,8 @@ def quantization(
         plan = Plan(BENCH, found, specs, cache=VectorCache(cache), results=results, progress=progress)
         findings, tasks = Findings(plan), Findings(plan)
         if files:
-            asked = question.Sentences(files, documents)
-            findings = question.run(plan, asked, index_types=index_types, refine=factors)
+            indexed = question.Sentences(files, documents)
+            findings = question.run(plan, indexed, index_types=index_types, refine=factors)
         else:
             findings.problems.append("there are no sentences (wiki/wiki_sentences_*.txt.gz), so recall is left out")
         if sets:

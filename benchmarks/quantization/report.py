@@ -110,17 +110,17 @@ def headlines(found: Sequence[Least]) -> list[str]:
         raw = of_any.get((RAW, metric))
         if transform == RAW or raw is None:
             continue
-        told = f"{variant_name(metric)}: an index in {transform} space reaches recall@10 of {TARGET / 100:g} "
+        text = f"{variant_name(metric)}: an index in {transform} space reaches recall@10 of {TARGET / 100:g} "
         if one.bytes is None:
-            told += "with no type that was measured"
+            text += "with no type that was measured"
         else:
-            told += f"in {one.bytes:,.0f} bytes a vector ({one.index_type})"
+            text += f"in {one.bytes:,.0f} bytes a vector ({one.index_type})"
         if raw.bytes is None:
-            told += ", raw space with none"
+            text += ", raw space with none"
         else:
-            told += f", raw space needs {raw.bytes:,.0f} ({raw.index_type})"
-            told += f": {one.bytes / raw.bytes:.2f} times as many" if one.bytes is not None else ""
-        sentences.append(f"{told}.")
+            text += f", raw space needs {raw.bytes:,.0f} ({raw.index_type})"
+            text += f": {one.bytes / raw.bytes:.2f} times as many" if one.bytes is not None else ""
+        sentences.append(f"{text}.")
     return sentences
 
 

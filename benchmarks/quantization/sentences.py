@@ -67,7 +67,7 @@ class Sentences:
         return self._all[: self.documents]
 
     @cached_property
-    def asked(self) -> list[int]:
+    def query_positions(self) -> list[int]:
         """Positions of the queries: the sentences after the documents that are not documents themselves."""
         known = set(self.texts)
         found = [number for number in range(self.documents, len(self._all)) if self._all[number] not in known]
@@ -86,7 +86,7 @@ class Sentences:
     def vectors(self, encoder: TextEncoder, plan: Plan) -> tuple[Halves, Halves]:
         wanted = self.documents + self.queries
         _, found = sentence_vectors(self.paths, encoder, wanted, plan.cache.folder, plan.progress)
-        return found[: self.documents], found[self.asked]
+        return found[: self.documents], found[self.query_positions]
 
 
 def run(
@@ -94,13 +94,18 @@ def run(
 ) -> Findings:
     """Measure every index type in the space of every transform; the notes say what could not be measured."""
     findings = Findings(plan)
-    if left_out := sentences.queries - len(sentences.asked):
+    if left_out := sentences.queries - len(sentences.query_positions):
         findings.problems.append(
             f"of {sentences.queries:,} sentences held out as queries {left_out:,} are documents too and left out"
         )
     for encoder in plan.encoders:
         _measure(findings, sentences, encoder, index_types, refine)
-    _write_least(plan, least_bytes(findings.rows, refine))
+    least = least_bytes(findings.rows, refine)
+    for run in dict.fromkeys(one.run for one in least):
+        own = [one for one in least if one.run == run]
+        types = {one.metric: one.index_type for one in own}
+        values = {row.metric: row.value for row in least_rows(own)}
+        plan.results.add(run, values, {"made_by": made_by(), "index_types": types})
     return findings
 
 
@@ -173,14 +178,6 @@ def least_bytes(rows: Sequence[Row], refine: Sequence[int]) -> list[Least]:
                 place = space if kind == ANY else space._replace(split=f"{LEAST} {kind}")
                 found.append(Least(place, kind, metric, *(min(enough) if enough else (None, None))))
     return found
-
-
-def _write_least(plan: Plan, found: Sequence[Least]) -> None:
-    for run in dict.fromkeys(one.run for one in found):
-        own = [one for one in found if one.run == run]
-        values = {row.metric: row.value for row in least_rows(own)}
-        types = {one.metric: one.index_type for one in own}
-        plan.results.add(run, values, {"made_by": made_by(), "index_types": types})
 
 
 def least_rows(found: Sequence[Least]) -> list[Row]:

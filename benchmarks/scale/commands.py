@@ -1,5 +1,6 @@
 """`python -m benchmarks engines`, `stores`, `serve` and `plan`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,7 @@ from retriever.cli.bench.options import FOLDER, json_option, need, report, say_w
 @click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="Runs of both at every size.")
 @figures_options
 def engines(
-    sentences: tuple[Path, ...],
-    data: Path | None,
-    documents: tuple[int, ...],
-    encoder: str | None,
-    precision: str,
-    rounds: int,
-    out: Path | None,
-    as_json: bool,
+    sentences: Sequence[Path], data: Path | None, encoder: str | None, out: Path | None, as_json: bool, **options: Any
 ) -> None:
     """Compare ingestion by threads and by a Ray cluster on this machine: throughput, and memory by size.
 
@@ -35,9 +29,9 @@ def engines(
     from retriever.ingest.engines import check
 
     check("ray", None)
-    texts = read_sentences(sentence_files(sentences, data), max(documents))
+    texts = read_sentences(sentence_files(sentences, data), max(options["documents"]))
     with display.progress_bar() as progress:
-        figures = measure(texts, documents, encoder or DEFAULT_ENCODER, precision, rounds=rounds, progress=progress)
+        figures = measure(texts, encoder=encoder or DEFAULT_ENCODER, progress=progress, **options)
     show_figures(figures, out, as_json)
 
 

@@ -106,8 +106,8 @@ class Figures:
                 f"{soak.requests:,} answers, {soak.errors} errors",
                 f"p50 {soak.p50_ms:.0f} ms, p99 {soak.p99_ms:.0f} ms, generations {soak.generations}",
             )
-            told = ", ".join(f"{when} {size:.0f} MB" for when, size in self.memory_mb.items())
-            table.add_row("memory of the server", told, "")
+            memory = ", ".join(f"{when} {size:.0f} MB" for when, size in self.memory_mb.items())
+            table.add_row("memory of the server", memory, "")
         table.add_row("exit code after SIGTERM", str(self.exit_code), "")
         return table
 
@@ -171,7 +171,7 @@ def own_queries(retriever: Retriever, most: int) -> list[str]:
     """The first words of documents drawn from the whole collection."""
     numbers = [row[0] for row in retriever.local.store.db.conn.execute("SELECT number FROM documents")]
     if not numbers:
-        raise RetrieverError(f"{retriever.local.folder} has no documents to ask for.")
+        raise RetrieverError(f"{retriever.local.folder} has no documents to make queries from.")
     some = np.random.default_rng(0).choice(numbers, min(most, len(numbers)), replace=False).tolist()
     texts = [document["text"] for document in retriever.local.store.documents(some).values()]
     return [" ".join(text.split()[:QUERY_WORDS])[:1000] for text in texts]

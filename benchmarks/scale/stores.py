@@ -21,7 +21,7 @@ from retriever.retriever import Retriever
 from retriever.transfer.copy import copy
 
 TOP = 10
-ASKED_TOGETHER = 100
+BATCH = 100
 TABLES = {
     "documents": "SELECT number, id, title, text, metadata, content_hash, source, seal FROM documents ORDER BY number",
     "passages": 'SELECT document, position, start, "end", vector FROM passages ORDER BY document, position',
@@ -55,7 +55,7 @@ class Figures:
         for what, seconds in self.seconds.items():
             table.add_row(what, f"{seconds:.0f} s, {self.documents / seconds:,.0f} documents a second")
         for where, ms in self.ms_a_query.items():
-            table.add_row(f"a query in {where}, {ASKED_TOGETHER} asked together", f"{ms:.1f} ms")
+            table.add_row(f"a query in {where}, in batches of {BATCH}", f"{ms:.1f} ms")
         return table
 
 
@@ -64,13 +64,13 @@ def measure(folder: Path, queries: int, *, store: str | None = None, progress: P
         place = store or f"milvus:{temporary}/milvus.db"
         back = Path(temporary) / "back"
         with Retriever.open(folder) as retriever:
-            asked = own_queries(retriever, queries)
-            vectors = retriever.encoder().encode(asked)
-            figures = Figures(len(retriever), len(asked))
+            texts = own_queries(retriever, queries)
+            vectors = retriever.encoder().encode(texts)
+            figures = Figures(len(retriever), len(texts))
         sent = copy(folder, place, progress=progress)
         figures.seconds["copied to Milvus"] = sent.seconds
-        here = _answers(folder, asked, vectors, figures, "the folder", progress)
-        there = _answers(place, asked, vectors, figures, "Milvus", progress)
+        here = _answers(folder, texts, vectors, figures, "the folder", progress)
+        there = _answers(place, texts, vectors, figures, "Milvus", progress)
         for one, other in zip(here, there, strict=True):
             figures.same_ids += [_which(hit) for hit in one] == [_which(hit) for hit in other]
             differences = (abs(a.score - b.score) for a, b in zip(one, other, strict=False))
@@ -93,8 +93,8 @@ def _answers(
     with Retriever.open(place) as retriever:
         retriever.answer_many(queries[:1], TOP, vectors=vectors[:1])
         began = time.perf_counter()
-        for start in range(0, len(queries), ASKED_TOGETHER):
-            some = slice(start, start + ASKED_TOGETHER)
+        for start in range(0, len(queries), BATCH):
+            some = slice(start, start + BATCH)
             found += [answer.hits for answer in retriever.answer_many(queries[some], TOP, vectors=vectors[some])]
             progress(f"asking {where}", len(found), len(queries))
         figures.ms_a_query[where] = 1000 * (time.perf_counter() - began) / len(queries)

@@ -71,15 +71,8 @@ class Bench:
         smallest = min(self.sizes.documents)
         inputs = Inputs(self.folder, self.texts, self.vectors, self.plan, self.sizes.queries, smallest)
         self.findings = Findings(self.plan)
-        self.tasks = Tasks(
-            inputs,
-            self.model,
-            self.folder,
-            self.sizes.batch,
-            self.sizes.repeats,
-            self.plan.progress,
-            self.findings.problems,
-        )
+        sizes = self.sizes.batch, self.sizes.repeats
+        self.tasks = Tasks(inputs, self.model, self.folder, *sizes, self.plan.progress, self.findings.problems)
 
     def run(self) -> Findings:
         self.tasks.inputs.queries  # noqa: B018 - refused before anything is measured, if there are none

@@ -41,7 +41,7 @@ class MeasuredProcess:
             encoding="utf-8",
         )
 
-    def ask(self, what: str, **given: Any) -> dict[str, Any]:
+    def request(self, what: str, **given: Any) -> dict[str, Any]:
         """Send a request and wait for the answer."""
         assert self._process.stdin and self._process.stdout
         try:

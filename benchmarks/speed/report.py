@@ -139,10 +139,10 @@ def growth_table(found: Figures, smaller: int, larger: int) -> Table:
         cells = []
         for task, metric in GROWING.values():
             before, after = (found.get((count, task, system, metric)) for count in (smaller, larger))
-            known = before and after
-            cells.append(
-                NOTHING if not known else more(after - before) if metric == "peak_bytes" else f"{after / before:.2f}×"
-            )
+            if not before or not after:
+                cells.append(NOTHING)
+            else:
+                cells.append(more(after - before) if metric == "peak_bytes" else f"{after / before:.2f}×")
         table.add_row(Text(system), *cells)
     return table
 

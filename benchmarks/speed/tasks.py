@@ -71,7 +71,7 @@ class Tasks:
             with self._noting(count):
                 figures = self._ingest(system, store, count, None)
                 if system == OURS:
-                    again = self._ask_to_ingest(system, store, count, None)
+                    again = self._request_ingest(system, store, count, None)
                     figures |= {f"again_{name}": again[name] for name in ("wall_seconds", "cpu_seconds")}
                 found[system] = figures
             shutil.rmtree(store, ignore_errors=True)
@@ -81,12 +81,12 @@ class Tasks:
         shutil.rmtree(store, ignore_errors=True)
         self._whole(store).unlink(missing_ok=True)
         store.parent.mkdir(parents=True, exist_ok=True)
-        figures = self._ask_to_ingest(system, store, count, vectors)
+        figures = self._request_ingest(system, store, count, vectors)
         return figures | {"disk_bytes": folder_bytes(store), "vector_bytes": 4 * self.inputs.dimension * count}
 
-    def _ask_to_ingest(self, system: str, store: Path, count: int, vectors: str | None) -> Figures:
+    def _request_ingest(self, system: str, store: Path, count: int, vectors: str | None) -> Figures:
         with MeasuredProcess(system) as worker:
-            return worker.ask(
+            return worker.request(
                 "ingest",
                 system=system,
                 folder=str(store),
@@ -123,19 +123,19 @@ class Tasks:
                     workers[system] = self._opened(stack, system, count, by_vector)
             for turn, first in enumerate(range(0, total, TURN)):
                 for system in rotated(list(workers), turn):
-                    asked = workers[system].ask("queries", first=first, last=min(first + TURN, total))
-                    answers[system].append(asked)
+                    answer = workers[system].request("queries", first=first, last=min(first + TURN, total))
+                    answers[system].append(answer)
                 self.progress(f"warm queries, {count:,} documents", min(first + TURN, total), total)
             for turn in range(BATCH_TURNS):
                 for system in rotated(list(workers), turn):
-                    batches[system].append(workers[system].ask("batch", first=0, last=batch))
+                    batches[system].append(workers[system].request("batch", first=0, last=batch))
         found = {system: _query_figures(answers[system], batches[system], batch) for system in workers}
         hits = {system: [ids for answer in answers[system] for ids in answer["found"]] for system in workers}
         return found, hits
 
     def _opened(self, stack: ExitStack, system: str, count: int, by_vector: bool) -> MeasuredProcess:
         worker = stack.enter_context(MeasuredProcess(system))
-        worker.ask(
+        worker.request(
             "open",
             system=system,
             folder=str(self.store(count, system)),
@@ -162,14 +162,14 @@ class Tasks:
 
     def encoding(self, count: int, encoders: Sequence[str]) -> dict[str, Figures]:
         with MeasuredProcess("the encoders") as worker:
-            return worker.ask("encoding", model=self.model, texts=self.inputs.texts[:count], names=list(encoders))
+            return worker.request("encoding", model=self.model, texts=self.inputs.texts[:count], names=list(encoders))
 
     def profile(self, count: int, systems: Sequence[str]) -> dict[str, dict[str, Any]]:
         store, source = self.store(count, "profile"), self.inputs.source_file(count)
         self.forget_stores(count)
         store.parent.mkdir(parents=True, exist_ok=True)
         with MeasuredProcess(OURS) as worker:
-            found = worker.ask("profile", source=str(source), folder=str(store), model=self.model)
+            found = worker.request("profile", source=str(source), folder=str(store), model=self.model)
         self.forget_stores(count)
         source.unlink()
         return dict.fromkeys(systems, found)

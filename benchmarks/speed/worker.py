@@ -101,7 +101,7 @@ def main() -> None:
     for line in sys.stdin:
         try:
             answer = worker.answer(json.loads(line))
-        except Exception as error:  # told to who asked
+        except Exception as error:  # reported to the caller
             answer = {"error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

@@ -34,10 +34,10 @@ def both_sides(retriever: Retriever, queries: list[str]) -> tuple[list[str], Sco
     rows = store.db.conn.execute("SELECT number, id FROM documents ORDER BY number").fetchall()
     column = {number: place for place, (number, _) in enumerate(rows)}
     transform, encoder = retriever._searcher.transform(), retriever.encoder()
-    asked = unit_rows(transform.apply(encoder.encode(queries)))
+    directions = unit_rows(transform.apply(encoder.encode(queries)))
     dense = np.full((len(queries), len(rows)), -1.0)
     for numbers, raw in store.each_vector(retriever.local.dimension, used_only=True):
-        cosines = asked @ unit_rows(transform.apply(raw)).T
+        cosines = directions @ unit_rows(transform.apply(raw)).T
         passages = store.passages_of_vectors(numbers.tolist())
         for place, number in enumerate(numbers.tolist()):
             for passage in passages[number]:

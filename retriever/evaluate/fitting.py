@@ -5,8 +5,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -71,22 +70,14 @@ def _choose(texts: Sequence[str], vectors: NDArray[np.float32], encode: Encode, 
 
 @cache
 def code_digest(*packages: str) -> str:
-    """SHA-256 of the source of packages, by default of all that decide a ranking; `report` packages do not count."""
-    folders = [
-        Path(place) for name in packages or RANKING_CODE for place in _spec(name).submodule_search_locations or ()
-    ]
+    """SHA-256 of the source of packages, by default of all that decide a ranking; `report` modules do not count."""
+    folders = [Path(place) for name in packages or RANKING_CODE for place in import_module(name).__path__]
     return files_digest(
         path
         for folder in folders
         for path in sorted(folder.rglob("*.py"))
-        if "report" not in path.relative_to(folder).parts
+        if "report" not in path.relative_to(folder).with_suffix("").parts
     )
-
-
-def _spec(package: str) -> ModuleSpec:
-    found = find_spec(package)
-    assert found is not None, package
-    return found
 
 
 def files_digest(files: Iterable[Path]) -> str:

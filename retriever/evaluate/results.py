@@ -26,7 +26,7 @@ PUBLISHED = "(published)"
 
 
 class Configuration(NamedTuple):
-    """What a line of a table stands for: everything that is the same over data sets and seeds."""
+    """A line of a table: everything that is the same over data sets and seeds."""
 
     encoder: str
     pooling: str

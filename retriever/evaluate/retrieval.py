@@ -34,7 +34,7 @@ from retriever.transforms.spec import AUTO
 
 BENCH = "retrieval"
 RUNS = "runs"
-ASKED_TOGETHER = 128
+BATCH = 128
 
 
 @dataclass
@@ -68,8 +68,8 @@ def run(
             findings.measured += system in fresh
             findings.reused += system not in fresh
             findings.rankings.append(ranking)
-            for told in bench.provenance(system).get("notes", []):
-                findings.tell(bench.run_of(system), told)
+            for note in bench.provenance(system).get("notes", []):
+                findings.add_note(bench.run_of(system), note)
         if fresh:
             plan.progress("collections measured", done, total)
     findings.rankings.sort(key=lambda ranking: [t.dataset for t in findings.topics].index(ranking.dataset))
@@ -175,7 +175,7 @@ class _Bench:
                         published = system.transform
                     hits = self._ask(collection, system.mode)
                 except (FitFailed, Misuse) as error:
-                    findings.tell(self.run_of(system), f"{error}; left out")
+                    findings.add_note(self.run_of(system), f"{error}; left out")
                     continue
                 rankings[system] = self._write_down(system, hits, collection.info(), time.perf_counter() - began)
         return rankings
@@ -184,9 +184,9 @@ class _Bench:
         """The hits of every query; one more than DEPTH is retrieved: a query that is a document finds itself."""
         hits: dict[str, Hits] = {}
         queries = list(self.topics.queries.items())
-        for start in range(0, len(queries), ASKED_TOGETHER):
+        for start in range(0, len(queries), BATCH):
             self.plan.progress("searching", start, len(queries))
-            batch = queries[start : start + ASKED_TOGETHER]
+            batch = queries[start : start + BATCH]
             answers = collection.answer_many([text for _, text in batch], DEPTH + 1, mode=mode)
             for (query, _), answer in zip(batch, answers, strict=True):
                 own = query if query in self.found.repeated else None

@@ -77,11 +77,13 @@ class Findings:
     def provenance(self, run: Run) -> dict[str, Any]:
         return self.plan.results.provenance(run)
 
-    _told: dict[tuple[str, ...], dict[str, list[str]]] = field(default_factory=dict)
+    _fit_notes: dict[tuple[str, ...], dict[str, list[str]]] = field(default_factory=dict)
 
-    def tell(self, run: Run, text: str) -> None:
+    def add_note(self, run: Run, text: str) -> None:
         """Add a note on a fit; the same note on several sets and seeds is shown once."""
-        datasets = self._told.setdefault((run.encoder, run.pooling, run.transform, text), {}).setdefault(run.fit, [])
+        datasets = self._fit_notes.setdefault((run.encoder, run.pooling, run.transform, text), {}).setdefault(
+            run.fit, []
+        )
         if run.dataset not in datasets:
             datasets.append(run.dataset)
 
@@ -94,11 +96,11 @@ class Findings:
     @property
     def notes(self) -> list[str]:
         """Problems of the data first, then notes on the fits."""
-        told = []
-        for (encoder, pooling, transform, text), places in self._told.items():
+        notes = []
+        for (encoder, pooling, transform, text), places in self._fit_notes.items():
             where = "; ".join(f"{fit} of {', '.join(datasets)}" for fit, datasets in places.items())
-            told.append(f"{', '.join(filter(None, (encoder, pooling, transform)))} ({where}): {text}")
-        return [*self.problems, *told]
+            notes.append(f"{', '.join(filter(None, (encoder, pooling, transform)))} ({where}): {text}")
+        return [*self.problems, *notes]
 
 
 @dataclass(frozen=True)
@@ -144,15 +146,15 @@ def measure_all(plan: Plan, subjects: Sequence[Subject]) -> Findings:
             if job.run in open_jobs:
                 problem = worker.measure(job)
                 if problem:
-                    findings.tell(job.run, problem)
+                    findings.add_note(job.run, problem)
                     continue
                 findings.measured += 1
                 plan.progress("fitting and measuring", done, total)
             else:
                 findings.reused += 1
             findings.runs.append(job.run)
-            for told in plan.results.provenance(job.run).get("notes", []):
-                findings.tell(job.run, told)
+            for note in plan.results.provenance(job.run).get("notes", []):
+                findings.add_note(job.run, note)
     return findings
 
 

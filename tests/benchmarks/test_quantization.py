@@ -183,10 +183,10 @@ def test_queries_are_no_documents(tmp_path: Path) -> None:
     path = tmp_path / "lines.txt"
     path.write_text("\n".join([*every[:100], every[3], *every[100:119]]))
     found = Sentences([path], documents=100, queries=20)
-    assert found.texts == every[:100] and found.asked == list(range(101, 120))
+    assert found.texts == every[:100] and found.query_positions == list(range(101, 120))
     path.write_text("\n".join([*every[:100], *every[:20]]))
     with pytest.raises(Misuse, match="also one of the documents"):
-        _ = Sentences([path], documents=100, queries=20).asked
+        _ = Sentences([path], documents=100, queries=20).query_positions
 
 
 @pytest.mark.heavy

@@ -34,7 +34,7 @@ class InThisProcess(MeasuredProcess):
     def __init__(self, name: str) -> None:
         self.name, self._worker = name, Worker()
 
-    def ask(self, what: str, **given: Any) -> dict[str, Any]:
+    def request(self, what: str, **given: Any) -> dict[str, Any]:
         return json.loads(json.dumps(self._worker.answer({"do": what, "with": given})))  # type: ignore[no-any-return]
 
     def __exit__(self, *_: object) -> None: ...
@@ -110,11 +110,11 @@ def test_a_killed_run_goes_on_with_its_stores(
     asked: list[str] = []
 
     class Noted(InThisProcess):
-        def ask(self, what: str, **given: Any) -> dict[str, Any]:
+        def request(self, what: str, **given: Any) -> dict[str, Any]:
             asked.append(what)
             if what == "batch" and asked.count("batch") == 8:
                 raise KeyboardInterrupt
-            return super().ask(what, **given)
+            return super().request(what, **given)
 
     monkeypatch.setattr(speed_tasks, "MeasuredProcess", Noted)
     monkeypatch.setattr(speed_tasks, "run_cold", lambda command: {"wall_seconds": 1.0, "cpu_seconds": 1.0})
@@ -132,10 +132,10 @@ def test_a_system_that_fails_is_left_out_and_said(
     bench: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Failing(InThisProcess):
-        def ask(self, what: str, **given: Any) -> dict[str, Any]:
+        def request(self, what: str, **given: Any) -> dict[str, Any]:
             if given.get("system") == REFERENCE:
                 raise RetrieverError(f"{self.name} could not {what}: no room")
-            return super().ask(what, **given)
+            return super().request(what, **given)
 
     monkeypatch.setattr(speed_tasks, "MeasuredProcess", Failing)
     monkeypatch.setattr(speed_tasks, "run_cold", lambda command: {"wall_seconds": 1.0, "cpu_seconds": 1.0})
@@ -238,9 +238,11 @@ def test_recall_counts_ties_as_found() -> None:
 def test_a_worker_tells_what_went_wrong() -> None:
     with MeasuredProcess("nobody") as worker:
         with pytest.raises(RetrieverError, match="nobody could not ingest: .*elastic"):
-            worker.ask("ingest", system="elastic", folder="", model="", texts="", count=0, vectors=None, dimension=1)
+            worker.request(
+                "ingest", system="elastic", folder="", model="", texts="", count=0, vectors=None, dimension=1
+            )
         with pytest.raises(RetrieverError, match="nobody could not batch"):
-            worker.ask("batch", first=0, last=1)
+            worker.request("batch", first=0, last=1)
 
 
 @pytest.mark.slow

@@ -71,11 +71,11 @@ def test_what_is_no_beir_folder(tmp_path: Path) -> None:
     folder = write_beir(tmp_path / "set", qrels={})
     with pytest.raises(Misuse, match="has no judgements"):
         read_set(folder)
-    with pytest.raises(Misuse, match="holds no judgement"):
+    with pytest.raises(Misuse, match="has no judgement"):
         read_set(write_beir(folder, qrels={"test": HEADER}))
-    with pytest.raises(Misuse, match="holds no query"):
+    with pytest.raises(Misuse, match="has no query"):
         read_set(write_beir(tmp_path / "mute", queries=[]))
-    with pytest.raises(Misuse, match="holds no document"):
+    with pytest.raises(Misuse, match="has no document"):
         read_set(write_beir(tmp_path / "void", corpus=[]))
 
 
@@ -117,7 +117,7 @@ def test_ids_that_do_not_meet_are_counted_and_named(tmp_path: Path) -> None:
         "queries without judgements in test.tsv: 2 of 4",
         "judged documents that are not in the corpus, or could not be read from it: 1 ('gone')",
         "queries without a relevant document: 1 ('q2'); they count as 0",
-        "judgements that stand more than once in test.tsv: 1 ('q3 d3')",
+        "duplicate judgements in test.tsv: 1 ('q3 d3')",
     ):
         assert said in told
 
@@ -135,10 +135,10 @@ def test_ids_that_stand_twice(tmp_path: Path) -> None:
     folder = write_beir(tmp_path / "set", corpus=corpus, queries=queries, qrels={"test": "q\ta\t1\n"})
     topics = read_set(folder).topics
     assert topics.documents == 2 and topics.text_of(["a"]) == {"a": ("", "A dog.")}
-    assert "more than once in corpus.jsonl: 1 ('a'); the last document of each is searched" in topics.notes[1]
-    assert "more than once in queries.jsonl: 1 ('q')" in topics.notes[0]
+    assert "duplicate document ids in corpus.jsonl: 1 ('a'); the last document of each is searched" in topics.notes[1]
+    assert "duplicate queries in queries.jsonl: 1 ('q')" in topics.notes[0]
     write_beir(folder, corpus=corpus, queries=[*queries, {"_id": "q", "text": "dogs"}], qrels={"test": "q\ta\t1\n"})
-    with pytest.raises(BadSource, match=r"queries\.jsonl:3: the query 'q' stands with another text at .*jsonl:1"):
+    with pytest.raises(BadSource, match=r"queries\.jsonl:3: the query 'q' has another text at .*jsonl:1"):
         read_set(folder)
 
 

@@ -38,8 +38,8 @@ def test_bad_rows_are_told_with_their_line(tmp_path: Path) -> None:
         f"{path}:13: the label 'maybe' is neither 'entailment' nor 'not_entailment'",
         f"{path}:14: the question or the sentence is empty",
         f"{path}:15: not UTF-8 at byte 5",
-        "the sentence 'D0-0' of 'Q0' stands in a row before: the row is skipped",
-        "the question 'Q0' has another text in a row before: the row is skipped",
+        "the sentence 'D0-0' of 'Q0' appears in an earlier row: the row is skipped",
+        "the question 'Q0' has another text in an earlier row: the row is skipped",
     ):
         assert expected in told
 
@@ -59,11 +59,13 @@ def test_a_set_that_cannot_be_judged_is_left_out(tmp_path: Path) -> None:
     write_wikiqa(tmp_path)
     (tmp_path / "qnli").mkdir()
     (tmp_path / "qnli" / "dev.tsv").write_text(QNLI_HEADER + "0\tWhy?\tSo.\tentailment\n")
-    assert "no answers beside sentences that are none: QNLI is left out" in read_qa(tmp_path).problems[0]
+    assert "no right or no wrong answers: QNLI is left out" in read_qa(tmp_path).problems[0]
     (tmp_path / "qnli" / "dev.tsv").write_text("question\tsentence\nWhy?\tSo.\n")
-    assert "dev.tsv:1: the header is 'question sentence', not the columns" in read_qa(tmp_path).problems[0]
+    assert "dev.tsv:1: the header is 'question sentence', not 'index" in read_qa(tmp_path).problems[0]
     (tmp_path / "wikiqa" / "test-filtered.tsv").write_text(WIKIQA_HEADER)
-    with pytest.raises(Misuse, match=r"(?s)no set in .* can be read\..*dev.tsv:1.*test-filtered\.tsv has no answers"):
+    with pytest.raises(
+        Misuse, match=r"(?s)no set in .* can be read\..*dev.tsv:1.*test-filtered\.tsv has no right or no wrong answers"
+    ):
         read_qa(tmp_path)
 
 

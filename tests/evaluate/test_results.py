@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from retriever.errors import Damaged, Locked
+from retriever.evaluate.fitting import code_digest
 from retriever.evaluate.results import Results, Run, rows_of, summarise
 
 RUN = Run("sts", "stsb", "test", "some-bert", "mean", "whiten", "target", 0)
@@ -54,3 +55,17 @@ def test_mean_and_spread() -> None:
     assert found.mean == pytest.approx(statistics.mean(values))
     assert found.spread == pytest.approx(statistics.stdev(values))
     assert str(found) == "64.4 ±1.1" and str(summarise([5.0])) == "5.0"
+
+
+def test_a_digest_of_code_changes_with_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "some_package"
+    (package / "report").mkdir(parents=True)
+    for path in (package / "__init__.py", package / "measure.py", package / "report" / "table.py"):
+        path.write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    first = code_digest("some_package")
+    for path, same in ((package / "report" / "table.py", True), (package / "measure.py", False)):
+        path.write_text("changed = True\n")
+        code_digest.cache_clear()
+        assert (code_digest("some_package") == first) == same
+    assert code_digest() != code_digest("indexes")

@@ -1,4 +1,4 @@
-"""`retriever bench`: its commands by subject, each in a file of its own. Imports click alone."""
+"""`retriever bench`: its commands in one file for each subject. Imports click alone."""
 
 import click
 
@@ -7,9 +7,9 @@ from retriever.cli.bench import data, search, space
 
 @click.group()
 def bench() -> None:
-    """Measure what a transform is worth: retrieval, answers, similarity, lexical bias, isotropy.
+    """Measure the effect of a transform: retrieval, answers, similarity, lexical bias, isotropy.
 
-    Raw vectors are kept in a cache. With --out, a run that was interrupted continues where it stopped. Several
+    Raw vectors are cached. With --out, an interrupted run continues where it stopped. Several
     encoders, poolings and transforms can be compared at once.
     """
 

@@ -1,4 +1,4 @@
-"""`retriever bench model` and `retriever bench download`: what the benchmarks are made with, on any machine."""
+"""`retriever bench model` and `retriever bench download`: the encoder and the sets of the benchmarks."""
 
 from pathlib import Path
 
@@ -10,7 +10,9 @@ SETS = "stsb sickr sts12 sts13 sts14 sts15 sts16 nli qnli wikiqa wikiqa_beir sci
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=FOLDER)
-@click.option("--hub", metavar="NAME", help="A model of the Hugging Face hub in its place, such as bert-base-uncased.")
+@click.option(
+    "--hub", metavar="NAME", help="Download this model of the Hugging Face hub instead, e.g. bert-base-uncased."
+)
 def model(folder: Path, hub: str | None) -> None:
     """Write the un-tuned encoder of the tables into DIR, an ordinary Hugging Face folder.
 
@@ -28,7 +30,7 @@ def model(folder: Path, hub: str | None) -> None:
         need("onnx", "the weights of the package")
         written = write_untuned(folder)
         what = f"{NAME}, DistilBERT-base-cased fine-tuned as a grammar tagger, never on similarity (Apache-2.0)"
-    state = "written" if written else "already there, whole; nothing was done"
+    state = "written" if written else "already there; nothing was done"
     display.out.print(one_line(f"{folder}: {what}; {state}. Use it with: --encoder {folder}"), soft_wrap=True)
 
 
@@ -36,9 +38,9 @@ def model(folder: Path, hub: str | None) -> None:
 @click.argument("folder", metavar="DIR", type=FOLDER)
 @click.option("--dataset", "datasets", multiple=True, type=click.Choice(SETS), help="Only this set; may be repeated.")
 def download(folder: Path, datasets: tuple[str, ...]) -> None:
-    """Fetch the benchmark sets from the Hugging Face hub into DIR, in the layout that --data reads.
+    """Download the benchmark sets from the Hugging Face hub into DIR, in the layout that --data reads.
 
-    A set that is there is left alone; HF_HUB_OFFLINE takes what is in the local cache.
+    A complete set is not downloaded again. With HF_HUB_OFFLINE only the local cache is used.
     """
     from retriever.cli import display
     from retriever.cli.bench.options import need
@@ -48,8 +50,8 @@ def download(folder: Path, datasets: tuple[str, ...]) -> None:
 
     need("datasets", "the sets of the Hugging Face hub")
     for outcome in fetch_all(folder, datasets):
-        told = ", ".join(f"{count:,} {kind}" for kind, count in outcome.counts.items())
-        if told or not outcome.notes:
-            display.out.print(f"{outcome.name}: {told or 'already there'}", soft_wrap=True)
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in outcome.counts.items())
+        if counts or not outcome.notes:
+            display.out.print(f"{outcome.name}: {counts or 'already there'}", soft_wrap=True)
         show_notes([f"{outcome.name}: {note}" for note in outcome.notes])
     display.out.print(one_line(f"The benchmarks read them with --data {folder}"), soft_wrap=True)

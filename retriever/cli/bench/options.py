@@ -1,7 +1,4 @@
-"""What the benchmark commands share: their options, the plan these make, and how figures are told.
-
-Imports click alone; the work is in the file of each question.
-"""
+"""What the benchmark commands share: options, the plan that they make, and the output. Imports click alone."""
 
 import contextlib
 import json
@@ -35,15 +32,13 @@ pooling_option = click.option(
     type=click.Choice(POOLINGS),
     help="How token vectors become one vector; may be repeated.  [default: the model's own, else first-last]",
 )
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="The rows of results.json on standard output, no table."
-)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the rows of results.json instead of tables.")
 
 
 def shared_options(
     fits: bool = True, data_needed: bool = True, train_split: bool = True
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """What all of them ask for: the data, what is tried on it, and where results go."""
+    """The options of most commands: data, encoders, transforms, and where results go."""
     options = [
         click.option(
             "--data", type=FOLDER, required=data_needed, help="Folder with the sets (sts/, qnli/, wikiqa/, nli/, …)."
@@ -64,11 +59,17 @@ def shared_options(
             help="none, center, whiten:dimension=256, flow, auto, …; may be repeated.  [default: none, center, "
             "whiten, whiten:dimension=256 and the flows]",
         ),
-        click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Fits of what is random."),
-        click.option("--max-length", type=int, help="Tokens a sentence may have.  [default: the model's own]"),
+        click.option(
+            "--seeds",
+            type=click.IntRange(1),
+            default=1,
+            show_default=True,
+            help="Number of seeds for transforms that are random.",
+        ),
+        click.option("--max-length", type=int, help="Most tokens of a sentence.  [default: the model's own]"),
         device_option,
         click.option("--cache", type=FOLDER, help="Folder of raw vectors.  [default: ~/.cache/flow-retriever/vectors]"),
-        click.option("--out", type=FOLDER, help="Folder for results.json, plots and what else comes of it."),
+        click.option("--out", type=FOLDER, help="Folder for results.json, plots and other files."),
         json_option,
     ]
     if fits:
@@ -80,7 +81,7 @@ def shared_options(
                 type=click.Choice([name for name in FITS if train_split or name != "target-train"]),
                 default=("target",),
                 show_default=True,
-                help="Text the transform learns from: all of the set, that and phrases cut from it, "
+                help="Text to fit the transform on: all of the set, that and phrases cut from it, "
                 f"{'its train split, ' if train_split else ''}or NLI; may be repeated.",
             ),
             click.option(
@@ -88,7 +89,7 @@ def shared_options(
                 type=click.IntRange(1),
                 default=10_000,
                 show_default=True,
-                help="Sentences of --fit nli, drawn with seed 0.",
+                help="Number of sentences of --fit nli, drawn with seed 0.",
             ),
         ]
         options[4:4] = fit_options
@@ -113,7 +114,7 @@ def planned(
     cache: Path | None,
     out: Path | None,
 ) -> Iterator["Plan"]:
-    """The plan of a command, with its results open and its progress shown."""
+    """The plan of a command, with open results and a progress bar."""
     from retriever.cli import display
     from retriever.evaluate.fitting import DEFAULT_TRANSFORMS, canonical
     from retriever.evaluate.models.encoders import open_encoders
@@ -130,7 +131,7 @@ def planned(
 
 
 def need(package: str, for_what: str) -> None:
-    """Refuse at the start what would fail at the end."""
+    """Raise an error at the start if a package is missing."""
     from importlib.util import find_spec
 
     from retriever.errors import RetrieverError
@@ -140,7 +141,7 @@ def need(package: str, for_what: str) -> None:
 
 
 def report(findings: "Findings", rows: Sequence["Row"], as_json: bool, show: Callable[[], None]) -> None:
-    """Rows or tables on standard output; notes beside it."""
+    """Print rows or tables on standard output, and notes on standard error."""
     from retriever.errors import RetrieverError
     from retriever.evaluate.report.tables import show_notes
 

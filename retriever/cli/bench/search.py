@@ -1,4 +1,4 @@
-"""`retriever bench retrieval` and `retriever bench qa`: what a transform finds. Parses, calls, prints."""
+"""`retriever bench retrieval` and `retriever bench qa`."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     type=FOLDER,
     multiple=True,
     required=True,
-    help="BEIR folder (corpus.jsonl, queries.jsonl, qrels/), or a folder of such; may be repeated.",
+    help="BEIR folder (corpus.jsonl, queries.jsonl, qrels/), or a folder of BEIR folders; may be repeated.",
 )
-@click.option("--split", help="Which qrels/SPLIT.tsv.  [default: test, or the only one there is]")
+@click.option("--split", help="The judgements qrels/SPLIT.tsv.  [default: test, or the only one there is]")
 @encoder_option
 @click.option(
     "--pooling",
     "poolings",
     multiple=True,
     type=click.Choice(["auto", *POOLINGS]),
-    help="How token vectors become one; auto has each corpus choose; may be repeated.  [default: the model's own, "
-    "else first-last]",
+    help="How token vectors become one vector; auto chooses for each corpus; may be repeated.  [default: the model's "
+    "own, else first-last]",
 )
 @click.option(
     "--transform",
@@ -53,7 +53,9 @@ if TYPE_CHECKING:
 )
 @device_option
 @click.option(
-    "--cache", type=FOLDER, help="Folder whose collections/ keeps what was indexed.  [default: ~/.cache/flow-retriever]"
+    "--cache",
+    type=FOLDER,
+    help="Folder whose collections/ keeps the indexed corpora.  [default: ~/.cache/flow-retriever]",
 )
 @click.option("--out", type=FOLDER, help="Folder for results.json, TREC runs, MTEB's files and the report.")
 @json_option
@@ -68,9 +70,9 @@ def retrieval(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """How well documents are found: nDCG@10, MRR, MAP and recall on BEIR folders, beside BM25.
+    """Measure retrieval: nDCG@10, MRR, MAP and recall on BEIR folders, beside BM25.
 
-    Each corpus is indexed as `retriever index` does it, once an encoder and pooling; gains over the raw vectors are
+    Each corpus is indexed as by `retriever index`, once for each encoder and pooling. Gains over the raw vectors are
     tested query by query.
     """
     from retriever.cli import display
@@ -141,7 +143,7 @@ def qa(
 ) -> None:
     """Does cosine find the answer? QNLI (area under ROC), WikiQA (MAP, MRR), WikiQA over all sentences (nDCG@10).
 
-    Lexical baselines and the published figures stand beside; auto is among the default transforms.
+    The tables also have lexical baselines and published figures. auto is among the default transforms.
     """
     from retriever.evaluate import qa as question
     from retriever.evaluate.data.published import qa_rows
@@ -185,7 +187,7 @@ def qa(
 def _open_retrieval(
     plan: "Plan", data: Path, datasets: Sequence[str], transforms: Sequence[str], fits: Sequence[str], **options: Any
 ) -> "RetrievalFindings":
-    """WikiQA over all its sentences, BM25 always beside it; why not, where it is asked for and cannot be."""
+    """Measure WikiQA over all its sentences, always with BM25; a note says why if that is not possible."""
     from retriever.encoder.model_files import DEFAULT_ENCODER
     from retriever.evaluate import retrieval
     from retriever.evaluate.data.beir import read_sets
@@ -213,13 +215,13 @@ def _open_retrieval(
     )
     if options["seeds"] > 1 or tuple(fits) != ("target",):
         findings.problems.append(
-            f"{OPEN_RETRIEVAL}: a collection is fitted once, on its own text, whatever --seeds and --fit"
+            f"{OPEN_RETRIEVAL}: a collection is fitted once, on its own text; --seeds and --fit have no effect"
         )
     return findings
 
 
 def collections_in(cache: Path | None) -> Path:
-    """Where the collections of a benchmark are kept."""
+    """The folder of the collections of benchmarks."""
     from retriever.evaluate.vectors import default_cache
 
     return cache / "collections" if cache else default_cache().with_name("collections")

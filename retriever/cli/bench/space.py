@@ -1,4 +1,4 @@
-"""`retriever bench sts`, `lexical` and `isotropy`: what a transform does to a space. Parses, calls, prints."""
+"""`retriever bench sts`, `lexical` and `isotropy`."""
 
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ def sts(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Spearman correlation with people on STS-B, SICK-R and STS12 to STS16.
+    """Measure the Spearman correlation with people on STS-B, SICK-R and STS12 to STS16.
 
-    STS12 to STS16 in both aggregations of the literature, all and wmean; bert-base's published figures stand beside.
+    STS12 to STS16 in both aggregations of the literature, all and wmean, beside bert-base's published figures.
     """
     from retriever.evaluate import sts as question
     from retriever.evaluate.data.published import sts_rows
@@ -52,13 +52,13 @@ def sts(
 
 @click.command()
 @shared_options()
-@click.option("--split", default="dev", show_default=True, help="Split of STS-B that is measured.")
+@click.option("--split", default="dev", show_default=True, help="Split of STS-B.")
 @click.option(
     "--unit",
     type=click.Choice(["word", "character"]),
     default="word",
     show_default=True,
-    help="What an edit changes; words and marks come nearest to the published figure for people.",
+    help="Unit of edit distance; words come nearest to the published figure for people.",
 )
 def lexical(
     data: Path,
@@ -70,7 +70,7 @@ def lexical(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Does similarity follow the wording? Its correlation with edit distance against people's, STS-B."""
+    """Does similarity follow the wording? Compare its correlation with edit distance with people's, on STS-B."""
     from retriever.evaluate import lexical as question
     from retriever.evaluate.data.published import lexical_rows
     from retriever.evaluate.report.tables import lexical_table, show
@@ -95,11 +95,11 @@ def lexical(
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     help="Measure the lines of this file.  [default: the sentences of STS-B]",
 )
-@click.option("--sample", type=click.IntRange(20), default=20_000, show_default=True, help="Sentences at most.")
+@click.option("--sample", type=click.IntRange(20), default=20_000, show_default=True, help="Most sentences.")
 def isotropy(
     data: Path | None, texts: Path | None, sample: int, out: Path | None, as_json: bool, **options: Any
 ) -> None:
-    """How evenly vectors fill their space before and after each transform, and words by their frequency."""
+    """Measure how evenly vectors fill their space before and after each transform, and words by frequency."""
     from retriever.evaluate import isotropy as question
     from retriever.evaluate.data.published import word_rows
     from retriever.evaluate.report.tables import isotropy_table, show, words_table

@@ -17,6 +17,7 @@ from retriever.corpus import Corpus, Document, Keys, Skipped
 from retriever.corpus.files import BEIR_CORPUS
 from retriever.corpus.lines import numbered_lines
 from retriever.errors import BadSource, Misuse, RetrieverError
+from retriever.evaluate.data.tsv import Reading
 from retriever.evaluate.rankings import Topics
 
 QUERIES = ("queries.jsonl", "queries.jsonl.gz")
@@ -42,15 +43,7 @@ class BeirSet:
     """SHA-256 of the corpus, the queries and the judgements."""
 
 
-@dataclass(frozen=True)
-class Reading:
-    """The sets that were read, and a sentence about each that was not."""
-
-    sets: tuple[BeirSet, ...]
-    problems: tuple[str, ...]
-
-
-def read_sets(data: Sequence[Path], split: str | None = None) -> Reading:
+def read_sets(data: Sequence[Path], split: str | None = None) -> Reading[BeirSet]:
     """Read every given BEIR folder, and all those directly inside a given folder that is none itself.
 
     A given folder that cannot be read is an error; a folder inside it is left out with a note. The default split is
@@ -96,20 +89,20 @@ def _existing(folder: Path, names: Sequence[str]) -> Path | None:
 
 def read_set(folder: Path, split: str | None = None) -> BeirSet:
     """Read one folder; raises an error if no figure could be computed from it."""
-    corpus, asked = _existing(folder, BEIR_CORPUS), _existing(folder, QUERIES)
+    corpus, queries_file = _existing(folder, BEIR_CORPUS), _existing(folder, QUERIES)
     if corpus is None:
         raise Misuse(f"{folder} has no corpus.jsonl: {LAYOUT}.")
-    if asked is None:
-        raise Misuse(f"{folder} has a corpus but no queries.jsonl, so nothing can be asked: {LAYOUT}.")
+    if queries_file is None:
+        raise Misuse(f"{folder} has a corpus but no queries.jsonl, so there is nothing to measure: {LAYOUT}.")
     qrels = _qrels_file(folder, split)
     judgements, doubled = read_judgements(qrels)
-    queries, notes = read_queries(asked)
+    queries, notes = read_queries(queries_file)
     scan = _Scan(folder, corpus, queries)
     judged = {query: judgements[query] for query in queries if query in judgements}
     _refuse_other_ids(qrels, judgements, judged, queries, scan.documents)
     notes += [*scan.notes, *_left_out(qrels.name, judgements, judged, queries, scan.documents)]
     if doubled:
-        notes.append(f"judgements that stand more than once in {qrels.name}: {_some(doubled)}; the last of each counts")
+        notes.append(f"duplicate judgements in {qrels.name}: {_some(doubled)}; the last of each counts")
     topics = Topics(
         dataset=folder.name,
         split=qrels.stem,
@@ -119,7 +112,7 @@ def read_set(folder: Path, split: str | None = None) -> BeirSet:
         text_of=_texts_of(folder),
         notes=tuple(f"{folder.name}: {note}" for note in notes),
     )
-    files = {"corpus": corpus, "queries": asked, "judgements": qrels}
+    files = {"corpus": corpus, "queries": queries_file, "judgements": qrels}
     return BeirSet(folder, topics, scan.repeated, {name: file_sha256(path) for name, path in files.items()})
 
 
@@ -141,7 +134,7 @@ def read_judgements(path: Path) -> tuple[Judgements, list[str]]:
     with path.open("rb") as file:
         for where, line in numbered_lines(file, str(path)):
             if isinstance(line, Skipped):
-                raise BadSource(f"{where}: {line.reason}; mend the line.")
+                raise BadSource(f"{where}: {line.reason}; correct the line.")
             query, document, grade = _judgement(line, where, first=where == f"{path}:1")
             if grade is None:
                 continue
@@ -150,7 +143,7 @@ def read_judgements(path: Path) -> tuple[Judgements, list[str]]:
                 doubled.append(f"{query} {document}")
             own[document] = max(grade, 0)
     if not judgements:
-        raise Misuse(f"{path} holds no judgement; a line is {' '.join(HEADER)!r} with tabs between.")
+        raise Misuse(f"{path} has no judgement; a line is {' '.join(HEADER)!r} separated by tabs.")
     return judgements, doubled
 
 
@@ -159,22 +152,21 @@ def _judgement(line: bytes, where: str, first: bool) -> tuple[str, str, int | No
     try:
         cells = line.decode("utf-8").split("\t")
     except UnicodeDecodeError as error:
-        raise BadSource(f"{where}: not UTF-8 at byte {error.start + 1}; mend the line.") from None
+        raise BadSource(f"{where}: not UTF-8 at byte {error.start + 1}; correct the line.") from None
     if first and tuple(cells) == HEADER:
         return "", "", None
     if len(cells) != len(HEADER):
         raise BadSource(
-            f"{where}: {plural(len(cells), 'column')}, not {' '.join(HEADER)!r} with tabs between; mend the line: "
-            "without it every figure would be another."
+            f"{where}: {plural(len(cells), 'column')}, not {' '.join(HEADER)!r} separated by tabs; correct the line."
         )
     query, document, given = cells
     try:
         grade = int(given)
         if grade > HIGHEST_GRADE:  # trec_eval makes an array as long as the grade
-            raise BadSource(f"{where}: {given[:40]} is no grade, over {HIGHEST_GRADE:,}; mend the line.")
+            raise BadSource(f"{where}: {given[:40]} is no grade, over {HIGHEST_GRADE:,}; correct the line.")
         return query, document, grade
     except ValueError:
-        raise BadSource(f"{where}: the score {given[:40]!r} is no whole number; mend the line.") from None
+        raise BadSource(f"{where}: the score {given[:40]!r} is no whole number; correct the line.") from None
 
 
 def read_queries(path: Path) -> tuple[dict[str, str], list[str]]:
@@ -192,14 +184,14 @@ def read_queries(path: Path) -> tuple[dict[str, str], list[str]]:
             doubled.append(item.id)
         else:
             raise BadSource(
-                f"{item.source}: the query {item.id!r} stands with another text at {places[item.id]}, and judgements "
-                "do not say which is meant; give one of the two another id."
+                f"{item.source}: the query {item.id!r} has another text at {places[item.id]}; give one of the two "
+                "another id."
             )
     notes = [_unread("queries", path, skipped)] if skipped else []
     if not queries:
-        raise Misuse("\n".join([f"{path} holds no query, so nothing can be asked.", *notes]))
+        raise Misuse("\n".join([f"{path} has no query.", *notes]))
     if doubled:
-        notes.append(f"queries that stand more than once in {path.name}: {_some(doubled)}; each is asked once")
+        notes.append(f"duplicate queries in {path.name}: {_some(doubled)}; each is searched once")
     return queries, notes
 
 
@@ -221,11 +213,10 @@ class _Scan:
         self.repeated = frozenset(id_ for id_, same in own.items() if same)
         self.notes = [_unread("documents", path, skipped)] if skipped else []
         if not self.documents:
-            raise Misuse("\n".join([f"{path} holds no document.", *self.notes]))
+            raise Misuse("\n".join([f"{path} has no document.", *self.notes]))
         if doubled:
             self.notes.append(
-                f"document ids that stand more than once in {path.name}: {_some(doubled)}; the last document of each "
-                "is searched"
+                f"duplicate document ids in {path.name}: {_some(doubled)}; the last document of each is searched"
             )
         if self.repeated:
             named = _some(sorted(self.repeated))
@@ -246,7 +237,7 @@ def _same(document: Document, query: str) -> bool:
 def _refuse_broken(item: Skipped, whole: str) -> None:
     """Raise an error for a file that breaks off: figures over half a corpus would be wrong."""
     if item.where == whole:
-        raise BadSource(f"{item.where} {item.reason}; get it again, nothing was measured on a part of it.")
+        raise BadSource(f"{item.where} {item.reason}; get it again.")
 
 
 def _refuse_other_ids(
@@ -271,8 +262,8 @@ def _left_out(
 ) -> Iterator[str]:
     if unknown := [query for query in judgements if query not in judged]:
         yield (
-            f"queries of {qrels} that queries.jsonl does not have, or has without text: {_some(unknown)}; they cannot "
-            "be asked and are left out of every mean"
+            f"queries of {qrels} that queries.jsonl does not have, or has without text: {_some(unknown)}; they are "
+            "left out of every mean"
         )
     if unjudged := len(queries) - len(judged):
         yield f"queries without judgements in {qrels}: {unjudged:,} of {len(queries):,}, left out"

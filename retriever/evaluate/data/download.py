@@ -116,8 +116,8 @@ def download(folder: Path, names: Sequence[str] = (), fetch: Fetch | None = None
             continue
         yield Outcome(name, counts, tuple(_notes(wanted, counts)))
     if failures:
-        told = ["some sets could not be downloaded; the others are complete.", *failures, by_hand(folder, names)]
-        raise RetrieverError("\n".join(told))
+        lines = ["some sets could not be downloaded; the others are complete.", *failures, by_hand(folder, names)]
+        raise RetrieverError("\n".join(lines))
 
 
 def _write(wanted: Wanted, fetch: Fetch, folder: Path) -> Counts:

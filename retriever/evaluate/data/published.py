@@ -6,7 +6,7 @@ al., "SimCSE", EMNLP 2021. All are of bert-base-uncased, on QNLI after tuning on
 first and the last block.
 """
 
-from retriever.evaluate.results import AVERAGE, PUBLISHED, Row, Run, rows_of
+from retriever.evaluate.results import AVERAGE, PUBLISHED, Row
 
 BERT_BASE = f"bert-base {PUBLISHED}"
 SETS = ("stsb", "sickr", "sts12", "sts13", "sts14", "sts15", "sts16", AVERAGE)
@@ -39,40 +39,38 @@ WORD_NORMS = (0.95, 1.04, 1.22, 1.45)
 WORD_DISTANCES = (0.77, 0.93, 1.16, 1.30)
 
 
+def _row(bench: str, dataset: str, split: str, line: tuple[str, str, str, str], metric: str, value: float) -> Row:
+    return Row(bench, dataset, split, *line, None, metric, value)
+
+
 def sts_rows() -> list[Row]:
-    rows = []
-    for (pooling, transform, fit), values in WMEAN.items():
-        for dataset, value in zip(SETS, values, strict=True):
-            run = Run("sts", dataset, "test", BERT_BASE, pooling, transform, fit, None)
-            rows += rows_of(run, {"spearman_wmean": value})
-    for (pooling, transform, fit), value in ALL_AVERAGES.items():
-        run = Run("sts", AVERAGE, "test", BERT_BASE, pooling, transform, fit, None)
-        rows += rows_of(run, {"spearman_all": value})
-    return rows
+    sets = [
+        _row("sts", dataset, "test", (BERT_BASE, *line), "spearman_wmean", value)
+        for line, values in WMEAN.items()
+        for dataset, value in zip(SETS, values, strict=True)
+    ]
+    averages = ALL_AVERAGES.items()
+    return sets + [_row("sts", AVERAGE, "test", (BERT_BASE, *line), "spearman_all", v) for line, v in averages]
 
 
 def lexical_rows() -> list[Row]:
-    gold = Run("lexical", "stsb", "dev", f"gold {PUBLISHED}", "", "", "", None)
-    rows = rows_of(gold, {"edit_distance_spearman": EDIT_DISTANCE_GOLD})
+    correlation, start = "edit_distance_spearman", EDIT_DISTANCE["none"]
+    rows = [_row("lexical", "stsb", "dev", (f"gold {PUBLISHED}", "", "", ""), correlation, EDIT_DISTANCE_GOLD)]
     for transform, value in EDIT_DISTANCE.items():
-        run = Run("lexical", "stsb", "dev", BERT_BASE, "", transform, "", None)
-        start = EDIT_DISTANCE["none"]
-        share = 100 * (value - start) / (EDIT_DISTANCE_GOLD - start)
-        rows += rows_of(run, {"edit_distance_spearman": value, "share_of_way_to_gold": share})
+        line, share = (BERT_BASE, "", transform, ""), 100 * (value - start) / (EDIT_DISTANCE_GOLD - start)
+        rows.append(_row("lexical", "stsb", "dev", line, correlation, value))
+        rows.append(_row("lexical", "stsb", "dev", line, "share_of_way_to_gold", share))
     return rows
 
 
 def qa_rows() -> list[Row]:
-    return [
-        row
-        for (transform, fit), value in QNLI.items()
-        for row in rows_of(Run("qa", "qnli", "dev", QNLI_ENCODER, "first-last", transform, fit, None), {"auc": value})
-    ]
+    lines = {(QNLI_ENCODER, "first-last", *line): value for line, value in QNLI.items()}
+    return [_row("qa", "qnli", "dev", line, "auc", value) for line, value in lines.items()]
 
 
 def word_rows() -> list[Row]:
-    rows = []
-    for (low, high), norm, distance in zip(RANK_BINS, WORD_NORMS, WORD_DISTANCES, strict=True):
-        run = Run("isotropy", "vocabulary", f"rank {low}-{high}", BERT_BASE, "word", "none", "", None)
-        rows += rows_of(run, {"mean_norm": norm, "mean_3nn_distance": distance})
-    return rows
+    return [
+        _row("isotropy", "vocabulary", f"rank {low}-{high}", (BERT_BASE, "word", "none", ""), metric, value)
+        for (low, high), *values in zip(RANK_BINS, WORD_NORMS, WORD_DISTANCES, strict=True)
+        for metric, value in zip(("mean_norm", "mean_3nn_distance"), values, strict=True)
+    ]

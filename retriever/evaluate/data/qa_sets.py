@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from retriever.errors import Misuse
-from retriever.evaluate.data.tsv import read_records
+from retriever.evaluate.data.tsv import Reading, read_records
 
 LABELS = {"entailment": True, "not_entailment": False, "1": True, "0": False}
 
@@ -66,15 +66,7 @@ class QaSet:
         return list(dict.fromkeys(text for pair in self.pairs for text in (pair.question, pair.sentence)))
 
 
-@dataclass(frozen=True)
-class QaReading:
-    """The sets that were read, and a sentence about each problem."""
-
-    sets: tuple[QaSet, ...]
-    problems: tuple[str, ...]
-
-
-def read_qa(data: Path, names: Sequence[str] = tuple(DATASETS)) -> QaReading:
+def read_qa(data: Path, names: Sequence[str] = tuple(DATASETS)) -> Reading[QaSet]:
     """Read these sets; a missing one is left out with a note."""
     wanted = {name: DATASETS[name] for name in names}
     if not any((data / known.file).is_file() for known in wanted.values()):
@@ -91,12 +83,12 @@ def read_qa(data: Path, names: Sequence[str] = tuple(DATASETS)) -> QaReading:
             continue
         found = QaSet(name, records.found, records.sha256)
         if len({pair.answers for pair in found.evaluated}) < 2:
-            problems.append(f"{path} has no answers beside sentences that are none: {known.title} is left out")
+            problems.append(f"{path} has no right or no wrong answers: {known.title} is left out")
             continue
         sets.append(found)
     if not sets:
         raise Misuse("\n".join([f"no set in {data} can be read.", *problems]))
-    return QaReading(tuple(sets), tuple(problems))
+    return Reading(tuple(sets), tuple(problems))
 
 
 def _qnli_pair(cells: list[str]) -> QaPair:
@@ -113,9 +105,9 @@ def _wikiqa_parser() -> Callable[[list[str]], QaPair]:
         question_id, question, _, _, sentence_id, sentence, label = cells
         pair = _pair(question_id, question, sentence, label, ("1", "0"))
         if questions.setdefault(question_id, question) != question:
-            raise ValueError(f"the question {question_id[:40]!r} has another text in a row before")
+            raise ValueError(f"the question {question_id[:40]!r} has another text in an earlier row")
         if (question_id, sentence_id) in candidates:
-            raise ValueError(f"the sentence {sentence_id[:40]!r} of {question_id[:40]!r} stands in a row before")
+            raise ValueError(f"the sentence {sentence_id[:40]!r} of {question_id[:40]!r} appears in an earlier row")
         candidates.add((question_id, sentence_id))
         return pair
 

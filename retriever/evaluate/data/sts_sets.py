@@ -16,7 +16,7 @@ import numpy as np
 
 from retriever.corpus.short_texts import short_texts
 from retriever.errors import Misuse
-from retriever.evaluate.data.tsv import read_records
+from retriever.evaluate.data.tsv import Reading, read_records
 
 COLUMNS = ("split", "source", "score", "sentence1", "sentence2")
 NLI_FILE = "nli/nli_sentences.txt.gz"
@@ -80,15 +80,7 @@ def with_phrases(texts: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*texts, *short_texts(texts, len(texts), seed=1)]))
 
 
-@dataclass(frozen=True)
-class Reading:
-    """The sets that were read, and a sentence about each problem."""
-
-    sets: tuple[StsSet, ...]
-    problems: tuple[str, ...]
-
-
-def read_sets(data: Path, names: Sequence[str] = tuple(DATASETS), *, scored: bool = True) -> Reading:
+def read_sets(data: Path, names: Sequence[str] = tuple(DATASETS), *, scored: bool = True) -> Reading[StsSet]:
     """Read the named sets from the folder or its folder `sts`; `scored` leaves out sets without pairs to score."""
     folder = data / "sts" if (data / "sts").is_dir() else data
     if not any((folder / f"{name}.tsv").is_file() for name in names):

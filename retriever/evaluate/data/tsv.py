@@ -15,6 +15,14 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class Reading(Generic[T]):
+    """The sets that were read, and a sentence about each problem."""
+
+    sets: tuple[T, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Records(Generic[T]):
     """The records of a file, a sentence about each problem, and its SHA-256."""
 

@@ -92,7 +92,7 @@ def mean_interval(values: Floats, least: float = 0.0) -> tuple[float, float]:
 def sign_flip_p(differences: Floats) -> float:
     """Two-sided p: how often random signs give a mean at least as far from 0. All signs are tried if there are few."""
     rng, count = np.random.default_rng(0), len(differences)
-    least = abs(float(differences.sum())) - 1e-9  # the same numbers summed otherwise differ a little
+    least = abs(float(differences.sum())) - 1e-9  # rounding depends on the order of summation
     if 2**count <= RESAMPLES:
         every = 2.0 * (np.arange(2**count)[:, None] >> np.arange(count) & 1) - 1
         return float((np.abs(every @ differences) >= least).mean())

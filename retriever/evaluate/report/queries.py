@@ -32,34 +32,11 @@ SMALLEST_DOT, LARGEST_DOT = 3.0, 13.0
 
 
 @dataclass(frozen=True)
-class Hit:
-    """A document in a list, its grade, and its place in the other list."""
-
-    document: str
-    title: str
-    text: str
-    grade: int | None
-    move: str
-
-
-@dataclass(frozen=True)
-class Moved:
-    """A query whose figure changed, with the first hits before and after."""
-
-    query: str
-    before: str
-    after: str
-    gain: str
-    base_hits: Sequence[Hit]
-    other_hits: Sequence[Hit]
-
-
-@dataclass(frozen=True)
 class Dot:
     x: float
     y: float
     radius: float
-    told: str
+    tooltip: str
 
 
 @dataclass(frozen=True)
@@ -113,30 +90,18 @@ class Pair:
         found = [query for query, own in self.directions.items() if own == direction]
         return sorted(found, key=lambda query: -abs(self.figures[query][1] - self.figures[query][0]))[:MOVED]
 
-    def moved(self, direction: int) -> list[Moved]:
-        return [
-            Moved(
-                query=self._text(query),
-                before=points(self.figures[query][0]),
-                after=points(self.figures[query][1]),
-                gain=points(self.figures[query][1] - self.figures[query][0], "+"),
-                base_hits=self._hits(query, self.base, self.other),
-                other_hits=self._hits(query, self.other, self.base),
-            )
-            for query in self.most(direction)
-        ]
-
-    def _text(self, query: str) -> str:
+    def text(self, query: str) -> str:
         return one_line(self.topics.queries.get(query, query))
 
-    def _hits(self, query: str, shown: Ranking, against: Ranking) -> list[Hit]:
+    def hits(self, query: str, shown: Ranking, against: Ranking) -> list[tuple[str, str, str, int | None, str]]:
+        """The first hits of a list: id, title, text, grade, and the place in the other list."""
         ranks = {document: rank for rank, (document, _) in enumerate(against.hits.get(query, ()), 1)}
         grades = self.topics.judgements.get(query, {})
         found = []
         for rank, (document, _) in enumerate(shown.hits.get(query, ())[:SHOWN_HITS], 1):
             title, text = (one_line(part[:LONGEST_TEXT]) for part in self.texts.get(document, ("", "")))
             move = _move(rank, ranks.get(document), before=shown is self.base)
-            found.append(Hit(document, title, text, grades.get(document), move))
+            found.append((document, title, text, grades.get(document), move))
         return found
 
     def dots(self, grid: int, names: int) -> dict[str, list[Dot]]:
@@ -150,13 +115,13 @@ class Pair:
         dots: dict[str, list[Dot]] = {"same": [], "lost": [], "gained": []}
         for (x, y, sign), queries in sorted(places.items(), key=lambda item: -len(item[1])):
             before, after = self.figures[queries[0]]
-            shown = [cut(self._text(query), QUERY_LENGTH) for query in queries[:names]]
+            shown = [cut(self.text(query), QUERY_LENGTH) for query in queries[:names]]
             if len(queries) > len(shown):
                 shown.append(f"and {len(queries) - len(shown)} more" if shown else f"{len(queries)} queries")
             radius = round(min(SMALLEST_DOT * len(queries) ** 0.35, LARGEST_DOT), 1)
-            told = f"{points(before)} → {points(after)}: {'; '.join(shown)}"
+            tooltip = f"{points(before)} → {points(after)}: {'; '.join(shown)}"
             place = round(LEFT + x / grid * SIDE, 1), round(AROUND + (1 - y / grid) * SIDE, 1)
-            dots[("same", "gained", "lost")[sign]].append(Dot(*place, radius, told))
+            dots[("same", "gained", "lost")[sign]].append(Dot(*place, radius, tooltip))
         return dots
 
 

@@ -30,7 +30,7 @@ from retriever.evaluate.report.names import (
     without_shared_fit,
 )
 from retriever.evaluate.report.pictures import bars_of
-from retriever.evaluate.report.summary import gains, headline, summary_tables
+from retriever.evaluate.report.summary import gains, headline, points, summary_tables
 from retriever.files import atomic_write
 from retriever.terminal import cut, one_line
 
@@ -51,8 +51,7 @@ class Detail:
     moved: int
 
 
-DETAILS = (Detail(160, 100, 3, queries.MOVED), Detail(80, 50, 1, queries.MOVED), Detail(40, 25, 1, queries.MOVED))
-DETAILS += (Detail(30, 12, 0, 2),)
+DETAILS = (Detail(160, 100, 3, 5), Detail(80, 50, 1, 5), Detail(40, 25, 1, 5), Detail(30, 12, 0, 2))
 
 
 def write_report(
@@ -123,15 +122,15 @@ def _content(
 def _origin(ranking: Ranking, place: str) -> dict[str, Any]:
     """What one ranking was made from; a dash for what is not known."""
 
-    def told(value: object) -> str:
+    def shown(value: object) -> str:
         return "–" if value is None or value == "" else str(value)
 
     inputs = ranking.provenance.get("inputs")
     return {
         "place": place,
         "configuration": named(ranking.configuration),
-        "values": [told(ranking.provenance.get(name)) for name in ORIGINS],
-        "inputs": [(str(k), told(v)) for k, v in inputs.items()] if isinstance(inputs, Mapping) else [],
+        "values": [shown(ranking.provenance.get(name)) for name in ORIGINS],
+        "inputs": [(str(k), shown(v)) for k, v in inputs.items()] if isinstance(inputs, Mapping) else [],
     }
 
 
@@ -146,7 +145,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"cut": cut, "short": lambda text: HASH.sub(r"\1…", text), "breakable": _breakable}
+    environment.filters |= {"cut": cut, "points": points, "breakable": _breakable}
+    environment.filters["short"] = lambda text: HASH.sub(r"\1…", text)
     return environment
 
 

@@ -32,7 +32,7 @@ class Cell:
     figure: str
     below: Sequence[str] = ()
     mark: str = ""
-    told: str = ""
+    tooltip: str = ""
     best: bool = False
 
 
@@ -61,11 +61,11 @@ def summary_tables(topics: Sequence[Topics], comparisons: Sequence[Comparison]) 
     metrics = set(mains.values())
 
     def details(place: Place) -> list[str]:
-        told = [metric_name(mains[place])] if len(metrics) > 1 else []
-        told += [place.split] if place.split else []
+        lines = [metric_name(mains[place])] if len(metrics) > 1 else []
+        lines += [place.split] if place.split else []
         if found := known.get(place):
-            told += [f"{len(found.queries):,} queries", f"{found.documents:,} documents"]
-        return told
+            lines += [f"{len(found.queries):,} queries", f"{found.documents:,} documents"]
+        return lines
 
     def table(caption: str, own: Sequence[Comparison], cell: Callable[[Comparison, bool], Cell], **more: bool) -> Table:
         places = [place for place in mains if any(place_of(one) == place for one in own)]
@@ -122,24 +122,24 @@ def _mark(one: Comparison) -> str:
 
 def _figure(one: Comparison, best: bool) -> Cell:
     below = [interval(one.low, one.high)] if math.isfinite(one.low) and math.isfinite(one.high) else []
-    return Cell(points(one.mean), below, _mark(one), _in_words(one), best)
+    return Cell(points(one.mean), below, _mark(one), _tooltip(one), best)
 
 
 def _gain(one: Comparison, best: bool) -> Cell:
     below = [interval(one.gain_low, one.gain_high, "+"), *([] if one.p is None else [_chance(one.p)])]
-    return Cell(points(one.gain, "+"), below, _mark(one), _in_words(one))
+    return Cell(points(one.gain, "+"), below, _mark(one), _tooltip(one))
 
 
 def _chance(p: float) -> str:
     return f"p = {p:.4f}" if p >= 0.0001 else "p < 0.0001"
 
 
-def _in_words(one: Comparison) -> str:
+def _tooltip(one: Comparison) -> str:
     if one.base is None:
         return ""
     sure = f"95 % interval {interval(one.gain_low, one.gain_high, '+')}"
-    told = f"{points(one.gain, '+')} over {system_of(one.base)}, {sure}"
-    return told if one.p is None else f"{told}, {_chance(one.p)}"
+    text = f"{points(one.gain, '+')} over {system_of(one.base)}, {sure}"
+    return text if one.p is None else f"{text}, {_chance(one.p)}"
 
 
 def headline(comparisons: Sequence[Comparison]) -> str:
@@ -160,7 +160,7 @@ def gains(comparisons: Sequence[Comparison]) -> list[str]:
     """For each encoder, the figures of its raw vectors, of the flow and of the automatic choice."""
     mains = main_metrics(comparisons)
     cells = _cells(comparisons, mains)
-    told = []
+    sentences = []
     for series in colours_of(comparisons):
         lines = [line for line in dict.fromkeys(line for line, _ in cells) if series_of(line) == series]
         raw = next((line for line in lines if line.transform == RAW), None)
@@ -168,8 +168,8 @@ def gains(comparisons: Sequence[Comparison]) -> list[str]:
         shown = [line for line in others if line.transform in PREFERRED] or others[:1]
         if series != NO_ENCODER and raw and shown:
             clauses = [_change(cells, raw, shown, metric, places) for metric, places in _by_metric(mains).items()]
-            told.append(f"{series}: {'; '.join(filter(None, clauses))}.")
-    return told
+            sentences.append(f"{series}: {'; '.join(filter(None, clauses))}.")
+    return sentences
 
 
 def _change(
@@ -180,7 +180,7 @@ def _change(
     if not shared:
         return ""
     before = _mean(cells, raw, shared)
-    told = [f"raw vectors have {metric_name(metric)} {points(before)}"]
+    sentences = [f"raw vectors have {metric_name(metric)} {points(before)}"]
     for line in lines:
         after, changes = _mean(cells, line, shared), [cells[line, place] for place in shared]
         parts = [points(after - before, "+")]
@@ -188,8 +188,8 @@ def _change(
             if count := sum(one.p is not None and one.p < LEVELS[0] and (one.gain > 0) == better for one in changes):
                 where = f" on {count} of {len(changes)} data sets" if len(changes) > 1 else ""
                 parts.append(f"{word} at p < {LEVELS[0]}{where}")
-        told.append(f"{system_of(line)} {points(after)} ({', '.join(parts)})")
-    return ", ".join(told)
+        sentences.append(f"{system_of(line)} {points(after)} ({', '.join(parts)})")
+    return ", ".join(sentences)
 
 
 def _cells(comparisons: Sequence[Comparison], mains: Mapping[Place, str]) -> Cells:

@@ -215,8 +215,8 @@ def show_retrieval(findings: RetrievalFindings) -> None:
     rows = [row._replace(fit="") for row in findings.rows]  # a collection is always fitted on its documents
     figures, names = comparisons(rows), [topics.dataset for topics in findings.topics]
     for topics in findings.topics:
-        asked = "1 query" if len(topics.queries) == 1 else f"{len(topics.queries):,} queries"
-        title = f"{topics.dataset}, {topics.split}: {asked}, {plural(topics.documents, 'document')}"
+        queries = "1 query" if len(topics.queries) == 1 else f"{len(topics.queries):,} queries"
+        title = f"{topics.dataset}, {topics.split}: {queries}, {plural(topics.documents, 'document')}"
         show(compared_table(title, figures, topics.dataset, METRICS))
     if len(names) > 1:
         rows += average_rows(rows, names)
@@ -238,5 +238,5 @@ def show_choices(findings: Findings) -> None:
             name = f"{run.transform} ({run.encoder}, {run.pooling}, {run.fit})"
             chosen.setdefault(name, {}).setdefault(title, []).append(known["chosen"])
     for name, by_set in chosen.items():
-        told = "; ".join(f"{title} {' or '.join(dict.fromkeys(specs))}" for title, specs in by_set.items())
-        out.print(one_line(f"{name} chose: {told}"), soft_wrap=True)
+        choices = "; ".join(f"{title} {' or '.join(dict.fromkeys(specs))}" for title, specs in by_set.items())
+        out.print(one_line(f"{name} chose: {choices}"), soft_wrap=True)
