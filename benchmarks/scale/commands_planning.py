@@ -11,7 +11,7 @@ from retriever.cli.bench_options import FOLDER, json_option, need, report, say_w
 @click.command()
 @sentence_options(10_000, 100_000)
 @click.option(
-    "--sample", type=click.IntRange(1), default=2000, show_default=True, help="The first sentences, to plan by."
+    "--sample", type=click.IntRange(1), default=4000, show_default=True, help="The first sentences, to plan by."
 )
 @click.option(
     "--index-type",

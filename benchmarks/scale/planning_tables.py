@@ -7,10 +7,10 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.scale.planning import figures
+from indexes.faiss.auto import told_bytes
 from retriever.evaluate.report.plots import colour, new_figure, plain, save
 from retriever.evaluate.results import Row
 from retriever.plan.laws import FLAT
-from retriever.plan.report import bytes_of
 
 WITHIN = 0.2
 RECALL = "recall"
@@ -57,7 +57,7 @@ def _cell(metric: str, both: tuple[float, float] | None) -> Text:
     if metric == RECALL:
         return Text(f"{measured:.3f} (sample {predicted:.3f})")
     ratio = predicted / measured if measured else float("inf")
-    told = [bytes_of(value) if metric.endswith("bytes") else f"{value:,.3g}" for value in both]
+    told = [told_bytes(value) if metric.endswith("bytes") else f"{value:,.3g}" for value in both]
     return Text(f"{told[0]}, {told[1]}, {ratio:.2f}", style="" if within(ratio) else "yellow")
 
 

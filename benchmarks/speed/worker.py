@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.speed.rivals import rival
 from benchmarks.speed.rivals.base import Documents, Matrix, Queries, Rival, StoredVectors
-from retriever.plan.usage import peak_bytes
+from retriever.memory import peak_bytes
 
 WARM_UP_DOCUMENTS = 64
 WARM_UP_QUERIES = 3
