@@ -757,7 +757,7 @@ def demo(index: Path, device: str) -> None:
 
 
 def _documents(ctx: click.Context, parameter: click.Parameter, value: str) -> int:
-    from retriever.plan.planning import parse_documents
+    from retriever.plan.sample import parse_documents
 
     return parse_documents(value)
 
@@ -775,10 +775,9 @@ def _documents(ctx: click.Context, parameter: click.Parameter, value: str) -> in
     "--index",
     "index",
     type=click.Path(path_type=Path),
-    help="Plan by the documents, vectors and settings of a collection that exists, in place of a source.",
+    help="Base the plan on the documents and options of an existing collection instead of a SOURCE.",
 )
 @transform_option
-@click.option("--recall", type=float, help="The share of the ten nearest that an index is to find.  [default: 0.95]")
 @click.option(
     "--memory",
     metavar="BYTES",
@@ -801,33 +800,46 @@ def plan(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Tell what a corpus will need, from what a sample of it costs on this machine: hours, disk, memory, shards.
+    """Predict what a corpus will need, from what a sample of it costs on this machine: time, disk, memory, shards.
 
-    SOURCE is the sample, in any form that `index` takes; its first 2,000 documents are rehearsed, which takes some
-    half a minute and leaves nothing behind. Without one, Python's documentation stands for the corpus.
+    SOURCE is the sample, in any form that `index` accepts. Its first 4,000 documents are indexed and searched in a
+    temporary folder, which takes about a minute. Without SOURCE, Python's documentation is the sample.
     """
     from retriever.cli import display
+    from retriever.cli.demo import stdlib_documents
     from retriever.corpus import Corpus, Keys
-    from retriever.plan.inputs import gathered
-    from retriever.plan.planning import plan as planned
-    from retriever.plan.planning import rehearse
-    from retriever.plan.usage import memory_of_machine
+    from retriever.encoder.model_files import DEFAULT_ENCODER
+    from retriever.errors import Misuse
+    from retriever.ingest.publishing import DEFAULT_TRANSFORM
+    from retriever.plan.rehearsal import rehearse
+    from retriever.plan.report import plan as predict
+    from retriever.plan.report import show
+    from retriever.plan.sample import from_collection, from_source
 
     if cores is not None and cores < 1:
         raise click.BadParameter(f"must be at least 1, not {cores}.", param_hint="--cores")
-    corpus = Corpus(sources, keys=Keys(text_key, title_key, id_key), lines=lines) if sources else None
-    sample, wanted = gathered(corpus, index, **options)
-    with display.progress_bar() as progress:
-        rates = rehearse(sample, wanted, documents, progress)
-    found = planned(
-        rates, documents, recall=wanted.recall, memory=memory_of_machine() if memory is None else memory, cores=cores
-    )
-    if as_json:
-        _echo_json(found.to_json())
+    on_error = options.pop("on_error")
+    if index is not None:
+        if sources:
+            raise Misuse("give a SOURCE or --index, not both: each is a sample of the corpus.")
+        if given := [name for name in options if name != "encoder" and options[name] is not None]:
+            flag = given[0].replace("_", "-")
+            raise Misuse(f"--{flag} goes with a SOURCE; the plan uses the options that {index} was built with.")
+        sample, options = from_collection(index, options["encoder"])
     else:
-        from retriever.plan.report import show
-
-        show(found)
+        options["encoder"] = options["encoder"] or DEFAULT_ENCODER
+        options["transform"] = options["transform"] or DEFAULT_TRANSFORM
+        if sources:
+            sample = from_source(Corpus(sources, keys=Keys(text_key, title_key, id_key), lines=lines), on_error)
+        else:
+            sample = from_source(stdlib_documents(), description="Python's documentation, which is built in")
+    with display.progress_bar() as progress:
+        rates = rehearse(sample, options, documents, progress)
+    found = predict(rates, documents, memory=memory, cores=cores)
+    if as_json:
+        _echo_json(found)
+    else:
+        show(found, display.out)
 
 
 plan.params += [one for one in index.params if one.name in ("encoder", "pooling", "precision", "max_length")]
