@@ -209,7 +209,7 @@ class Law:
         """Predict the part of the index in a query."""
         if index_type == FLAT:
             sizes, times = zip((0, 0.0), *self.rates.scans, strict=True)
-            return float(np.interp(vectors, sizes, times)) * max(1.0, vectors / sizes[-1])
+            return float(np.interp(vectors, sizes, times) * max(1.0, vectors / sizes[-1]))
         trial = self.rates.trials[index_type]
         if index_type == HNSW:
             return trial.query_ms * self._depth(vectors)

@@ -14,8 +14,8 @@ from retriever.plan.laws import EMBEDDING, FLAT, Law, Rates
 from retriever.terminal import one_line
 
 HOUR, FEWEST_DOCUMENTS, NAME_WIDTH = 3600, 100, 26
-HEADINGS = (f"{'type':<{NAME_WIDTH}}", "recall", "index", "disk", "shards", "to build", "to search")
-HEADINGS += ("query, CPU ms", "core-hours to build")
+HEADINGS = [f"{'type':<{NAME_WIDTH}}", "recall", "index", "disk", "shards", "to build", "to search"]
+HEADINGS += ["query, CPU ms", "core-hours to build"]
 
 
 def plan(rates: Rates, documents: int, *, memory: int | None = None, cores: int | None = None) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def show(plan: Mapping[str, Any], console: Console) -> None:
         name = one["type"] if one["factory"].lower() == one["type"] else f"{one['type']} ({one['factory']})"
         recall = "–" if one["recall"] is None else f"{one['recall']:.3f}"
         costs = map(figure, (shards["query_cpu_ms_all"], one["build_core_hours"]))
-        rows.append((f"{name:<{NAME_WIDTH}}", recall, index, disk, f"{shards['count']:,}", build, search, *costs))
+        rows.append([f"{name:<{NAME_WIDTH}}", recall, index, disk, f"{shards['count']:,}", build, search, *costs])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     title = f"Index types on machines with {told_bytes(plan['memory'])} of memory:"
