@@ -1,4 +1,4 @@
-"""`python -m benchmarks plan`: whether a plan holds. Parses, calls, prints."""
+"""`python -m benchmarks plan`: compare the predictions of `retriever plan` with measurements."""
 
 from pathlib import Path
 from typing import Any
@@ -11,22 +11,26 @@ from retriever.cli.bench_options import FOLDER, json_option, need, report, say_w
 @click.command()
 @sentence_options(10_000, 100_000)
 @click.option(
-    "--sample", type=click.IntRange(1), default=4000, show_default=True, help="The first sentences, to plan by."
+    "--sample",
+    type=click.IntRange(1),
+    default=4000,
+    show_default=True,
+    help="Number of sentences that the plan is based on.",
 )
 @click.option(
     "--index-type",
     "types",
     multiple=True,
     type=click.Choice(["sq8", "ivf", "hnsw", "pq", "rabitq"]),
-    help="Also predict and rebuild as this type; may be repeated.",
+    help="Also predict and rebuild with this index type; may be repeated.",
 )
-@click.option("--out", type=FOLDER, help="Folder for results.json and the plot; the same command goes on there.")
+@click.option("--out", type=FOLDER, help="Folder for results.json and the plot; the same command continues there.")
 @json_option
 def plan(out: Path | None, as_json: bool, **options: Any) -> None:
-    """Plan from a few sentences, then really index as many as were planned, and compare: CPU, bytes, memory, queries.
+    """Plan from a sample, index as many sentences as were planned, and compare CPU, bytes, memory and queries.
 
-    SENTENCES are text files, a sentence a line, gzipped or not; each is a document. A size that was measured is not
-    measured again.
+    SENTENCES are text files with one sentence a line, gzipped or not. Each sentence is a document. With --out, a size
+    that was measured is not measured again.
     """
     from benchmarks.scale.planning import validate
     from benchmarks.scale.planning_tables import draw, plan_tables

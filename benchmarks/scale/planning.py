@@ -46,7 +46,7 @@ REHEARSING = ("rehearsal.py", "sample.py")
 
 @dataclass
 class Validation:
-    """Sizes, one after the other, smallest first."""
+    """Predict and measure one size after the other."""
 
     texts: Sequence[str]
     sample: int
@@ -71,10 +71,10 @@ class Validation:
             self._source(count).unlink(missing_ok=True)
         return self.findings
 
-    # ---- what was predicted ------------------------------------------------------------------------------
+    # ---- predictions ------------------------------------------------------------------------------
 
     def _rates(self, count: int) -> Rates:
-        """Rehearsed for a collection of this size, now or before."""
+        """Return the rehearsal for a collection of this size, from the results if it is there."""
         run = self._run(count, FLAT, PREDICTED)
         known = self.results.provenance(run)
         if known.get("inputs") == self._predicted_from(count):
@@ -95,7 +95,7 @@ class Validation:
             "code": files_digest(room / name for name in REHEARSING),
         }
 
-    # ---- what was measured -------------------------------------------------------------------------------
+    # ---- measurements -------------------------------------------------------------------------------
 
     def _measured(self, count: int, name: str) -> None:
         run = self._run(count, name, MEASURED)
@@ -106,7 +106,7 @@ class Validation:
             return
         folder = self._folder(count)
         if name == FLAT:
-            shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+            shutil.rmtree(folder, ignore_errors=True)  # left by a run that was killed
         if name == FLAT or not _published(folder):
             self.progress(f"indexing {count:,} documents", 0, None)
             cost = self._cost("index", str(self._source(count)), "--encoder", self.encoder, "--index", str(folder))
@@ -118,7 +118,7 @@ class Validation:
 
     @staticmethod
     def _cost(*words: str) -> dict[str, float]:
-        """Of the command, its threads waiting as those of a rehearsal do."""
+        """Run a command whose idle threads sleep, as in a rehearsal."""
         return run_whole([sys.executable, "-m", "retriever", *words], WAITING)
 
     def _looked_at(self, folder: Path) -> dict[str, float]:
@@ -144,7 +144,7 @@ class Validation:
         return self.folder / f"{count}"
 
     def _source(self, count: int) -> Path:
-        """The first sentences as `retriever index` reads them; their names are of one length, as SQLite keeps them."""
+        """Write the first sentences as JSON lines; all ids have one length, to make bytes in SQLite comparable."""
         path = self.folder / f"{count:09d}.jsonl"
         with path.open("w", encoding="utf-8") as file:
             for number, text in enumerate(self.texts[:count]):
@@ -199,7 +199,7 @@ def validate(
     out: Path | None,
     progress: Progress,
 ) -> Findings:
-    """Every size asked for; what is left out is in the notes."""
+    """Validate every size; problems are in the findings."""
     texts = read_sentences(sentence_files(sentences, data), max(documents))
     sizes = sorted({min(count, len(texts)) for count in documents})
     with Results(out) as results, work_folder(out) as folder:
@@ -213,7 +213,7 @@ def validate(
 
 
 def figures(rows: Sequence[Any]) -> dict[tuple[int, str, str], tuple[float, float]]:
-    """By size, index type and metric: predicted and measured, where there are both."""
+    """Return (predicted, measured) by size, index type and metric, where both exist."""
     values: dict[tuple[int, str, str], dict[str, float]] = {}
     for row in rows:
         values.setdefault((int(row.dataset), row.split, row.metric), {})[row.transform] = row.value
