@@ -84,7 +84,7 @@ def serve(folder: Path, seconds: float, rounds: int, out: Path | None, as_json: 
 @click.command()
 @sentence_options(10_000, 100_000)
 @click.option(
-    "--sample", type=click.IntRange(1), default=2000, show_default=True, help="Plan from the first sentences."
+    "--sample", type=click.IntRange(1), default=4000, show_default=True, help="Plan from this many first sentences."
 )
 @click.option(
     "--index-type",

@@ -1,13 +1,12 @@
-"""Does a plan hold? `retriever plan` from a small sample, then the real commands at each size, side by side.
+"""Does a plan hold? Compare what `retriever plan` predicts from a small sample with the real commands.
 
     predicted   by the laws, from a rehearsal of the first sentences for a collection of that size
-    measured    `retriever index` in a process of its own, exact; for every other index type `retriever rebuild` of
-                the same collection; then queries one at a time, in a process of their own
+    measured    `retriever index` in a process of its own, with a flat index; for every other index type
+                `retriever rebuild` of the same collection; then single queries in another process
 
-CPU seconds are of all threads of the command, from its start to its end, and of work: idle threads sleep, in the
-rehearsal as well. Memory is what the system says it had at most.
+CPU seconds are those of all threads of the command from its start to its end. Idle threads sleep, as in the rehearsal.
 A row's dataset is the number of documents, its split the index type, its transform `predicted` or `measured`. What was
-measured is not measured again; what the laws make of a rehearsal is computed anew each time.
+measured is not measured again. Predictions are computed again each time, from a rehearsal that is stored.
 """
 
 import hashlib
@@ -15,7 +14,7 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,25 +30,24 @@ from retriever.encoder.model_files import DEFAULT_ENCODER
 from retriever.evaluate.fitting import files_digest
 from retriever.evaluate.results import Results, Run
 from retriever.evaluate.runs import Findings, Plan, digest
-from retriever.plan.inputs import gathered
-from retriever.plan.laws import FITTING, FLAT, START, Law
-from retriever.plan.planning import rehearse
-from retriever.plan.rates import Rates
-from retriever.plan.usage import ONE_THREAD, WAITING, ask
+from retriever.plan.laws import BUILDING, FITTING, FLAT, Law, Rates
+from retriever.plan.rehearsal import ONE_THREAD, WAITING, rehearse, run_child
+from retriever.plan.sample import from_source
 from retriever.progress import Progress
 from retriever.retriever import Retriever
 from retriever.settings import made_by
+from retriever.transforms.spec import AUTO as DEFAULT_TRANSFORM
 
 PREDICTED, MEASURED = "predicted", "measured"
 QUERIES = 100
 SEED = 0
-# What decides a rehearsal; the laws do not.
-REHEARSING = ("asking.py", "given.py", "index_trials.py", "making.py", "rehearsal.py", "sample.py", "usage.py")
+# The files that decide a rehearsal.
+REHEARSING = ("rehearsal.py", "sample.py")
 
 
 @dataclass
 class Validation:
-    """Sizes, one after the other, smallest first."""
+    """Predict and measure one size after the other."""
 
     texts: Sequence[str]
     sample: int
@@ -74,18 +72,19 @@ class Validation:
             self._source(count).unlink(missing_ok=True)
         return self.findings
 
-    # ---- what was predicted ------------------------------------------------------------------------------
+    # ---- predictions ------------------------------------------------------------------------------
 
     def _rates(self, count: int) -> Rates:
-        """Rehearsed for a collection of this size, now or before."""
+        """Return the rehearsal for a collection of this size, from the results if it is there."""
         run = self._run(count, FLAT, PREDICTED)
         known = self.results.provenance(run)
         if known.get("inputs") == self._predicted_from(count):
             return Rates.from_json(known["rates"])
         source = self._source(self.sample)
-        sample, wanted = gathered(Corpus([str(source)]), None, encoder=self.encoder)
-        rates = rehearse(sample, wanted, count, self.progress)
-        provenance = {"inputs": self._predicted_from(count), "made_by": made_by(), "rates": rates.to_json()}
+        options = {"pooling": None, "max_length": None, "precision": None, "transform": DEFAULT_TRANSFORM}
+        sample = from_source(Corpus([str(source)]))
+        rates = rehearse(sample, {"encoder": self.encoder, **options}, count, self.progress)
+        provenance = {"inputs": self._predicted_from(count), "made_by": made_by(), "rates": asdict(rates)}
         self.results.add(run, predicted(Law(rates), count, FLAT), provenance)
         return rates
 
@@ -97,7 +96,7 @@ class Validation:
             "code": files_digest(room / name for name in REHEARSING),
         }
 
-    # ---- what was measured -------------------------------------------------------------------------------
+    # ---- measurements -------------------------------------------------------------------------------
 
     def _measured(self, count: int, name: str) -> None:
         run = self._run(count, name, MEASURED)
@@ -108,7 +107,7 @@ class Validation:
             return
         folder = self._folder(count)
         if name == FLAT:
-            shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+            shutil.rmtree(folder, ignore_errors=True)  # left by a run that was killed
         if name == FLAT or not _published(folder):
             self.progress(f"indexing {count:,} documents", 0, None)
             cost = self._cost("index", str(self._source(count)), "--encoder", self.encoder, "--index", str(folder))
@@ -120,23 +119,23 @@ class Validation:
 
     @staticmethod
     def _cost(*words: str) -> dict[str, float]:
-        """Of the command, its threads waiting as those of a rehearsal do."""
+        """Run a command whose idle threads sleep, as in a rehearsal."""
         return run_whole([sys.executable, "-m", "retriever", *words], WAITING)
 
     def _looked_at(self, folder: Path) -> dict[str, float]:
-        """Bytes of a collection, and what queries cost."""
+        """Measure the bytes of a collection and the cost of its queries."""
         with Retriever.open(folder) as opened:
             info = opened.info()
         sizes = info["bytes"]
         queries = short_texts(self.texts[: self.sample], QUERIES, SEED)
-        asking = {"folder": str(folder), "queries": queries, "encoder": self.encoder}
-        asked = ask("retriever.plan.asking", asking, extra=ONE_THREAD)["searched"]
+        request = {"folder": str(folder), "queries": queries, "options": {"encoder": self.encoder}}
+        searched = run_child("search", request, ONE_THREAD)
         return {
             "disk_bytes": float(folder_bytes(folder)),
             "sqlite_bytes": float(sizes["documents.sqlite"]),
             "index_bytes": float(next(size for path, size in sizes.items() if path.endswith("vectors.faiss"))),
-            "query_ms": asked["cpu_ms"],
-            "search_bytes": float(asked["peak_bytes"]),
+            "query_ms": searched["query_ms"],
+            "search_bytes": float(searched["search_peak_bytes"]),
             "recall": float(info["index"]["measured"].get("recall") or 0.0),
         }
 
@@ -146,7 +145,7 @@ class Validation:
         return self.folder / f"{count}"
 
     def _source(self, count: int) -> Path:
-        """The first sentences as `retriever index` reads them; their names are of one length, as SQLite keeps them."""
+        """Write the first sentences as JSON lines; all ids have one length, to make bytes in SQLite comparable."""
         path = self.folder / f"{count:09d}.jsonl"
         with path.open("w", encoding="utf-8") as file:
             for number, text in enumerate(self.texts[:count]):
@@ -169,22 +168,17 @@ class Validation:
 
 
 def predicted(law: Law, count: int, name: str) -> dict[str, float]:
-    """What the laws say of `retriever index`, or of a rebuild as another type."""
-    cpu = law.cpu(count, name)
-    if name != FLAT:  # nothing is read, embedded or stored again, nor is a precision chosen
-        rates = law.rates
-        cpu = {START: rates.start_cpu_seconds, FITTING: cpu[FITTING], "": law.build_cpu(law.vectors(count), name)}
-    vectors = law.vectors(count)
-    trial = law.rates.trials[name]
+    """Predict the cost of `retriever index`, or of `retriever rebuild` for other types than flat."""
+    cpu, vectors, trial = law.cpu(count, name), law.vectors(count), law.rates.trials.get(name)
     return {
-        "cpu_seconds": sum(cpu.values()),
+        "cpu_seconds": sum(cpu.values()) if name == FLAT else cpu[FITTING] + cpu[BUILDING],
         "peak_bytes": law.build_memory(count, name),
         "disk_bytes": law.disk(count, name),
-        "sqlite_bytes": sum(law.sqlite(count).values()),
+        "sqlite_bytes": law.sqlite_bytes(count),
         "index_bytes": law.index_bytes(vectors, name),
         "query_ms": law.query_ms(vectors, name),
         "search_bytes": law.search_memory(count, name),
-        "recall": trial.recall or 0.0,
+        "recall": (trial.recall if trial else 1.0) or 0.0,
     }
 
 
@@ -206,7 +200,7 @@ def validate(
     out: Path | None,
     progress: Progress,
 ) -> Findings:
-    """Every size asked for; what is left out is in the notes."""
+    """Validate every size; problems are in the findings."""
     texts = read_sentences(sentence_files(sentences, data), max(documents))
     sizes = sorted({min(count, len(texts)) for count in documents})
     with Results(out) as results, work_folder(out) as folder:
@@ -220,7 +214,7 @@ def validate(
 
 
 def figures(rows: Sequence[Any]) -> dict[tuple[int, str, str], tuple[float, float]]:
-    """By size, index type and metric: predicted and measured, where there are both."""
+    """Return (predicted, measured) by size, index type and metric, where both exist."""
     values: dict[tuple[int, str, str], dict[str, float]] = {}
     for row in rows:
         values.setdefault((int(row.dataset), row.split, row.metric), {})[row.transform] = row.value

@@ -1,4 +1,4 @@
-"""Predicted beside measured, as tables and as a plot of their ratios."""
+"""Tables of predictions and measurements, and a plot of their ratios."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,14 +7,14 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.scale.planning import figures
+from indexes.faiss.auto import format_bytes
 from retriever.evaluate.report.plots import colour, new_figure, plain, save
 from retriever.evaluate.results import Row
 from retriever.plan.laws import FLAT
-from retriever.plan.report import bytes_of
 
 WITHIN = 0.2
 RECALL = "recall"
-# Of the exact index every figure; a rebuild as another type tells of the index alone.
+# A rebuild with another index type changes the index alone, so fewer figures are compared.
 METRICS = {
     "cpu_seconds": "CPU, s",
     "disk_bytes": "on disk",
@@ -28,12 +28,15 @@ OF_A_TYPE = ("cpu_seconds", "index_bytes", "peak_bytes", "search_bytes", "query_
 
 
 def plan_tables(rows: Sequence[Row]) -> list[Table]:
-    """One for the exact index, one for the others if there are any."""
+    """Make a table for the flat index, and one for other index types if there are any."""
     found = figures(rows)
     counts = sorted({count for count, _, _ in found})
     types = list(dict.fromkeys(name for _, name, _ in found))
     tables = []
-    for title, names in (("retriever index, exact", [FLAT]), ("retriever rebuild as", [n for n in types if n != FLAT])):
+    for title, names in (
+        ("retriever index, flat", [FLAT]),
+        ("retriever rebuild with", [n for n in types if n != FLAT]),
+    ):
         table = Table(title=f"{title}: predicted, measured, ratio", box=None, padding=(0, 2, 0, 0))
         if len(names) > 1 or names != [FLAT]:
             table.add_column("type")
@@ -57,17 +60,17 @@ def _cell(metric: str, both: tuple[float, float] | None) -> Text:
     if metric == RECALL:
         return Text(f"{measured:.3f} (sample {predicted:.3f})")
     ratio = predicted / measured if measured else float("inf")
-    told = [bytes_of(value) if metric.endswith("bytes") else f"{value:,.3g}" for value in both]
-    return Text(f"{told[0]}, {told[1]}, {ratio:.2f}", style="" if within(ratio) else "yellow")
+    both_shown = [format_bytes(value) if metric.endswith("bytes") else f"{value:,.3g}" for value in both]
+    return Text(f"{both_shown[0]}, {both_shown[1]}, {ratio:.2f}", style="" if within(ratio) else "yellow")
 
 
 def within(ratio: float) -> bool:
-    """Whether a prediction is within a fifth of what was measured."""
+    """Return whether a prediction is within 20 % of the measurement."""
     return abs(ratio - 1) <= WITHIN
 
 
 def draw(rows: Sequence[Row], path: Path) -> Path:
-    """Ratios by size: a panel for the exact index with a line a figure, one for the others."""
+    """Plot ratios by size: one panel for the flat index, one for other index types."""
     found = figures(rows)
     types = list(dict.fromkeys(name for _, name, _ in found))
     figure = new_figure(12, 5)
@@ -90,9 +93,9 @@ def draw(rows: Sequence[Row], path: Path) -> Path:
         axes.set_yticks([0.5, 0.8, 1.0, 1.2, 2.0], ["0.5", "0.8", "1", "1.2", "2"])
         axes.minorticks_off()
         axes.set_xlabel("documents", fontsize=9)
-        axes.set_title("retriever index, exact" if names == [FLAT] else "other types", loc="left", fontsize=11)
+        axes.set_title("retriever index, flat" if names == [FLAT] else "other types", loc="left", fontsize=11)
         plain(axes, "both")
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize=7, frameon=False)
-    figure.suptitle("Predicted by measured; grey: within a fifth", fontsize=13, x=0.01, ha="left")
+    figure.suptitle("Predicted / measured; grey: within 20 %", fontsize=13, x=0.01, ha="left")
     return save(figure, path)

@@ -2,7 +2,6 @@
 
 import os
 import resource
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,12 +22,6 @@ def measured() -> Iterator[dict[str, float]]:
 def cpu_seconds() -> float:
     both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in both)
-
-
-def peak_bytes() -> int:
-    """The peak memory of this process; `ru_maxrss` may include that of its parent."""
-    peak = 1024 * status_of(os.getpid(), "VmHWM")
-    return peak or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def cpu_seconds_of(pid: int) -> float:

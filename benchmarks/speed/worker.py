@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.speed.cost import measured, peak_bytes
+from benchmarks.speed.cost import measured
 from benchmarks.speed.encoding import encode_in_turns
 from benchmarks.speed.profile import profile_ingestion
 from benchmarks.speed.rivals import rival
 from benchmarks.speed.rivals.base import Documents, Matrix, Queries, Rival, StoredVectors
+from retriever.memory import peak_bytes
 
 WARM_UP_DOCUMENTS = 64
 WARM_UP_QUERIES = 3

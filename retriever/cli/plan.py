@@ -16,10 +16,11 @@ from retriever.cli.options import (
 
 if TYPE_CHECKING:
     from retriever.corpus import Corpus
+    from retriever.plan.sample import Sample
 
 
 def _documents(ctx: click.Context, parameter: click.Parameter, value: str) -> int:
-    from retriever.plan.planning import parse_documents
+    from retriever.plan.sample import parse_documents
 
     return parse_documents(value)
 
@@ -36,11 +37,10 @@ def _documents(ctx: click.Context, parameter: click.Parameter, value: str) -> in
 @click.option(
     "--index",
     type=click.Path(path_type=Path),
-    help="Plan from the documents, vectors and settings of this collection instead of a source.",
+    help="Plan from the documents and options of this collection instead of a SOURCE.",
 )
 @model_options
 @transform_option
-@click.option("--recall", type=float, help="Share of the ten nearest vectors an index must find.  [default: 0.95]")
 @click.option(
     "--memory",
     metavar="BYTES",
@@ -63,25 +63,45 @@ def plan(
 
     The estimate follows from what a sample costs on this machine.
 
-    SOURCE is the sample, in any form that `index` reads. Its first 2,000 documents are indexed as a rehearsal, which
-    takes about half a minute and leaves nothing behind. Without SOURCE, Python's documentation is the sample.
+    SOURCE is the sample, in any form that `index` reads. Its first 4,000 documents are indexed and searched in a
+    temporary folder, which takes about a minute. Without SOURCE, Python's documentation is the sample.
     """
     if cores is not None and cores < 1:
         raise click.BadParameter(f"must be at least 1, not {cores}.", param_hint="'--cores'")
 
     from retriever.cli import display
-    from retriever.plan.inputs import gathered
-    from retriever.plan.planning import plan as make_plan
-    from retriever.plan.planning import rehearse
+    from retriever.plan.rehearsal import rehearse
+    from retriever.plan.report import plan as predict
     from retriever.plan.report import show
-    from retriever.plan.usage import memory_of_machine
 
-    sample, wanted = gathered(corpus, index, **options)
+    sample, options = _sample(corpus, index, options)
     with display.progress_bar() as progress:
-        rates = rehearse(sample, wanted, documents, progress)
-    memory = memory_of_machine() if memory is None else memory
-    found = make_plan(rates, documents, recall=wanted.recall, memory=memory, cores=cores)
+        rates = rehearse(sample, options, documents, progress)
+    found = predict(rates, documents, memory=memory, cores=cores)
     if as_json:
-        echo_json(found.to_json())
+        echo_json(found)
     else:
-        show(found)
+        show(found, display.out)
+
+
+def _sample(corpus: "Corpus | None", index: Path | None, options: dict[str, Any]) -> "tuple[Sample, dict[str, Any]]":
+    """The sample, and the options that it is indexed with."""
+    from retriever.corpus.python_docs import stdlib_documents
+    from retriever.encoder.model_files import DEFAULT_ENCODER
+    from retriever.errors import Misuse
+    from retriever.plan.sample import from_collection, from_source
+    from retriever.transforms.spec import AUTO
+
+    on_error = options.pop("on_error")
+    if index is not None:
+        if corpus is not None:
+            raise Misuse("give a SOURCE or --index, not both: each is a sample of the corpus.")
+        if given := [name for name in options if name != "encoder" and options[name] is not None]:
+            flag = given[0].replace("_", "-")
+            raise Misuse(f"--{flag} goes with a SOURCE; the plan uses the options that {index} was built with.")
+        return from_collection(index, options["encoder"])
+    options["encoder"] = options["encoder"] or DEFAULT_ENCODER
+    options["transform"] = options["transform"] or AUTO
+    if corpus is not None:
+        return from_source(corpus, on_error), options
+    return from_source(stdlib_documents(), description="Python's documentation, which is built in"), options

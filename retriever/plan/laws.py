@@ -1,259 +1,247 @@
-"""The laws that carry what was rehearsed to a collection of any size. Every number comes from `Rates`, by these:
+"""The laws that scale a rehearsal to a collection of N documents with V vectors. All rates in them are measured.
 
-With N documents, p passages and u different texts a document in the sample, V = u N vectors of d dimensions (e of the
-encoder's), V0 and N0 those of the rehearsal; c are measured CPU seconds, b measured bytes. log is to base 2.
+A "line" goes through the two collections of the rehearsal; the larger one has V2 vectors.
 
 CPU of `retriever index`
-    start, choosing             once: as measured
-    reading                     N · c_read / sample
-    encoding                    V · c_encode / texts encoded
-    storing                     N · c_store / N0 · log N / log N0     B-trees grow in depth, the index of words merges
-    fitting                     once, as measured: on at most 20,000 passages, whatever N is
-    building, exact             V · c_publish / V0
-    building, another type      the same, and
-        true nearest            V · c_truth                           of the queries that tune and judge it
-        training                c_lists · min(V, 65,536) L / (V0 L0) + c_codes     k-means over L lists; codebooks are
-                                                                      trained on a fixed number of vectors
-        adding                  V · (c_code + c_assign · L / L0)      each vector is held against every list
-        adding, HNSW            V · c_add / V0 · log V / log V0       a walk through the graph for each
-        tuning                  so many searches · ms a query
-
+    start, fitting          constant
+    embedding and storing   line over N, and reading in proportion to N
+    building, flat          proportional to V
+    building, other types   flat, and V · (coding a vector + comparing it with the queries that judge the index)
+                            + comparisons of k-means and of assigning vectors to lists + searches that tune it
+    hnsw                    the same, with coding a vector proportional to log V
 Disk
-    table of vectors            rows of one size on pages of 4 KB (pages.py)
-    all other tables            N · b_table + b_fixed; b_table is what the second half of the rehearsal took
-    index                       indexes.types.estimated_bytes, and 8 a vector for its number
-    the generation's own files  as measured, once in its folder and once in SQLite
-
-Memory at most
-    embedding and fitting       as measured at the fit, and 24 V + cache
-    building                    base + 32 V + cache + the larger of index and training, of which the second is over
-                                before the first grows
-    searching                   base + index + cache
-        base                    as measured, less what grows by the same law at the size of the rehearsal
-        training                min(V, 65,536) · (4 e + 4 d), and 4 d more where a transform maps: floats as read, as
-                                mapped, as scaled
-        cache                   min(64 MB, the database), which a connection to SQLite keeps
-
-A query in CPU milliseconds, without the encoder's
-    ms = ms_rest + scan(V) + candidates · ms_fetch
-        ms_rest                 of the rehearsed search, less its scan: exact scores, documents, what does not grow
-        scan, exact             between measured sizes along the chord in logarithms, beyond the largest in proportion
-        scan, codes             scan0 + (V − V0) · (scan of 2 V0 − scan0) / V0
-        scan, lists             exact(L) + (scan0 − exact(L0)) · probes V / L / (probes0 V0 / L0)
-        scan, HNSW              scan0 · log V / log V0
-    The lists looked into (probes) stay as many as the sample needed. With the length of lists near √V, the cells and
-    the ball of the ten nearest shrink nearly alike as V grows, so about as many cells meet it. That is an argument,
-    not a measurement, and so is every recall beyond the sample.
+    SQLite                  line over N; up to 12 % too low where a row number of one more byte makes a page hold one
+                            vector fewer, as with 384 dimensions from 16,384 vectors on
+    index                   FAISS's own formula, and 8 V for numbers
+    other files             constant
+Memory, measured and then grown by
+    building                index or training vectors, 32 V, SQLite's cache, FIT_COPIES of each raw vector of the fit
+    searching               index, 8 V, SQLite's cache
+CPU of a query, without the encoder
+    flat                    constant + scan: interpolated between measured sizes, proportional to V beyond the largest
+    other types             constant + measured at V2 + the growth of the bytes that are scanned, at the rate of flat:
+                            codes, and for types with lists centroids and the codes in the probed lists
+    hnsw                    constant + measured at V2 · log V / log V2
+The number of probed lists stays what the sample needed. This is an assumption, as is any recall beyond the sample.
 """
 
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, Self
 
-from indexes.faiss.building import TRAINING_SAMPLE
-from indexes.faiss.recall import MOST_QUERIES, TIMED, WANTED
-from indexes.faiss.tuning import EFFORTS_TIMED, LARGEST_EF
+import numpy as np
+
+from indexes.faiss.building import KMEANS_ROUNDS, TRAINING_SAMPLE
+from indexes.faiss.recall import MOST_QUERIES
 from indexes.faiss.types import estimated_bytes, factory_string
-from indexes.faiss.vectors import SPARE, empty_index, import_faiss
-from retriever.plan.index_trials import lists_of
-from retriever.plan.pages import vector_table_bytes
-from retriever.plan.rates import Rates, Trial
+from indexes.faiss.vectors import empty_index, import_faiss
+from indexes.sqlite.database import CACHE_KB
+from retriever.ingest.fitted import FIT_SAMPLE
 
-FLAT = "flat"
-NUMBER_BYTES = 8
-# Copies of a vector's number while an index is built, and while a fit chooses its sample.
-NUMBERS_BUILDING, NUMBERS_FITTING = 4, 3
-START, READING, ENCODING, STORING = "start and choosing", "reading", "encoding", "splitting and storing"
-FITTING, BUILDING = "fitting", "building the index"
-TEXTS, VECTORS, WORDS = "documents", "vectors", "index of words"
+FLAT, HNSW = "flat", "hnsw"
+START, EMBEDDING, FITTING, BUILDING = "start", "embedding and storing", "fitting", "building the index"
+NUMBER_BYTES, NUMBERS_BUILDING = 8, 4
+# Copies of its vectors that a fit holds at its peak, as 32-bit floats; measured from 1,000 to 20,000 vectors.
+FIT_COPIES = 6
+# Half of the queries for each of about five settings that a binary search looks at, and half to measure the recall.
+SEARCHES_TO_TUNE = 3 * MOST_QUERIES
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One of the two collections of the rehearsal."""
+
+    documents: int
+    passages: int
+    vectors: int
+    sqlite_bytes: int
+    cpu: Mapping[str, float]
+    """CPU seconds of embedding and storing all documents, of fitting, and of building the index."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The larger collection with an index of another type. `recall` is None if the sample is too small for it."""
+
+    factory: str
+    build_cpu: float
+    query_ms: float
+    """CPU milliseconds in the index, and of scoring its candidates exactly."""
+    settings: Mapping[str, int]
+    recall: float | None
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The measurements of a rehearsal. CPU is in seconds, or in milliseconds of one query on one core."""
+
+    sample: str
+    sample_documents: int
+    read_cpu: float
+    """To read one document of the source."""
+    encoder: Mapping[str, Any]
+    precision_reason: str
+    transform: str
+    dimension: int
+    """Of the transformed vectors."""
+    start_cpu: float
+    build_peak_bytes: int
+    """Of building the smaller collection."""
+    other_bytes: int
+    """Files that do not grow."""
+    small: Measured
+    large: Measured
+    trials: Mapping[str, Trial]
+    query_ms: float
+    """Of searching the larger collection, without the encoder."""
+    encoder_ms: float
+    search_peak_bytes: int
+    scans: Sequence[tuple[int, float]]
+    """Vectors of a flat index and the milliseconds of scanning them, ascending."""
+    compare_cpu: float
+    """To compare two vectors, where many are compared at once."""
+    cores: int
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        parts = dict(found) | {name: Measured(**found[name]) for name in ("small", "large")}
+        parts["trials"] = {name: Trial(**trial) for name, trial in found["trials"].items()}
+        return cls(**parts | {"scans": tuple(map(tuple, found["scans"]))})
 
 
 @dataclass(frozen=True)
 class Law:
-    """Predictions for collections of what the sample is like; counts are of documents, unless they say vectors."""
+    """Predictions for collections like the sample. Arguments are numbers of documents unless they are named vectors."""
 
     rates: Rates
 
-    # ---- counts ------------------------------------------------------------------------------------------
-
-    def passages(self, documents: float) -> float:
-        return documents * self.rates.sample.passages / self.rates.sample.documents
+    def _line(self, small: float, large: float, documents: float) -> float:
+        """Follow the line through the two rehearsed collections; it never falls."""
+        first, second = self.rates.small.documents, self.rates.large.documents
+        return max(0.0, large + max(0.0, (large - small) / (second - first)) * (documents - second))
 
     def vectors(self, documents: float) -> float:
-        return documents * self.rates.sample.texts / self.rates.sample.documents
+        return documents * self.rates.large.vectors / self.rates.large.documents
 
-    def tokens(self, documents: float) -> float:
-        return documents * self.rates.sample.tokens / self.rates.sample.documents
-
-    # ---- CPU ---------------------------------------------------------------------------------------------
-
-    def cpu(self, documents: float, index_type: str = FLAT, precision: str | None = None) -> dict[str, float]:
-        """CPU seconds of `retriever index` by part."""
-        rates, stored = self.rates, self.rates.stored
-        encoded = rates.encoded[precision or rates.precision]
-        deeper = math.log2(max(documents, 2)) / math.log2(max(stored.documents, 2))
-        return {
-            START: rates.start_cpu_seconds + rates.choosing_cpu_seconds,
-            READING: documents * rates.sample.read_cpu_seconds / rates.sample.documents,
-            ENCODING: self.vectors(documents) * encoded.cpu_a_text,
-            STORING: documents * stored.cpu_seconds / stored.documents * deeper,
-            FITTING: rates.fitted.cpu_seconds,
-            BUILDING: self.build_cpu(self.vectors(documents), index_type),
-        }
+    def cpu(self, documents: float, index_type: str = FLAT) -> dict[str, float]:
+        """Predict the CPU seconds of `retriever index` by part."""
+        small, large = self.rates.small.cpu, self.rates.large.cpu
+        embedding = self._line(small[EMBEDDING], large[EMBEDDING], documents) + documents * self.rates.read_cpu
+        building = self.build_cpu(self.vectors(documents), index_type)
+        fitting = max(small[FITTING], large[FITTING])
+        return {START: self.rates.start_cpu, EMBEDDING: embedding, FITTING: fitting, BUILDING: building}
 
     def build_cpu(self, vectors: float, index_type: str) -> float:
-        """CPU seconds to publish an index of so many vectors."""
-        published = self.rates.published
-        exact = vectors * published.cpu_seconds / published.vectors
+        """Predict the CPU seconds of building an index from stored vectors and a fitted transform."""
+        rehearsed, flat = self.rates.large.vectors, self.rates.large.cpu[BUILDING]
         if index_type == FLAT:
-            return exact
-        trial, factory = self.rates.trials[index_type], self.factory(index_type, vectors)
-        lists = lists_of(factory)
-        training = self._train_cpu(trial, vectors, lists)
-        tuning = self._searches_to_tune(lists, index_type) * self.scan_ms(vectors, index_type) / 1000
-        judging = vectors * self.rates.truth_cpu_a_vector
-        return exact + judging + training + self._add_cpu(trial, vectors, lists) + tuning
+            return vectors / rehearsed * flat
+        trial = self.rates.trials[index_type]
+        known = self._judge_cpu(rehearsed, index_type) + self._list_cpu(rehearsed, trial.factory)
+        coding = max(0.0, trial.build_cpu - flat - known) * (self._depth(vectors) if index_type == HNSW else 1)
+        rest = self._judge_cpu(vectors, index_type) + self._list_cpu(vectors, self.factory(index_type, vectors))
+        return vectors / rehearsed * (flat + coding) + rest
 
-    def _train_cpu(self, trial: Trial, vectors: float, lists: int) -> float:
-        """Of the lists, as long as the type with nothing but lists to train took, and of the codes."""
-        if not lists or not trial.lists:
-            return trial.train_cpu_seconds
-        of_lists = min(trial.train_cpu_seconds, self.rates.trials.get("ivf", trial).train_cpu_seconds)
-        grown = min(vectors, TRAINING_SAMPLE) * lists / (trial.vectors * trial.lists)
-        return of_lists * grown + trial.train_cpu_seconds - of_lists
+    def _judge_cpu(self, vectors: float, index_type: str) -> float:
+        """Every vector is compared with the queries that judge the index; then searches find the best settings."""
+        searches = SEARCHES_TO_TUNE if self.rates.trials[index_type].settings else MOST_QUERIES
+        compared = MOST_QUERIES * vectors * self.rates.compare_cpu
+        return compared + searches * self._index_ms(vectors, index_type) / 1000
 
-    def _add_cpu(self, trial: Trial, vectors: float, lists: int) -> float:
-        a_vector = trial.add_cpu_seconds / trial.vectors
-        if trial.factory.startswith("HNSW"):
-            return vectors * a_vector * math.log2(max(vectors, 2)) / math.log2(trial.vectors)
-        if not trial.lists or not lists:
-            return vectors * a_vector
-        code = self.rates.trials.get("sq8", trial)
-        coding = min(a_vector, code.add_cpu_seconds / code.vectors)
-        return vectors * (coding + (a_vector - coding) * lists / trial.lists)
+    def _list_cpu(self, vectors: float, factory: str) -> float:
+        """K-means compares training vectors with every list in each round; then each vector is assigned to a list."""
+        compared = KMEANS_ROUNDS * min(vectors, TRAINING_SAMPLE) + vectors
+        return compared * lists_of(factory) * self.rates.compare_cpu
 
-    def _searches_to_tune(self, lists: int, index_type: str) -> float:
-        """Queries asked of an index while its settings are found: half of all for each effort looked at, some to take
-        the time, the other half to tell the recall."""
-        efforts = math.log2(lists) + 1 if lists else math.log2(LARGEST_EF / 16) + 1 if index_type == "hnsw" else 1
-        looked_at = math.ceil(math.log2(efforts)) + 1 if efforts > 1 else 1
-        return MOST_QUERIES / 2 * (looked_at + 1) + TIMED * (EFFORTS_TIMED + 1)
-
-    # ---- disk --------------------------------------------------------------------------------------------
-
-    def sqlite(self, documents: float) -> dict[str, float]:
-        """Bytes of the database by part."""
-        stored = self.rates.stored
-        words = sum(size for name, size in stored.bytes.items() if name.startswith("words"))
-        texts = sum(stored.bytes.values()) - words
-        of_vectors = sum(size for name, size in stored.bytes.items() if name == "sqlite_autoindex_vectors_1")
-        vectors = vector_table_bytes(self.vectors(documents), self.rates.dimension)
-        return {
-            TEXTS: documents * (texts - of_vectors) + stored.fixed_bytes + self.rates.published.fixed_bytes / 2,
-            VECTORS: vectors + documents * of_vectors,
-            WORDS: documents * words,
-        }
+    def sqlite_bytes(self, documents: float) -> float:
+        return self._line(self.rates.small.sqlite_bytes, self.rates.large.sqlite_bytes, documents)
 
     def factory(self, index_type: str, vectors: float) -> str:
-        return factory_string(index_type, int(vectors), self.rates.fitted.dimension)
+        return factory_string(index_type, int(vectors), self.rates.dimension)
 
     def index_bytes(self, vectors: float, index_type: str) -> float:
-        """FAISS's file, and in memory what it holds."""
+        """Predict the size of the FAISS index, which is the same on disk and in memory."""
         factory = self.factory(index_type, vectors)
-        fixed, each, a_list = _sizes(re.sub(r"IVF\d+", "IVF1", factory), self.rates.fitted.dimension)
-        return fixed + each * int(vectors) + a_list * lists_of(factory)
+        fixed, each, per_list = _sizes(factory, self.rates.dimension)
+        return fixed + each * int(vectors) + per_list * lists_of(factory)
 
     def disk(self, documents: float, index_type: str = FLAT) -> float:
-        """All of a collection's folder."""
+        """Predict the size of the whole collection."""
         vectors = self.vectors(documents)
-        index = self.index_bytes(vectors, index_type) + NUMBER_BYTES * vectors + self.rates.published.fixed_bytes / 2
-        return sum(self.sqlite(documents).values()) + index
-
-    # ---- memory ------------------------------------------------------------------------------------------
+        index = self.index_bytes(vectors, index_type) + NUMBER_BYTES * vectors
+        return self.sqlite_bytes(documents) + index + self.rates.other_bytes
 
     def build_memory(self, documents: float, index_type: str = FLAT) -> float:
-        """The most that `retriever index` takes, from its start to the published index."""
-        rates, vectors = self.rates, self.vectors(documents)
-        base = rates.published.peak_bytes - self._building(rates.stored.documents, rates.published.vectors, FLAT)
-        at_fit = self._fitting(documents, vectors) - self._fitting(rates.stored.documents, rates.published.vectors)
-        building = max(base, 0) + self._building(documents, vectors, index_type)
-        return max(rates.fitted.peak_bytes + at_fit, building)
+        """Predict the peak memory of `retriever index`."""
+        before = self._building(self.rates.small.documents, FLAT)
+        return max(0.0, self.rates.build_peak_bytes - before) + self._building(documents, index_type)
 
-    def _fitting(self, documents: float, vectors: float) -> float:
-        return NUMBERS_FITTING * NUMBER_BYTES * vectors + self._cache(documents)
-
-    def _building(self, documents: float, vectors: float, index_type: str) -> float:
-        index, numbers = self.index_bytes(vectors, index_type), NUMBERS_BUILDING * NUMBER_BYTES * vectors
-        if index_type not in (FLAT, "hnsw"):
-            fitted = self.rates.fitted
-            mapped = 4 * fitted.dimension * (1 if fitted.transform == "none" else 2)
-            index = max(index, min(vectors, TRAINING_SAMPLE) * (4 * self.rates.dimension + mapped))
-        return index + numbers + self._cache(documents)
+    def _building(self, documents: float, index_type: str) -> float:
+        vectors, raw = self.vectors(documents), 4 * int(self.rates.encoder["dimension"])
+        index = self.index_bytes(vectors, index_type)
+        if index_type not in (FLAT, HNSW):
+            index = max(index, min(vectors, TRAINING_SAMPLE) * (raw + 2 * 4 * self.rates.dimension))
+        fit = FIT_COPIES * raw * min(vectors, FIT_SAMPLE)
+        return index + fit + NUMBERS_BUILDING * NUMBER_BYTES * vectors + self._cache(documents)
 
     def search_memory(self, documents: float, index_type: str = FLAT) -> float:
-        """Of one process that has searched everywhere in the index."""
-        rates = self.rates
-        base = rates.searched.peak_bytes - self._searching(rates.stored.documents, rates.searched.vectors, FLAT)
-        return max(base, 0) + self._searching(documents, self.vectors(documents), index_type)
+        """Predict the peak memory of a process that has read the whole index."""
+        before = self._searching(self.rates.large.documents, FLAT)
+        return max(0.0, self.rates.search_peak_bytes - before) + self._searching(documents, index_type)
 
-    def _searching(self, documents: float, vectors: float, index_type: str) -> float:
+    def _searching(self, documents: float, index_type: str) -> float:
+        vectors = self.vectors(documents)
         return self.index_bytes(vectors, index_type) + NUMBER_BYTES * vectors + self._cache(documents)
 
     def _cache(self, documents: float) -> float:
-        return min(self.rates.stored.cache_bytes, sum(self.sqlite(documents).values()))
-
-    # ---- queries -----------------------------------------------------------------------------------------
+        """What a connection keeps of the database in memory."""
+        return min(1024 * CACHE_KB, self.sqlite_bytes(documents))
 
     def query_ms(self, vectors: float, index_type: str = FLAT) -> float:
-        """CPU milliseconds of one query, the encoder's left out."""
-        searched = self.rates.searched
-        rest = max(0.0, searched.cpu_ms - self.exact_ms(searched.vectors))
-        return rest + self.scan_ms(vectors, index_type) + self.candidates(index_type) * self.rates.fetch_ms
+        """Predict the CPU milliseconds of one query, without the encoder."""
+        constant = self.rates.query_ms - self._index_ms(self.rates.large.vectors, FLAT)
+        return max(0.0, constant) + self._index_ms(vectors, index_type)
 
-    def candidates(self, index_type: str) -> int:
-        """Vectors that are read and scored exactly for ten documents; an exact index has them in memory."""
+    def _index_ms(self, vectors: float, index_type: str) -> float:
+        """Predict the part of the index in a query."""
         if index_type == FLAT:
-            return 0
-        return max(WANTED + SPARE, self.rates.trials[index_type].settings.get("fetch", 0) * WANTED)
-
-    def scan_ms(self, vectors: float, index_type: str = FLAT) -> float:
-        """FAISS's part of a query."""
-        if index_type == FLAT:
-            return self.exact_ms(vectors)
+            sizes, times = zip((0, 0.0), *self.rates.scans, strict=True)
+            return float(np.interp(vectors, sizes, times) * max(1.0, vectors / sizes[-1]))
         trial = self.rates.trials[index_type]
-        lists = lists_of(self.factory(index_type, vectors))
-        if index_type == "hnsw":
-            return trial.scan_ms * math.log2(max(vectors, 2)) / math.log2(trial.vectors)
-        if not lists or not trial.lists:
-            a_vector = max(0.0, trial.scan_twice_ms - trial.scan_ms) / trial.vectors
-            return max(0.0, trial.scan_ms + (vectors - trial.vectors) * a_vector)
-        probes = trial.settings.get("nprobe", 1)
-        coarse = min(self.exact_ms(trial.lists), trial.scan_ms)
-        looked_at = min(probes, lists) * vectors / lists
-        tried_at = min(probes, trial.lists) * trial.vectors / trial.lists
-        return self.exact_ms(lists) + (trial.scan_ms - coarse) * looked_at / tried_at
+        if index_type == HNSW:
+            return trial.query_ms * self._depth(vectors)
+        now = self._scanned(vectors, self.factory(index_type, vectors), trial)
+        before = self._scanned(self.rates.large.vectors, trial.factory, trial)
+        return max(0.0, trial.query_ms + self._index_ms(now, FLAT) - self._index_ms(before, FLAT))
 
-    def exact_ms(self, vectors: float) -> float:
-        """Between two measured sizes along their chord in logarithms; in proportion below and beyond."""
-        scans = self.rates.scans
-        first, last = scans[0], scans[-1]
-        if vectors <= first[0]:
-            return first[1] * max(vectors, 0) / first[0]
-        for (a, ms_a), (b, ms_b) in zip(scans, scans[1:], strict=False):
-            if vectors <= b:
-                share = math.log(vectors / a) / math.log(b / a)
-                return float(ms_a ** (1 - share) * ms_b**share)
-        return last[1] * vectors / last[0]
+    def _scanned(self, vectors: float, factory: str, trial: Trial) -> float:
+        """Return the vectors of a flat index that have as many bytes as this index reads for a query."""
+        code, lists = _sizes(factory, self.rates.dimension)[1], lists_of(factory)
+        share = min(1.0, trial.settings.get("nprobe", 1) / lists) if lists else 1.0
+        return lists + share * vectors * code / (4 * self.rates.dimension)
+
+    def _depth(self, vectors: float) -> float:
+        """Return how much longer a walk through an HNSW graph is than in the rehearsal."""
+        return math.log2(max(vectors, 2)) / math.log2(max(self.rates.large.vectors, 2))
+
+
+def lists_of(factory: str) -> int:
+    """Return the number of lists of an IVF index, 0 for other types."""
+    found = re.search(r"IVF(\d+)", factory)
+    return int(found[1]) if found else 0
 
 
 @cache
 def _sizes(factory: str, dimension: int) -> tuple[float, float, float]:
-    """Bytes of an index of one list or none: fixed, a vector, a list; an index of millions of lists is never made."""
+    """Return the bytes of an index: fixed, per vector, per list."""
 
-    def of(name: str, count: int) -> int:
+    def size(lists: int, count: int) -> int:
+        # An index with millions of lists would take long to create.
+        name = re.sub(r"IVF\d+", f"IVF{lists}", factory)
         return estimated_bytes(import_faiss(), empty_index(name, dimension), count)
 
-    fixed, many = of(factory, 0), 10**6
-    a_list = of(factory.replace("IVF1,", "IVF2,"), 0) - fixed
-    return fixed - a_list, (of(factory, many) - fixed) / many, a_list
+    per_list = size(2, 0) - size(1, 0)
+    return size(1, 0) - per_list, (size(1, 10**6) - size(1, 0)) / 10**6, per_list

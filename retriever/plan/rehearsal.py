@@ -1,210 +1,218 @@
-"""A small collection made by the very code of `retriever index`, every part of it measured, in a process of its own.
+"""Rehearse a sample: index and search it through `Retriever` in processes of their own, and measure what that costs.
 
-    sample ─▶ choose precision ─▶ embed ─▶ store, with documents made up of its words ─▶ fit ─▶ index ─▶ try types
-
-The fit sees at most so many passages (FIT_SAMPLE): with as many stored it costs what it will cost in any larger
-collection. CPU seconds are of all threads; memory is what the process takes at most in each part.
+The first process builds a collection, adds documents until it is about four times as large, and builds every index
+type. The second one searches it on a single core, as `retriever serve` does.
 """
 
-import contextlib
 import json
+import os
+import re
+import subprocess
+import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from indexes.faiss.vectors import unit_rows
-from indexes.folder.collection import Collection
+import retriever
+from indexes.faiss.recall import WANTED
+from indexes.faiss.types import NAMES, factory_string, list_count
+from indexes.faiss.vectors import exact_index, unit_rows
+from indexes.folder.generation import INDEX_FILE, NUMBERS_FILE
 from retriever.corpus import Document
-from retriever.corpus.passages import encoded_passages
 from retriever.corpus.short_texts import short_texts
 from retriever.encoder.encoder import Encoder
-from retriever.encoder.model_loader import resolve_device
 from retriever.encoder.runtimes.onnx_runtime import cores
-from retriever.ingest.pooling_choice import choose_pooling
-from retriever.ingest.precision_choice import FEWEST_DOCUMENTS, choose_precision
-from retriever.plan import index_trials, making
-from retriever.plan.given import SEED, Given, stand_ins
-from retriever.plan.rates import Encoded, Sampled
-from retriever.plan.usage import answer_with, cpu_seconds
-from retriever.progress import Progress
+from retriever.errors import Misuse, RetrieverError
+from retriever.ingest.precision_choice import choose_precision
+from retriever.memory import peak_bytes
+from retriever.plan.laws import BUILDING, EMBEDDING, FITTING, FLAT, Rates
+from retriever.plan.sample import SEED, Sample, made_up
+from retriever.progress import Progress, silent
+from retriever.retriever import Retriever
 from retriever.transforms.spec import AUTO
 
-QUERIES = 400
-# The encoder is timed for about so long, on texts of the sample.
-ENCODED_CPU_SECONDS = 12.0
-FIRST_TEXTS = 64
-OTHER_EVERY = 4
-STAGE = "rehearsing"
+GROWING = (INDEX_FILE, NUMBERS_FILE)
+OTHER_TYPES = tuple(name for name in NAMES if name not in (AUTO, FLAT))
+FEWEST, MOST, MOST_CHARACTERS = 400, 4000, 2_000_000
+# The larger collection has four times the documents of the smaller one, or as many more as can be embedded in this
+# many CPU seconds, but at least twice as many.
+LARGER, EMBEDDING_SECONDS = 4, 40.0
+STAGES = {"embedding": EMBEDDING, "embedding short texts": FITTING}
+STAGES |= {"training the index": BUILDING, "building the index": BUILDING}
+# Other processes can only add to a time, so low values of many are taken.
+QUERIES, WARM_UP, TIMED, QUANTILE, TIMES = 100, 5, 200, 0.1, 9
+SCANNED, LARGEST_SCAN_BYTES, COMPARED = (2000, 10_000, 40_000), 256_000_000, 4096
+# As much memory is written between two scans, because the encoder empties the processor's caches between two queries.
+CACHES_BYTES = 64_000_000
+# Threads of OpenMP and OpenBLAS that wait for each other in a loop use CPU time and do no work; let them sleep.
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_THREAD_TIMEOUT": "4"}
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-@dataclass(frozen=True)
-class Request:
-    """What is to be rehearsed; the documents lie in a file of JSON lines, the collection is made in `folder`."""
+def rehearse(sample: Sample, options: Mapping[str, Any], documents: int, progress: Progress = silent) -> Rates:
+    """Measure what the sample costs on this machine, to plan a collection of this many documents.
 
-    documents: str
-    what: str
-    read_cpu_seconds: float
-    folder: str
-    planned: int
-    encoder: str
-    pooling: str | None
-    max_length: int | None
-    precision: str | None
-    transform: str
-    recall: float
-    collection: str | None = None
-    """One that exists and has vectors of its own."""
-
-
-class Rehearsal:
-    """One, from the beginning to the end."""
-
-    def __init__(self, request: Request, progress: Progress) -> None:
-        self.request = request
-        with Path(request.documents).open(encoding="utf-8") as file:
-            self.documents = [Document(**json.loads(line)) for line in file]
-        self._progress, self._parts = progress, 0
-
-    def run(self) -> dict[str, Any]:
-        """The rates as JSON, but for `searched` and `scans`; and the queries to search with."""
-        self._tell()
-        request, pooling, reason = self.request, self.request.pooling, "as asked for"
-        fixed = None if request.precision == AUTO else request.precision
-        first = self._encoder(fixed or "fp32", None if pooling == AUTO else pooling)
-        first.encode([self.documents[0].text[:200]])
-        start = cpu_seconds()
-        if pooling == AUTO:
-            pooling = choose_pooling(self.documents, first, request.transform).chosen
-            first = self._encoder(fixed or "fp32", pooling)
-        precision = fixed or "fp32"
-        if fixed is None:
-            integers = self._encoder("int8", pooling)
-            choice = choose_precision(self.documents, first, integers, request.transform)
-            precision, reason = choice.chosen, choice.reason
-            if len(self.documents) < FEWEST_DOCUMENTS:
-                reason = f"the sample has fewer than {FEWEST_DOCUMENTS:,} documents to compare precisions on"
-            del integers
-        del first
-        choosing = cpu_seconds() - start
-        self._tell()
-
-        encoder = self._encoder(precision, pooling)
-        places = [list(encoded_passages(document, encoder)) for document in self.documents]
-        texts = list(dict.fromkeys(text for own in places for _, _, text in own))
-        tokens = encoder.count_tokens(texts)
-        encoded, rows, known = self._encoded(encoder, texts, tokens)
-        self._tell()
-
-        sampled = Sampled(
-            request.what,
-            len(self.documents),
-            sum(map(len, places)),
-            len(texts),
-            sum(tokens),
-            sum(document.characters() for document in self.documents),
-            request.read_cpu_seconds,
-        )
-        given = self._encoder(precision, pooling, Given)
-        given.give(known, rows, sum(tokens) / len(texts) + 2)
-        with making.made(Path(request.folder), encoder, request.transform) as collection, collection.writing():
-            stored = making.store(collection, self.documents, given, sampled, request.planned)
-            self._tell()
-            suits = making.suiting(request.transform, encoder, places, known)
-            fitted, published, apply = making.publish(collection, encoder, request.transform, suits)
-            self._tell()
-            fetch_ms = making.fetch_ms(collection, collection.store.used_vectors(), apply)
-        queries = short_texts(texts, QUERIES, SEED) or texts[:QUERIES]
-        asking = unit_rows(apply(encoder.encode(queries)))
-        real = unit_rows(apply(self._real(rows)))
-        rng = np.random.default_rng(SEED)
-
-        def more(count: int) -> NDArray[np.float32]:
-            return unit_rows(apply(stand_ins(rows, count, rng)))
-
-        planned = max(1, round(request.planned * sampled.texts / sampled.documents))
-        trials = {}
-        for name, trial in index_trials.tried(request.recall, real, asking, more, planned):
-            trials[name] = trial
-            self._tell()
-        rates = {
-            "encoder": encoder.identity.to_json(),
-            "precision": precision,
-            "precision_reason": reason,
-            "start_cpu_seconds": start,
-            "choosing_cpu_seconds": choosing,
-            "sample": asdict(sampled),
-            "encoded": {name: asdict(one) for name, one in encoded.items()},
-            "stored": asdict(stored),
-            "fitted": asdict(fitted),
-            "published": asdict(published),
-            "truth_cpu_a_vector": index_trials.truth_cpu_a_vector(asking, more(4096))
-            * making.judges(stored)
-            / len(asking),
-            "fetch_ms": fetch_ms,
-            "trials": {name: asdict(trial) for name, trial in trials.items()},
-            "cores": cores(),
-            "gpu": "cuda" in encoded,
-        }
-        self._tell()
-        return {"rates": rates, "queries": queries[:100], "planned_vectors": planned}
-
-    def _tell(self) -> None:
-        self._progress(STAGE, self._parts, 6 + len(index_trials.TYPES))
-        self._parts += 1
-
-    def _encoder(self, precision: str, pooling: str | None, kind: type[Encoder] = Encoder, device: str = "cpu") -> Any:
-        name, longest = self.request.encoder, self.request.max_length
-        return kind(name, pooling=pooling, max_length=longest, precision=precision, device=device)
-
-    def _encoded(
-        self, encoder: Encoder, texts: Sequence[str], tokens: Sequence[int]
-    ) -> tuple[dict[str, Encoded], NDArray[np.float32], dict[str, NDArray[np.float32]]]:
-        """Texts through the encoder, as many as the time allows; some of them in the other precision, too."""
-        order = np.random.default_rng(SEED).permutation(len(texts)).tolist()
-        first = self._timed(encoder, texts, order[:FIRST_TEXTS], tokens)[0]
-        count = int(ENCODED_CPU_SECONDS / max(first.cpu_a_text, 1e-6))
-        chosen = order[: max(FIRST_TEXTS, count)]
-        own, rows = self._timed(encoder, texts, chosen, tokens)
-        found = {encoder.identity.precision: own}
-        if self.request.precision in (None, AUTO):
-            other = "int8" if encoder.identity.precision == "fp32" else "fp32"
-            with contextlib.suppress(Exception):  # what cannot be exported has no other precision
-                spare = self._encoder(other, encoder.identity.pooling)
-                spare.encode([texts[0]])
-                found[other] = self._timed(spare, texts, chosen[::OTHER_EVERY], tokens)[0]
-        if resolve_device(AUTO) == "cuda":
-            on_gpu = self._encoder("fp32", encoder.identity.pooling, device="cuda")
-            on_gpu.encode([texts[0]])
-            found["cuda"] = self._timed(on_gpu, texts, chosen, tokens)[0]
-        return found, rows, {texts[place]: row for place, row in zip(chosen, rows, strict=True)}
-
-    def _timed(
-        self, encoder: Encoder, texts: Sequence[str], chosen: Sequence[int], tokens: Sequence[int]
-    ) -> tuple[Encoded, NDArray[np.float32]]:
-        wall, cpu = time.perf_counter(), cpu_seconds()
-        rows = encoder.encode([texts[place] for place in chosen])
-        cpu, wall = cpu_seconds() - cpu, time.perf_counter() - wall
-        return Encoded(len(chosen), sum(tokens[place] for place in chosen), cpu, wall), rows
-
-    def _real(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Vectors of real texts: those of the sample, or more of a collection that exists."""
-        if not self.request.collection:
-            return rows
-        with Collection.open(Path(self.request.collection)) as collection:
-            numbers = collection.store.used_vectors()
-            rng = np.random.default_rng(SEED)
-            some = np.sort(rng.choice(numbers, min(len(numbers), index_trials.TRIED_ON), replace=False))
-            return collection.store.vectors(some.tolist(), collection.dimension, checked=True)
+    `options` are the arguments encoder, pooling, max_length, precision and transform of `Retriever.build`.
+    """
+    with TemporaryDirectory(prefix="retriever-plan-") as folder:
+        request = {"folder": f"{folder}/collection", "options": dict(options), "planned": documents}
+        progress("rehearsing", 0, 2)
+        built = run_child("build", {**request, "sample": [asdict(document) for document in sample.documents]})
+        progress("rehearsing", 1, 2)
+        vectors = round(documents * built["large"]["vectors"] / built["large"]["documents"])
+        request |= {"queries": built.pop("queries"), "dimension": built["dimension"], "planned": vectors}
+        searched = run_child("search", request, ONE_THREAD)
+        progress("rehearsing", 2, 2)
+    own = {"sample": sample.description, "sample_documents": len(sample.documents), "read_cpu": sample.read_cpu}
+    return Rates.from_json({**own, **built, **searched, "cores": cores()})
 
 
-def work(request: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    return Rehearsal(Request(**request), progress).run()
+def run_child(task: str, request: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Run a task of this module in a process of its own. The last line that it prints is its answer."""
+    package = str(Path(retriever.__file__).parents[1])
+    path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, **WAITING, "PYTHONPATH": path, **(environment or {})}
+    command = [sys.executable, "-m", "retriever.plan.rehearsal", task]
+    ended = subprocess.run(command, input=json.dumps(request), capture_output=True, encoding="utf-8", env=environment)
+    if ended.returncode:
+        reason = ended.stderr.strip().rpartition("\n")[2] or f"its process ended with {ended.returncode}"
+        raise RetrieverError(f"the rehearsal failed: {reason}")
+    answer: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    if "error" in answer:
+        raise (Misuse if answer["exit_code"] == Misuse.exit_code else RetrieverError)(answer["error"])
+    return answer
+
+
+class _Meter:
+    """Progress of a `Retriever` that adds up CPU seconds by part."""
+
+    def __init__(self) -> None:
+        self.cpu = dict.fromkeys((EMBEDDING, FITTING, BUILDING), 0.0)
+        self._part, self._since = EMBEDDING, time.process_time()
+
+    def __call__(self, stage: str, done: int, total: int | None, detail: str = "") -> None:
+        now = time.process_time()
+        self.cpu[self._part] += now - self._since
+        self._part, self._since = STAGES.get(stage, self._part), now
+
+
+def measure_build(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Build the smaller collection, the larger one and the index types, and measure each."""
+    sample = [Document(**fields) for fields in request["sample"]]
+    options, reason = _with_precision(sample, request["options"])
+    start = time.process_time()
+    characters = max(1.0, sum(document.characters() for document in sample) / len(sample))
+    most = min(MOST, max(FEWEST, len(sample)), max(LARGER, int(MOST_CHARACTERS / characters)))
+    documents, count = [*sample, *made_up(sample, max(0, most - len(sample)))], most // LARGER
+
+    def build(count: int, index_type: str, meter: Progress) -> Retriever:
+        own = {"index_type": index_type, "device": "cpu", "progress": meter, **options}
+        return Retriever.build(documents[:count], request["folder"], **own)
+
+    small, _ = _measured(partial(build, count, FLAT))
+    peak, seconds = peak_bytes(), small["cpu"][EMBEDDING]
+    count = min(most, count + max(count, int(count * EMBEDDING_SECONDS / max(seconds, 0.001))))
+    large, info = _measured(partial(build, count, FLAT))
+    large["cpu"][EMBEDDING] += seconds
+    files, generation = info["bytes"].items(), f"generations/{info['index']['generation']:06d}/"
+    dimension, trials = info["transform"]["dimension_out"], {}
+    for name in OTHER_TYPES:
+        factory = factory_string(name, int(request["planned"] * large["vectors"] / large["documents"]), dimension)
+        factory = re.sub(r"IVF\d+", f"IVF{list_count(large['vectors'])}", factory)
+        with suppress(Misuse):  # too few vectors or dimensions for this type
+            one, published = _measured(partial(build, 1, factory))
+            if published["index"]["factory"] == factory:
+                found = published["index"]["measured"]
+                recall = found["recall"] if len(sample) >= count else None  # among made-up documents it means nothing
+                costs = {"build_cpu": one["cpu"][BUILDING], "query_ms": found["cpu_ms"], "settings": found["settings"]}
+                trials[name] = {"factory": factory, **costs, "recall": recall}
+    build(1, FLAT, silent).close()
+    texts = [document.text for document in sample]
+    return {
+        "encoder": info["encoder"],
+        "precision_reason": reason,
+        "transform": info["transform"]["spec"],
+        "dimension": dimension,
+        "start_cpu": start,
+        "build_peak_bytes": peak,
+        "other_bytes": sum(size for path, size in files if path.startswith(generation) and not path.endswith(GROWING)),
+        "small": small,
+        "large": large,
+        "trials": trials,
+        "queries": short_texts(texts, QUERIES, SEED) or texts[:QUERIES],
+    }
+
+
+def _with_precision(sample: Sequence[Document], options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Choose the precision as `Retriever.build` does, but on the whole sample, not only on the first collection."""
+    if options["precision"] not in (None, AUTO):
+        return dict(options), "as requested"
+    pooling = None if options["pooling"] == AUTO else options["pooling"]
+    single, integers = (
+        Encoder(options["encoder"], pooling=pooling, max_length=options["max_length"], precision=name, device="cpu")
+        for name in ("fp32", "int8")
+    )
+    choice = choose_precision(sample, single, integers, options["transform"])
+    return {**options, "precision": choice.chosen}, choice.reason
+
+
+def _measured(make: Callable[[Progress], Retriever]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Measure a collection that `make` builds or changes; the second value is its `info`."""
+    meter = _Meter()
+    with make(meter) as made:
+        meter("", 0, None)
+        info, connection = made.info(), made.local.store.db.conn
+        pragmas = ("page_count", "freelist_count", "page_size")
+        pages, free, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas)
+    counts = {name: info[name] for name in ("documents", "passages", "vectors")}
+    return {**counts, "sqlite_bytes": (pages - free) * size, "cpu": meter.cpu}, info
+
+
+def measure_search(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Search a collection one query at a time; with `dimension`, also time flat indexes of random vectors."""
+    encoding, searching = [], []
+    with Retriever.open(request["folder"], encoder=request["options"]["encoder"], device="cpu") as opened:
+        for query in islice(cycle(request["queries"]), WARM_UP + TIMED):
+            began = time.process_time()
+            vectors = opened.encoder().encode([query])
+            encoded = time.process_time()
+            opened.answer_many([query], 10, vectors=vectors)
+            encoding.append(encoded - began)
+            searching.append(time.process_time() - encoded)
+    query_ms, encoder_ms = (1000 * float(np.quantile(times[WARM_UP:], QUANTILE)) for times in (searching, encoding))
+    found = {"query_ms": query_ms, "encoder_ms": encoder_ms, "search_peak_bytes": peak_bytes()}
+    if "dimension" not in request:
+        return found
+    dimension, scans = request["dimension"], []
+    largest = min(max(request["planned"], COMPARED), LARGEST_SCAN_BYTES // (4 * dimension))
+    rows = unit_rows(np.random.default_rng(SEED).standard_normal((largest, dimension), np.float32))
+    for count in (*(size for size in SCANNED if size < largest), largest):
+        index = exact_index(dimension, [(np.arange(count, dtype=np.int64), rows[:count])])
+        scans.append((count, 1000 * _least_cpu(partial(index.search, rows[:1], WANTED, np.zeros(0, np.int64)))))
+    few = rows[:COMPARED]
+    return {**found, "scans": scans, "compare_cpu": _least_cpu(partial(np.matmul, few, few.T)) / len(few) ** 2}
+
+
+def _least_cpu(work: Callable[[], object]) -> float:
+    written, times = np.zeros(CACHES_BYTES // 8), []
+    for _ in range(TIMES + 1):
+        written += 1.0
+        began = time.process_time()
+        work()
+        times.append(time.process_time() - began)
+    return min(times[1:])
 
 
 if __name__ == "__main__":
-    answer_with(work)
+    try:
+        print(json.dumps((measure_build if sys.argv[1] == "build" else measure_search)(json.load(sys.stdin))))
+    except RetrieverError as error:
+        print(json.dumps({"error": str(error), "exit_code": error.exit_code}))

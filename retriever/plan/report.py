@@ -1,127 +1,132 @@
-"""A plan as people read it: tables for the terminal."""
+"""The plan: what a corpus needs, in shards that fit the memory of a machine, as JSON and as a table."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
 
 from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
-from rich.text import Text
 
-from retriever.cli import display
-from retriever.plan.planning import Plan, TypePlan
+from indexes.faiss.auto import format_bytes
+from retriever.errors import Misuse
+from retriever.memory import machine_bytes
+from retriever.plan.laws import EMBEDDING, FLAT, Law, Rates
 from retriever.terminal import one_line
 
-WIDEST = 1000
-UNITS = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB"))
+HOUR, FEWEST_DOCUMENTS, NAME_WIDTH = 3600, 100, 26
+HEADINGS = [f"{'type':<{NAME_WIDTH}}", "recall", "index", "disk", "shards", "to build", "to search"]
+HEADINGS += ["query, CPU ms", "core-hours to build"]
 
 
-def bytes_of(count: float) -> str:
-    """Three digits and a unit; a plan has no more."""
-    for unit, name in UNITS:
-        if count >= unit:
-            return f"{count / unit:.3g} {name}" if count < 999.5 * unit else f"{count / unit:,.0f} {name}"
-    return f"{count:.0f} bytes"
+def plan(rates: Rates, documents: int, *, memory: int | None = None, cores: int | None = None) -> dict[str, Any]:
+    """Predict what a corpus of this many documents needs, from the measurements of a rehearsal; the result is JSON.
+
+    `memory` in bytes and `cores` are those of one machine, this one by default.
+    """
+    law, cores, memory = Law(rates), cores or rates.cores, machine_bytes() if memory is None else memory
+    by_part = {part: seconds / HOUR for part, seconds in law.cpu(documents).items()}
+    return {
+        "documents": documents,
+        "passages": round(documents * rates.large.passages / rates.large.documents),
+        "vectors": round(law.vectors(documents)),
+        "memory": memory,
+        "cores": cores,
+        "hours": sum(by_part.values()) / cores,
+        "core_hours": sum(by_part.values()),
+        "core_hours_by_part": by_part,
+        "documents_per_core_hour": documents / by_part[EMBEDDING],
+        "sqlite_bytes": law.sqlite_bytes(documents),
+        "types": [_type_plan(law, name, documents, memory) for name in (FLAT, *rates.trials)],
+        "notes": _notes(rates, documents),
+        "rates": asdict(rates),
+    }
+
+
+def _type_plan(law: Law, name: str, documents: int, memory: int) -> dict[str, Any]:
+    """Plan an index type with the fewest shards that fit; a query is sent to all of them."""
+
+    def needed(count: int) -> float:
+        return max(law.build_memory(count, name), law.search_memory(count, name))
+
+    if needed(1) > memory:
+        raise Misuse(
+            f"--memory {format_bytes(memory)} is too little for a single vector: the encoder and the fit alone need "
+            f"{format_bytes(needed(1))}. Give at least that; more memory means fewer shards."
+        )
+    low, high = 1, documents
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if needed(middle) <= memory else (low, middle - 1)
+    count = math.ceil(documents / low)
+    each = math.ceil(documents / count)
+    vectors, trial = law.vectors(each), law.rates.trials.get(name)
+    return {
+        "type": name,
+        "factory": law.factory(name, vectors),
+        "recall": trial.recall if trial else 1.0,
+        "settings": dict(trial.settings) if trial else {},
+        "index_bytes": count * law.index_bytes(vectors, name),
+        "disk_bytes": count * law.disk(each, name),
+        "build_core_hours": count * law.build_cpu(vectors, name) / HOUR,
+        "shards": {
+            "count": count,
+            "documents_each": each,
+            "build_memory_each": law.build_memory(each, name),
+            "search_memory_each": law.search_memory(each, name),
+            "query_cpu_ms_all": count * law.query_ms(vectors, name),
+        },
+    }
+
+
+def _notes(rates: Rates, documents: int) -> list[str]:
+    """Say what the plan assumes and what it does not know."""
+    large = rates.large
+    few = f"The sample has fewer than {FEWEST_DOCUMENTS} documents. Give more for a better plan."
+    recall = f"Recall was measured on {large.vectors:,} vectors, tuned for 0.95. It is mostly lower with more vectors."
+    if not any(trial.recall for trial in rates.trials.values()):
+        recall = "Recall was not measured: the sample has too few documents."
+    return [
+        *([few] if rates.sample_documents < FEWEST_DOCUMENTS else []),
+        f"The corpus is assumed to be like {rates.sample}.",
+        f"Costs were measured on this machine with up to {large.documents:,} documents and scaled "
+        f"{max(1.0, documents / large.documents):,.0f} times. GPUs were not measured.",
+        f"A query takes {rates.encoder_ms:.1f} ms of CPU for the encoder, and the ms of the table for all shards.",
+        "Memory is that of one shard, disk that of all. While an index is being replaced, it is on disk twice.",
+        recall,
+    ]
 
 
 def figure(value: float) -> str:
-    """Three digits."""
+    """Format a number with three digits."""
     return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def hours_of(hours: float) -> str:
-    """Seconds, minutes, hours or days, whichever reads best."""
-    if hours < 1 / 60:
-        return f"{hours * 3600:.3g} s"
-    if hours < 1:
-        return f"{hours * 60:.3g} min"
-    return f"{hours:,.3g} hours" if hours < 48 else f"{figure(hours)} hours ({figure(hours / 24)} days)"
-
-
-def show(plan: Plan) -> None:
-    """All of a plan."""
-    _facts(plan)
-    display.out.print()
-    _print(_types(plan))
-    display.out.print(
-        "Disk is of SQLite and index, all shards together; an index that is published again is there twice meanwhile. "
-        "Memory is of one shard's machine. A query's ms are of CPU, in all shards, without the "
-        f"{plan.encoder_ms:.1f} ms of the encoder. Recall@10 is the sample's.",
-        style="dim",
-    )
-    display.out.print()
-    _print(_drivers(plan))
-    display.out.print()
-    for note in plan.notes:
-        display.out.print(f"- {one_line(note)}.")
-
-
-def _facts(plan: Plan) -> None:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    rates, encoder = plan.rates, plan.rates.encoder
-    table.add_row("documents", f"{plan.documents:,}: {plan.passages:,} passages, {plan.tokens:,} tokens")
-    table.add_row("like", one_line(rates.sample.what))
-    table.add_row(
-        "encoder",
-        f"{one_line(encoder['name'])}, {encoder['dimension']} dimensions, at most {encoder['max_length']} tokens",
-    )
-    table.add_row("precision", one_line(f"{plan.precision}: {rates.precision_reason}"))
-    speeds = ", ".join(f"{name} {rate:,.0f}" for name, rate in plan.documents_a_core_hour.items())
-    table.add_row("embedding", f"documents a core-hour: {speeds}")
-    table.add_row("", f"GPU: {plan.gpu}")
-    cores = display.plural(plan.cores, "core")
-    table.add_row("hours", f"{hours_of(plan.hours)} on one machine with {cores}: {figure(plan.core_hours)} core-hours")
-    table.add_row("SQLite", ", ".join(f"{part} {bytes_of(size)}" for part, size in plan.sqlite_bytes.items()))
-    table.add_row("", f"{bytes_of(sum(plan.sqlite_bytes.values()))} in all")
-    display.out.print(table)
-
-
-def _types(plan: Plan) -> Table:
-    title = f"Index types at recall {plan.recall:g}, machines of {bytes_of(plan.memory)}"
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    table.add_column("type")
-    for name in ("recall", "index", "disk", "shards", "to build", "to search", "ms a query", "core-hours to build"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for one in plan.types:
-        table.add_row(*_cells(one), style="" if one.reaches else "dim")
-    return table
-
-
-def _cells(one: TypePlan) -> tuple[str | Text, ...]:
-    recall = "exact" if one.type == "flat" else "–" if one.recall is None else f"{one.recall:.3f}"
-    missed = "" if one.reaches or one.recall is None else " (too low)"
-    return (
-        Text(f"{one.type} ({one.factory})" if one.factory.lower() != one.type else one.type),
-        recall + missed,
-        bytes_of(one.index_bytes),
-        bytes_of(one.disk_bytes),
-        f"{one.shards.count:,}",
-        bytes_of(one.shards.build_memory_each),
-        bytes_of(one.shards.search_memory_each),
-        figure(one.shards.query_cpu_ms_all),
-        figure(one.build_core_hours),
-    )
-
-
-def _drivers(plan: Plan) -> Table:
-    table = Table(title="What drives the cost", title_justify="left", box=None, padding=(0, 2, 0, 0))
-    table.add_column("of")
-    table.add_column("part")
-    table.add_column("share", justify="right")
-    table.add_column("lower by", overflow="fold")
-    before = ""
-    for driver in plan.drivers:
-        table.add_row("" if driver.cost == before else driver.cost, driver.part, f"{driver.share:.0%}", driver.lower)
-        before = driver.cost
-    return table
-
-
-def _print(table: Table) -> None:
-    """Whole: where there is no terminal whose width could be known, as wide as it is."""
-    console = display.out
-    console.print(table.title, style="bold")
-    table.title = None
-    if console.is_terminal:
-        console.print(table)
-        return
-    width = Measurement.get(console, console.options.update(max_width=WIDEST), table).maximum
-    Console(file=console.file, width=width, highlight=False, markup=False, emoji=False).print(table)
+def show(plan: Mapping[str, Any], console: Console) -> None:
+    """Print the facts, the table of index types and the notes."""
+    rates, encoder, hours = plan["rates"], plan["rates"]["encoder"], plan["hours"]
+    clock = f"{figure(hours)} hours" if hours >= 1 else f"{figure(60 * hours)} minutes"
+    parts = ", ".join(f"{part} {own / plan['core_hours']:.0%}" for part, own in plan["core_hours_by_part"].items())
+    facts = {
+        "documents": f"{plan['documents']:,} with {plan['passages']:,} passages",
+        "encoder": f"{encoder['name']}, {encoder['dimension']} dimensions",
+        "precision": f"{encoder['precision']}: {rates['precision_reason']}",
+        "transform": f"{rates['transform']}, {rates['dimension']} dimensions",
+        "time": f"{clock} with {plan['cores']} cores; {figure(plan['core_hours'])} core-hours: {parts}",
+        "embedding": f"{figure(plan['documents_per_core_hour'])} documents a core-hour",
+        "SQLite": format_bytes(plan["sqlite_bytes"]),
+    }
+    rows = [HEADINGS]
+    for one in plan["types"]:
+        shards = one["shards"]
+        size = [one["index_bytes"], one["disk_bytes"], shards["build_memory_each"], shards["search_memory_each"]]
+        index, disk, build, search = map(format_bytes, size)
+        name = one["type"] if one["factory"].lower() == one["type"] else f"{one['type']} ({one['factory']})"
+        recall = "–" if one["recall"] is None else f"{one['recall']:.3f}"
+        costs = map(figure, (shards["query_cpu_ms_all"], one["build_core_hours"]))
+        rows.append([f"{name:<{NAME_WIDTH}}", recall, index, disk, f"{shards['count']:,}", build, search, *costs])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    title = f"Index types on machines with {format_bytes(plan['memory'])} of memory:"
+    lines = [*(f"{name:<10} {one_line(text)}" for name, text in facts.items()), "", title, *table, ""]
+    lines += [f"- {one_line(note)}" for note in plan["notes"]]
+    console.print("\n".join(lines), soft_wrap=True)

@@ -1,99 +1,96 @@
-"""A sample of the corpus to come, and documents made up of its words, to store more than were given."""
+"""The sample of a corpus that a plan is based on, and documents made up of its words where it is too small."""
 
+import math
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from indexes.folder.collection import Collection
-from retriever.card.wording import plural
 from retriever.corpus import Document
-from retriever.corpus.python_docs import stdlib_documents
 from retriever.corpus.source import Documents, OnError, Source
+from retriever.errors import Misuse
+from retriever.retriever import Retriever
 
-MOST_DOCUMENTS = 2000
-MOST_CHARACTERS = 4_000_000
+MOST_DOCUMENTS, MOST_CHARACTERS = 4000, 20_000_000
+MOST_PLANNED = 10**15
+SUFFIXES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
 SEED = 0
-# Enough for any rehearsal. The factor has no divisor in common with ten: no two numbers become one.
+# The factor has no divisor in common with ten, so that scattered numbers stay different from each other.
 LEAST_DIGITS, SCATTERING = 6, 2_654_435_761
-BUILT_IN = "Python's documentation, which is built in and stands for it"
+
+
+def parse_documents(text: str) -> int:
+    """Parse a number of documents such as 1e9, 1_000_000, 250k or 2.5M."""
+    match = re.fullmatch(r"\s*([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE]\+?[0-9]{1,3})?)\s*([A-Za-z]?)\s*", text)
+    count = float(re.sub("[_,]", "", match[1])) * SUFFIXES.get(match[2].upper(), math.nan) if match else math.nan
+    if math.isnan(count):
+        raise Misuse(f"--documents {text!r} is not a number of documents; write it as 1e9, 1_000_000 or 250k.")
+    if not 1 <= count <= MOST_PLANNED or count != int(count):
+        raise Misuse(f"--documents must be a whole number from 1 to {MOST_PLANNED:.0e}, not {text}.")
+    return int(count)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Documents, what they are in words, and the CPU seconds of reading them."""
+    """Documents, a description of where they are from, and the CPU seconds of reading one of them."""
 
     documents: Sequence[Document]
-    what: str
-    read_cpu_seconds: float
+    description: str
+    read_cpu: float = 0.0
 
 
-def from_source(documents: Documents, on_error: OnError = "skip") -> Sample:
-    """The first documents of a source; refused where it has none."""
+def from_source(documents: Documents, on_error: OnError = "skip", description: str = "the source") -> Sample:
+    """Take the first documents of a source; it must have at least one."""
     source = Source(documents)
     began = time.process_time()
     source.refuse_if_empty(on_error)
-    found = _bounded(item for item in source if isinstance(item, Document))
-    cpu = time.process_time() - began
-    return Sample(found, f"the first {plural(len(found), 'document')} of the source", cpu)
+    found = _limited(item for item in source if isinstance(item, Document))
+    return Sample(found, f"{description}, {len(found):,} documents", (time.process_time() - began) / len(found))
 
 
-def built_in() -> Sample:
-    """Where nothing is given: the demo's documents, in an order of chance."""
-    everything = list(stdlib_documents())
-    order = np.random.default_rng(SEED).permutation(len(everything))
-    return Sample(_bounded(everything[place] for place in order), BUILT_IN, 0.0)
+def from_collection(folder: Path, encoder: str | None) -> tuple[Sample, dict[str, Any]]:
+    """Take documents of an existing collection in random order, and the options it was built with."""
+    with Retriever.open(folder, encoder=encoder, device="cpu") as opened:
+        store, identity = opened.local.store, opened.encoder().identity
+        ids = [row[0] for row in store.db.conn.execute("SELECT id FROM documents ORDER BY number")]
+        if not ids:
+            raise Misuse(f"{folder} has no documents to base a plan on; index some first, or give a SOURCE.")
+        order = np.random.default_rng(SEED).permutation(len(ids))
+        found = _limited(opened.document(ids[place]) for place in order)
+        options = {name: getattr(identity, name) for name in ("pooling", "max_length", "precision")}
+        options |= {"encoder": encoder or identity.name, "transform": str(store.setting("transform"))}
+    return Sample(found, f"{folder}, {len(found):,} documents"), options
 
 
-def from_collection(collection: Collection) -> Sample:
-    """Some documents of a collection that exists, chosen by chance."""
-    store = collection.store
-    numbers = np.fromiter((row[0] for row in store.db.conn.execute("SELECT number FROM documents")), np.int64)
-    chosen = np.random.default_rng(SEED).permutation(numbers)[:MOST_DOCUMENTS].tolist()
+def made_up(documents: Sequence[Document], count: int) -> Iterator[Document]:
+    """Make up documents that cost as much to index as the given ones.
 
-    def documents() -> Iterator[Document]:
-        for number in chosen:
-            row = store.documents([number])[number]
-            (source,) = store.db.conn.execute("SELECT source FROM documents WHERE number = ?", [number]).fetchone()
-            yield Document(row["id"], row["text"], row["title"], row["metadata"], source)
+    Each is as long as one of them and consists of words drawn from all of them. Texts and ids are unique. Ids are as
+    long as the given ones, and ascend if they do, because that decides how full SQLite's pages are.
+    """
+    rng = np.random.default_rng(SEED)
+    words = [word for document in documents for word in document.text.split()]
+    ids = [document.id for document in documents]
+    ascending = ids == sorted(ids)
+    for number in range(count):
+        like = documents[int(rng.integers(len(documents)))]
+        drawn = rng.integers(len(words), size=max(1, len(like.text.split()) - 1)).tolist()
+        digits = max(len(like.id) - 1, LEAST_DIGITS)
+        shown = number if ascending else number * SCATTERING % 10**digits
+        text = " ".join([*(words[place] for place in drawn), f"{number}."])
+        yield replace(like, id=f"~{shown:0{digits}d}", text=text)
 
-    began = time.process_time()
-    found = _bounded(documents())
-    return Sample(found, f"{plural(len(found), 'document')} of {collection.folder}", time.process_time() - began)
 
-
-def _bounded(documents: Iterator[Document]) -> list[Document]:
-    found: list[Document] = []
-    characters = 0
+def _limited(documents: Iterator[Document]) -> list[Document]:
+    found, characters = [], 0
     for document in islice(documents, MOST_DOCUMENTS):
         found.append(document)
         characters += document.characters()
         if characters >= MOST_CHARACTERS:
             break
     return found
-
-
-def made_up(documents: Sequence[Document], count: int) -> Iterator[Document]:
-    """As many documents more, each as long as one of these, of words drawn from all of them as often as they come.
-
-    No two have the same text or id, and none has a word that is new but its number. Ids are as long as they were, and
-    rise if they did: SQLite fills its pages otherwise where they come in any order.
-    """
-    rng = np.random.default_rng(SEED)
-    words = [word for document in documents for word in document.text.split()]
-    ids = [document.id for document in documents]
-    rising = ids == sorted(ids)
-    for number in range(count):
-        like = documents[int(rng.integers(len(documents)))]
-        drawn = rng.integers(len(words), size=max(1, len(like.text.split()) - 1)).tolist()
-        text = " ".join([*(words[place] for place in drawn), f"{number}."])
-        yield replace(like, id=_made_up_id(number, len(like.id), rising), text=text)
-
-
-def _made_up_id(number: int, length: int, rising: bool) -> str:
-    digits = max(length - 1, LEAST_DIGITS)
-    if not rising:
-        number = number * SCATTERING % 10**digits
-    return f"~{number:0{digits}d}"

@@ -12,7 +12,7 @@ from similarity import sentences
 import retriever.cli.main as cli
 from benchmarks.scale import planning
 from benchmarks.scale.planning_tables import within
-from retriever.plan import asking
+from retriever.plan.rehearsal import measure_search
 
 SIZES = (60, 120)
 
@@ -22,7 +22,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was done, in this process: a process of its own for each costs seconds."""
     done: list[str] = []
 
-    def rehearse(sample: Any, wanted: Any, documents: int, progress: Any) -> Any:
+    def rehearse(sample: Any, options: Any, documents: int, progress: Any) -> Any:
         done.append(f"rehearse {documents}")
         return RATES
 
@@ -31,11 +31,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         cli.main(command[3:], standalone_mode=False)
         return {"cpu_seconds": 1.0, "wall_seconds": 1.0, "peak_bytes": 1e9}
 
-    def ask(module: str, request: dict[str, Any], extra: Any) -> dict[str, Any]:
-        done.append("ask")
-        return asking._work(request, lambda *_: None)
+    def run_child(task: str, request: dict[str, Any], environment: Any) -> dict[str, Any]:
+        done.append(task)
+        return measure_search(request)
 
-    for name, function in (("rehearse", rehearse), ("run_whole", run_whole), ("ask", ask)):
+    for name, function in (("rehearse", rehearse), ("run_whole", run_whole), ("run_child", run_child)):
         monkeypatch.setattr(planning, name, function)
     return done
 
@@ -53,7 +53,7 @@ def test_predicted_beside_measured(run: Run, calls: list[str], source: Path, tmp
     words = ["plan", source, "--encoder", tiny_bert, "--sample", 50, "--index-type", "sq8", "--out", out]
     words += [word for size in SIZES for word in ("--documents", size)]
     shown = run(*words).output
-    assert calls == [word for size in SIZES for word in (f"rehearse {size}", "index", "ask", "rebuild", "ask")]
+    assert calls == [word for size in SIZES for word in (f"rehearse {size}", "index", "search", "rebuild", "search")]
     for word in ("60 documents", "120 documents", "peak memory", "query, CPU ms", "sq8", "4 runs measured"):
         assert word in shown
     rows = json.loads((out / "results.json").read_text())

@@ -1,41 +1,31 @@
-"""Rates as a rehearsal gives them; the numbers are those of a laptop, rounded."""
+"""Measurements as a rehearsal returns them; the numbers are those of a laptop, rounded."""
 
-from retriever.plan.rates import Encoded, Fitted, Published, Rates, Sampled, Searched, Stored, Trial
-
-
-def _trial(factory: str, lists: int = 0, **settings: int) -> Trial:
-    return Trial(factory, 16_384, lists, 0.9, 0.1, 0.3, 0.6, settings, 2000, 0.96, 0.94, 0.98, True)
-
+from retriever.plan.laws import BUILDING, EMBEDDING, FITTING, Measured, Rates, Trial
 
 RATES = Rates(
-    encoder={"name": "all-MiniLM-L6-v2", "dimension": 384, "max_length": 256},
-    precision="int8",
-    precision_reason="as asked for",
-    start_cpu_seconds=0.5,
-    choosing_cpu_seconds=6.0,
-    sample=Sampled("the first 2,000 of the source", 2000, 2400, 2300, 60_000, 310_000, 0.01),
-    encoded={"int8": Encoded(2000, 60_000, 7.0, 4.0), "fp32": Encoded(500, 15_000, 4.0, 2.0)},
-    stored=Stored(
-        20_000,
-        23_000,
-        3.0,
-        {"documents": 250.0, "passages": 30.0, "sqlite_autoindex_vectors_1": 45.0, "words_data": 120.0},
-        100_000.0,
-        67_108_864,
-    ),
-    fitted=Fitted("none", 20_000, 384, 12.0, 800_000_000),
-    published=Published(23_000, 0.5, 750_000_000, 2_800_000),
-    searched=Searched(23_000, 3.0, 4.0, 180_000_000),
-    scans=((2000, 0.1), (20_000, 1.5), (166_666, 25.0)),
-    truth_cpu_a_vector=3e-5,
-    fetch_ms=0.01,
+    sample="the source, 4,000 documents",
+    sample_documents=4000,
+    read_cpu=1e-5,
+    encoder={"name": "all-MiniLM-L6-v2", "dimension": 384, "max_length": 256, "precision": "int8"},
+    precision_reason="as requested",
+    transform="none",
+    dimension=384,
+    start_cpu=3.5,
+    build_peak_bytes=600_000_000,
+    other_bytes=1_360_000,
+    small=Measured(1000, 1200, 1150, 2_800_000, {EMBEDDING: 2.1, FITTING: 5.8, BUILDING: 0.01}),
+    large=Measured(4000, 4800, 4600, 6_700_000, {EMBEDDING: 8.1, FITTING: 5.3, BUILDING: 0.04}),
     trials={
-        "flat": _trial("Flat"),
-        "sq8": _trial("SQ8"),
-        "ivf": _trial("IVF256,SQ8", 256, nprobe=32),
-        "hnsw": _trial("HNSW32", efSearch=32),
-        "pq": _trial("IVF256,PQ96x4fs", 256, nprobe=64, fetch=4),
-        "rabitq": _trial("IVF256,RaBitQfs", 256, nprobe=32, fetch=4),
+        "sq8": Trial("SQ8", 0.4, 0.24, {}, 1.0),
+        "ivf": Trial("IVF128,SQ8", 0.65, 0.19, {"nprobe": 64}, 0.98),
+        "hnsw": Trial("HNSW32", 1.9, 0.19, {"efSearch": 16}, 0.96),
+        "pq": Trial("IVF128,PQ96x4fs", 1.2, 0.23, {"nprobe": 128}, 0.96),
+        "rabitq": Trial("IVF128,RaBitQfs", 1.1, 0.4, {"nprobe": 64, "fetch": 4}, 0.96),
     },
+    query_ms=0.7,
+    encoder_ms=1.2,
+    search_peak_bytes=148_000_000,
+    scans=((2000, 0.16), (10_000, 0.5), (40_000, 1.8), (166_666, 8.0)),
+    compare_cpu=6e-9,
     cores=2,
 )
