@@ -7,13 +7,20 @@ name. A document that was moved away comes back when its source is indexed again
 import json
 import shutil
 import sqlite3
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 from indexes.folder import generation as generations
 from indexes.folder.collection import QUARANTINE, Collection
 from indexes.folder.publishing import GENERATIONS
 from indexes.folder.verify import Report, any_text
+
+COLUMNS = {
+    "documents": ("number", "number, id, title, text, metadata, source"),
+    "passages": ("document", 'document, position, start, "end", vector'),
+    "vectors": ("id", "id, hex(text_hash), hex(vector)"),
+}
+"""Of each table: the column of its numbers, and the columns to keep."""
 
 
 def folder_files(collection: Collection) -> dict[str, bytes]:
@@ -31,21 +38,9 @@ def put_aside(collection: Collection, report: Report) -> None:
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
     connection = collection.store.db.conn
     with any_text(collection), collection.store.changing():
-        for number, reason in report.bad_documents.items():
-            _keep_rows(connection, "documents", reason, stamp, connection.execute(
-                "SELECT number, id, title, text, metadata, source FROM documents WHERE number = ?", [number]
-            ).fetchall())  # fmt: skip
-            connection.execute("DELETE FROM documents WHERE number = ?", [number])
-        for number in report.stray_passages:
-            _keep_rows(connection, "passages", "its document does not exist", stamp, connection.execute(
-                'SELECT document, position, start, "end", vector FROM passages WHERE document = ?', [number]
-            ).fetchall())  # fmt: skip
-            connection.execute("DELETE FROM passages WHERE document = ?", [number])
-        for number, reason in report.bad_vectors.items():
-            _keep_rows(connection, "vectors", reason, stamp, connection.execute(
-                "SELECT id, hex(text_hash), hex(vector) FROM vectors WHERE id = ?", [number]
-            ).fetchall())  # fmt: skip
-            connection.execute("DELETE FROM vectors WHERE id = ?", [number])
+        _quarantine(connection, "documents", report.bad_documents, stamp)
+        _quarantine(connection, "passages", dict.fromkeys(report.stray_passages, "its document does not exist"), stamp)
+        _quarantine(connection, "vectors", report.bad_vectors, stamp)
         if report.unused_wrong:
             connection.execute("DELETE FROM unused")
             connection.execute(
@@ -76,16 +71,17 @@ def put_aside(collection: Collection, report: Report) -> None:
         )
 
 
-def _keep_rows(
-    connection: sqlite3.Connection, table: str, reason: str, stamp: str, rows: list[tuple[Any, ...]]
-) -> None:
-    connection.executemany(
-        "INSERT INTO quarantine (reason, at, table_name, row) VALUES (?, ?, ?, ?)",
-        [
-            (reason.encode("utf-8", "replace").decode(), stamp, table, json.dumps(row, ensure_ascii=True, default=repr))
-            for row in rows
-        ],
-    )
+def _quarantine(connection: sqlite3.Connection, table: str, reasons: Mapping[int, str], stamp: str) -> None:
+    """Move the rows with these numbers to the table of quarantined rows."""
+    key, columns = COLUMNS[table]
+    for number, reason in reasons.items():
+        rows = connection.execute(f"SELECT {columns} FROM {table} WHERE {key} = ?", [number]).fetchall()  # noqa: S608 - constant text
+        readable = reason.encode("utf-8", "replace").decode()
+        connection.executemany(
+            "INSERT INTO quarantine (reason, at, table_name, row) VALUES (?, ?, ?, ?)",
+            [(readable, stamp, table, json.dumps(row, ensure_ascii=True, default=repr)) for row in rows],
+        )
+        connection.execute(f"DELETE FROM {table} WHERE {key} = ?", [number])  # noqa: S608 - constant text
 
 
 def _put_files_aside(collection: Collection, report: Report, stamp: str) -> None:

@@ -90,50 +90,34 @@ class Carved:
         """Carve all rows and store them."""
         self.connection.execute("BEGIN")
         for row in carver.rows():
-            getattr(self, f"_take_{row.table}")(row)
+            if row.table == "documents":
+                self._insert("documents", row.number, *row.values[1:], row.whole, row.doubtful)
+            elif row.table == "vectors":
+                self._take_vector(row)
+            elif row.table == "quarantine" and not row.doubtful:
+                self.keep_unsound("quarantine", row.number, "was in the quarantine already", row.values[1:])
+            elif row.table == "settings" and row.whole:
+                self._insert("settings", *row.values, row.doubtful)
+            elif row.table == "ids" and row.whole and not row.doubtful and row.values != FTS5_VERSION:
+                self._insert("ids", *row.values)
+            elif row.table == "generations" and row.whole:
+                self._insert("generations", row.number, row.values[2])
+            elif row.table in ("passages", "generation_files") and row.whole:
+                self._insert(row.table, *row.values)
         self.connection.execute("COMMIT")
         self.connection.executescript(INDEXES)
 
-    def _take_settings(self, row: Row) -> None:
-        if row.whole:
-            self.connection.execute("INSERT INTO settings VALUES (?, ?, ?)", [*row.values, row.doubtful])
+    def _insert(self, table: str, *values: Any) -> None:
+        self.connection.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values)  # noqa: S608 - constant text
 
-    def _take_ids(self, row: Row) -> None:
-        if row.whole and not row.doubtful and row.values != FTS5_VERSION:
-            self.connection.execute("INSERT INTO ids VALUES (?, ?)", row.values)
-
-    def _take_documents(self, row: Row) -> None:
-        self.connection.execute(
-            "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [row.number, *row.values[1:], row.whole, row.doubtful],
-        )
-
-    def _take_passages(self, row: Row) -> None:
-        if row.whole:
-            self.connection.execute("INSERT INTO passages VALUES (?, ?, ?, ?, ?)", row.values)
-
-    def _take_vectors(self, row: Row) -> None:
+    def _take_vector(self, row: Row) -> None:
         _, text_hash, vector, checksum = row.values
         if _is_vector(text_hash, vector, checksum):
             better = "IGNORE" if row.doubtful else "REPLACE"
-            self.connection.execute(
-                f"INSERT OR {better} INTO vectors VALUES (?, ?, ?)",  # noqa: S608 - constant text
-                [row.number, text_hash, vector],
-            )
+            values = [row.number, text_hash, vector]
+            self.connection.execute(f"INSERT OR {better} INTO vectors VALUES (?, ?, ?)", values)  # noqa: S608 - constant text
         elif not row.doubtful:
             self.keep_unsound("vectors", row.number, "does not match its checksum", row.values[1:])
-
-    def _take_generations(self, row: Row) -> None:
-        if row.whole:
-            self.connection.execute("INSERT INTO generations VALUES (?, ?)", [row.number, row.values[2]])
-
-    def _take_generation_files(self, row: Row) -> None:
-        if row.whole:
-            self.connection.execute("INSERT INTO generation_files VALUES (?, ?, ?)", row.values)
-
-    def _take_quarantine(self, row: Row) -> None:
-        if not row.doubtful:
-            self.keep_unsound("quarantine", row.number, "was in the quarantine already", row.values[1:])
 
     # ---- what is sound ------------------------------------------------------------------------------------
 

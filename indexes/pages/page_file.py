@@ -135,19 +135,18 @@ class Pages:
 
     def children(self, free: Set[int]) -> set[int]:
         """Return the pages that interior pages of trees point to, free ones excepted; none of them can be free."""
-        return set(self._children(free))
-
-    def _children(self, free: Set[int]) -> Iterator[int]:
+        found = set()
         for number in range(2, len(self) + 1):
             data = self.page(number)
             if number in free or not data or data[0] not in (TABLE_INTERIOR, INDEX_INTERIOR):
                 continue
-            yield int.from_bytes(data[8:12], "big")
+            found.add(int.from_bytes(data[8:12], "big"))
             cells = int.from_bytes(data[3:5], "big")
             for place in range(12, min(12 + 2 * cells, len(data) - 1), 2):
                 offset = int.from_bytes(data[place : place + 2], "big")
                 if offset >= 12 + 2 * cells:
-                    yield int.from_bytes(data[offset : offset + 4], "big")
+                    found.add(int.from_bytes(data[offset : offset + 4], "big"))
+        return found
 
 
 def _plausible(data: bytes) -> bool:
