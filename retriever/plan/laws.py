@@ -121,7 +121,8 @@ class Law:
     def _line(self, small: float, large: float, documents: float) -> float:
         """Follow the line through the two rehearsed collections; it never falls."""
         first, second = self.rates.small.documents, self.rates.large.documents
-        return max(0.0, large + max(0.0, (large - small) / (second - first)) * (documents - second))
+        slope = max(0.0, (large - small) / max(1, second - first))  # ids that repeat may leave no difference
+        return max(0.0, large + slope * (documents - second))
 
     def vectors(self, documents: float) -> float:
         return documents * self.rates.large.vectors / self.rates.large.documents

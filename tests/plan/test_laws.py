@@ -137,3 +137,9 @@ def test_bytes_in_sqlite_follow_the_line(tmp_path: Path) -> None:
     small, large = (Measured(count, count, count, stored(count), {}) for count in (500, 1000))
     law = Law(replace(RATES, small=small, large=large))
     assert law.sqlite_bytes(3000) == pytest.approx(stored(3000), rel=0.2)
+
+
+def test_a_source_whose_ids_repeat() -> None:
+    """Both collections of the rehearsal may then have the same documents."""
+    law = Law(replace(RATES, small=RATES.large))
+    assert law.sqlite_bytes(10**6) == RATES.large.sqlite_bytes
