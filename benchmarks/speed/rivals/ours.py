@@ -63,7 +63,7 @@ class LookingUp(Encoder):
         row = self._rows.pop(text, None)
         if row is not None and self._vectors is not None:
             return self._vectors.rows(row, row + 1)
-        return self._encode_tokens([self._cutting_tokenizer.encode(text).ids])
+        return self.encode_tokens([self._truncating_tokenizer.encode(text).ids])
 
 
 def _batches(count: int) -> Iterator[TokenBatch]:
