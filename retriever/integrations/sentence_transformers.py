@@ -147,7 +147,7 @@ def _write_tokenizer(folder: Path, encoder: Encoder) -> None:
 
     Under the model's own class transformers may rebuild it from tokenizer_config.json, with other lower-casing.
     """
-    given = encoder.files.tokenizer_config
+    given = encoder.files.json_object("tokenizer_config.json")
     specials = {name: _text_of(given.get(name)) for name in SPECIAL_TOKENS}
     padding = encoder.tokenizer.id_to_token(encoder.files.pad_id)
     if padding is None:
