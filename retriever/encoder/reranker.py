@@ -1,8 +1,9 @@
-"""A cross-encoder reads a query and a text together and says how well the text answers: slower than comparing vectors,
-and better, so it puts the best hits of a search into their final order.
+"""Reorders the best hits with a cross-encoder, which reads the query and a text together: better and slower than
+comparing vectors.
 
-Any model that transformers loads with a classification head of one label, or with one label that means relevance. A
-score is the logit, or the log-odds of that label against all others: comparable within a query, and not a cosine.
+Any model works that transformers loads with a classification head of one label, or of several labels of which one means
+relevance. A score is the logit of the only label, or the log-odds of the relevant label against all others. Scores are
+comparable within a query; they are not cosines.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,24 +14,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoder.model_files import SHORTEST, ModelFiles, Role
-from retriever.encoder.model_loader import DEVICES, load_model, load_tokenizer, refuse_missing, resolve_device
+from retriever.encoder.model_loader import (
+    check_device,
+    load_model,
+    load_tokenizer,
+    padded,
+    refuse_missing,
+    resolve_device,
+)
 from retriever.errors import EncoderUnavailable, Misuse, RetrieverError
 
 BATCH_SIZE = 32
 CROSS_ENCODER = Role("cross-encoder", "--rerank", "AutoModelForSequenceClassification", "")
-# Labels that say a text answers a query, and the names of two that nobody named.
+# Names of a label for "the text answers the query", and the default names of two labels.
 RELEVANT = ("relevant", "relevance", "entailment", "yes", "true")
 UNNAMED = ("label_0", "label_1")
 
 
 class Reranker:
-    """A cross-encoder by Hugging Face name or folder. `identity` says who it is without loading it."""
+    """A cross-encoder by Hugging Face name or folder."""
 
     def __init__(
         self, name: str, *, device: str = "auto", batch_size: int = BATCH_SIZE, max_length: int | None = None
     ) -> None:
-        if device not in DEVICES:
-            raise Misuse(f"unknown device {device!r}; known: {', '.join(DEVICES)}.")
+        check_device(device)
         if batch_size < 1:
             raise Misuse(f"`batch_size` must be at least 1, not {batch_size}.")
         self.files = ModelFiles(name, CROSS_ENCODER)
@@ -43,19 +50,8 @@ class Reranker:
         self.batch_size = batch_size
         self._device = device
 
-    def identity(self) -> dict[str, Any]:
-        """Everything that decides a score: the model's name, SHA-256 of its files, and the longest pair in tokens."""
-        return {
-            "name": self.files.name,
-            "weights": self.files.weights_sha256,
-            "tokenizer": self.files.tokenizer_sha256,
-            "config": self.files.config_sha256,
-            "max_length": self.max_length,
-        }
-
     @cached_property
     def device(self) -> str:
-        """Where it runs: "cuda" where asked for or found, else "cpu"."""
         return resolve_device(self._device)
 
     @cached_property
@@ -74,8 +70,8 @@ class Reranker:
         return load_tokenizer(self.files)
 
     @cached_property
-    def _relevant(self) -> int:
-        """Which of the model's labels means that the text answers the query."""
+    def _relevant_label(self) -> int:
+        """The number of the label that means that the text answers the query."""
         config = self._model.config
         names = [str(config.id2label.get(number, number)) for number in range(config.num_labels)]
         lowered = [name.lower() for name in names]
@@ -83,17 +79,17 @@ class Reranker:
             return 0
         if tuple(lowered) == UNNAMED:
             return 1
-        meant = [number for number, name in enumerate(lowered) if name in RELEVANT]
-        if len(meant) != 1:
+        relevant = [number for number, name in enumerate(lowered) if name in RELEVANT]
+        if len(relevant) != 1:
             raise EncoderUnavailable(
                 f"{self.files.folder} has the labels {', '.join(names)}, and which of them means that a text answers a "
                 f"query is not clear. A cross-encoder for search has one label, or one that is called "
                 f"{' or '.join(RELEVANT)}; name it in id2label of config.json."
             )
-        return meant[0]
+        return relevant[0]
 
     def scores(self, query: str, texts: Sequence[str]) -> NDArray[np.float64]:
-        """How well each text answers the query, in the order of the texts; higher is better."""
+        """Score how well each text answers the query; higher is better."""
         scores = np.empty(len(texts), np.float64)
         for positions, encodings in self._batches(query, texts):
             scores[positions] = self._log_odds(self._logits(encodings))
@@ -106,11 +102,11 @@ class Reranker:
         return scores
 
     def _batches(self, query: str, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int64], list[Any]]]:
-        """Batches of pairs of nearly one length: (positions in `texts`, their tokens)."""
+        """Batches of pairs of nearly one length: (positions in `texts`, tokenizer encodings)."""
         if not texts:
             return
         tokenizer = self._tokenizer
-        query = self._shortened(query)
+        query = self._truncated(query)
         tokenizer.enable_truncation(self.max_length, strategy="only_second")
         encodings = tokenizer.encode_batch([(query, text) for text in texts])
         tokenizer.no_truncation()
@@ -119,25 +115,20 @@ class Reranker:
             positions = order[start : start + self.batch_size]
             yield positions, [encodings[position] for position in positions]
 
-    def _shortened(self, query: str) -> str:
-        """The query, cut where it would take more than half of a pair."""
+    def _truncated(self, query: str) -> str:
+        """Cut the query to at most half of the tokens of a pair."""
         most = (self.max_length - self._tokenizer.num_special_tokens_to_add(is_pair=True)) // 2
         offsets = self._tokenizer.encode(query, add_special_tokens=False).offsets
         return query if len(offsets) <= most else query[: offsets[most - 1][1]]
 
     def _logits(self, encodings: list[Any]) -> NDArray[np.float64]:
-        """What the model says of a batch: (pairs, labels)."""
+        """The model's output for a batch: (pairs, labels)."""
         import torch
 
-        longest = max(len(encoding.ids) for encoding in encodings)
-        ids = np.full((len(encodings), longest), self.files.pad_id, np.int64)
-        mask, sides = np.zeros_like(ids), np.zeros_like(ids)
-        for row, encoding in enumerate(encodings):
-            length = len(encoding.ids)
-            ids[row, :length], mask[row, :length], sides[row, :length] = encoding.ids, 1, encoding.type_ids
+        ids, mask = padded([encoding.ids for encoding in encodings], self.files.pad_id)
         inputs = {"input_ids": ids, "attention_mask": mask}
         if getattr(self._model.config, "type_vocab_size", 0) > 1:
-            inputs["token_type_ids"] = sides
+            inputs["token_type_ids"] = padded([encoding.type_ids for encoding in encodings], 0)[0]
         try:
             with torch.inference_mode():
                 tensors = {name: torch.from_numpy(array).to(self.device) for name, array in inputs.items()}
@@ -154,7 +145,7 @@ class Reranker:
         return logits
 
     def _log_odds(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
-        """log(p / (1 - p)) of the relevant label; of a lone label, its logit, which is just that."""
-        relevant = self._relevant
+        """log(p / (1 - p)) of the relevant label; for a model with one label, this is its logit."""
+        relevant = self._relevant_label
         own, others = logits[:, relevant], np.delete(logits, relevant, axis=1)
         return np.asarray(own - np.logaddexp.reduce(others, axis=1)) if others.size else own

@@ -1,7 +1,7 @@
-"""What a model's safetensors files really hold, by their headers alone, and whether its config.json can be true of it.
+"""Checks the headers of a model's safetensors files, and config.json against them, before anything is built.
 
-A config is a small text that may claim anything: a billion blocks, vectors of a billion numbers. transformers would
-begin to build what it says. It is held against the weights first, which cannot claim more than a file has bytes.
+A config.json can claim anything: a billion blocks, vectors of a billion numbers. transformers would begin to build
+that. The weights limit what a config can truthfully claim, because they cannot hold more than their files have bytes.
 """
 
 import json
@@ -21,27 +21,28 @@ BYTES = {
     **dict.fromkeys(("F16", "BF16", "I16", "U16"), 2),
     **dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2"), 1),
 }
-# A model may share one block's weights among many, and have what its files lack: a pooler, a new head.
+# Many blocks may share the weights of one.
 MOST_SHARED = 100
-MOST_ANEW = 1_000_000
-# Of numbers that are no size of any tensor, such as positions that are computed.
+# Numbers of parts that are missing in the files: a pooler, a new head.
+MOST_NEW = 1_000_000
+# The limit for settings that are not the size of a tensor, such as the number of computed positions.
 MOST_UNSTORED = 10_000_000
-# The keys of how many parts of a kind there are; each is built, whether or not there are weights for it.
+# Settings with these words count parts of the model, each of which is built, with or without weights for it.
 COUNTS = ("layer", "group", "expert", "block")
 KERNELS = ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation")
 
 
 @dataclass(frozen=True)
-class Held:
-    """What all files of a model hold together."""
+class StoredWeights:
+    """The total contents of a model's files."""
 
     tensors: int
     numbers: int
     largest_side: int
 
 
-def checked(files: ModelFiles) -> Held:
-    """What the model's files hold, refused where they or config.json cannot be what they say."""
+def check_weights(files: ModelFiles) -> StoredWeights:
+    """Sum up the model's files, and refuse files or a config.json that cannot be true."""
     if (files.folder / "adapter_config.json").exists():
         raise EncoderUnavailable(
             f"{files.folder} is an adapter of another model (it has an adapter_config.json); merge the two and give "
@@ -50,27 +51,27 @@ def checked(files: ModelFiles) -> Held:
     _check_index(files.folder / "model.safetensors.index.json")
     shapes = [shape for path in files.weight_files() for shape in _shapes(path)]
     sides = [side for shape in shapes for side in shape]
-    held = Held(len(shapes), sum(math.prod(shape) for shape in shapes), max(sides, default=0))
+    stored = StoredWeights(len(shapes), sum(math.prod(shape) for shape in shapes), max(sides, default=0))
     for key, value in _items(files.config):
-        _check_setting(files.folder / "config.json", key, value, held)
-    return held
+        _check_setting(files.folder / "config.json", key, value, stored)
+    return stored
 
 
-def refuse_larger(files: ModelFiles, held: Held, numbers: int) -> None:
-    """Refuse a model that by its config has far more numbers than its files; they are counted before any is made."""
-    if numbers > 2 * held.numbers + MOST_ANEW:
+def check_size(files: ModelFiles, stored: StoredWeights, numbers: int) -> None:
+    """Refuse a model that has far more numbers by its config than in its files."""
+    if numbers > 2 * stored.numbers + MOST_NEW:
         raise EncoderUnavailable(
             f"{files.folder / 'config.json'} describes a model of {numbers:,} numbers, and its weights are "
-            f"{held.numbers:,}: one of the two is not this model's. Get the model again."
+            f"{stored.numbers:,}: one of the two is not this model's. Get the model again."
         )
 
 
 def _check_index(path: Path) -> None:
-    """The file that says which weights lie in which file, where there are several."""
+    """Check the index of a model with several weight files."""
     if not path.is_file():
         return
     try:
-        names = set(json.loads(_start(path, LARGEST_HEADER)).get("weight_map", {}).values())
+        names = set(json.loads(_read(path, LARGEST_HEADER)).get("weight_map", {}).values())
         outside = sorted(name for name in names if Path(name).name != name)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise EncoderUnavailable(f"{path} cannot be read: {error}") from error
@@ -78,7 +79,7 @@ def _check_index(path: Path) -> None:
         raise EncoderUnavailable(f"{path} names weights outside of its folder: {outside[0][:200]!r}.")
 
 
-def _start(path: Path, most: int) -> bytes:
+def _read(path: Path, most: int) -> bytes:
     with path.open("rb") as file:
         data = file.read(most + 1)
     if len(data) > most:
@@ -87,7 +88,7 @@ def _start(path: Path, most: int) -> bytes:
 
 
 def _shapes(path: Path) -> Iterator[list[int]]:
-    """The shape of every tensor in a file, whose header must account for every byte of it."""
+    """The shape of every tensor in a file, whose header must account for every byte."""
 
     def refuse(what: str) -> EncoderUnavailable:
         return EncoderUnavailable(f"{path} is no sound safetensors file: {what}. Get the model again.")
@@ -101,7 +102,7 @@ def _shapes(path: Path) -> Iterator[list[int]]:
             raise refuse(f"its header has {length:,} bytes, and at most {LARGEST_HEADER:,} are read")
         data = file.read(length)
     try:
-        header = json.loads(data, object_pairs_hook=_without_doubles)
+        header = json.loads(data, object_pairs_hook=_unique_keys)
         header.pop("__metadata__", None)
         tensors = [(*tensor["data_offsets"], tensor["dtype"], tensor["shape"], name) for name, tensor in header.items()]
         end = 0
@@ -118,16 +119,16 @@ def _shapes(path: Path) -> Iterator[list[int]]:
         raise refuse(f"its tensors have {end:,} bytes, and the file has {size - 8 - length:,} for them")
 
 
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name stands in it twice")
     return found
 
 
-def _items(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Every number and text of a config, with the key it stands under."""
-    waiting = [(key, value)]
+def _items(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every number and text of a config, with its key."""
+    waiting: list[tuple[str, Any]] = [("", config)]
     while waiting:
         key, value = waiting.pop()
         if isinstance(value, dict):
@@ -138,20 +139,20 @@ def _items(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
             yield key, value
 
 
-def _check_setting(path: Path, key: str, value: Any, held: Held) -> None:
+def _check_setting(path: Path, key: str, value: Any, stored: StoredWeights) -> None:
     if isinstance(value, str) and key in KERNELS and ("/" in value or ":" in value):
         raise EncoderUnavailable(
             f"{path}: {key!r} asks for code from the hub, {value[:100]!r}, and no model's code is ever run. Remove it."
         )
     if not isinstance(value, int) or isinstance(value, bool):
         return
-    most = max(held.largest_side, MOST_UNSTORED)
+    most = max(stored.largest_side, MOST_UNSTORED)
     if any(part in key for part in COUNTS):
-        most = max(held.tensors, MOST_SHARED, 4096 if "size" in key else 0)
+        most = max(stored.tensors, MOST_SHARED, 4096 if "size" in key else 0)
     elif key == "num_labels":
-        most = held.largest_side
+        most = stored.largest_side
     if value > most:
         raise EncoderUnavailable(
-            f"{path}: {key!r} is {value}, and by its weights ({held.tensors:,} tensors, the longest side "
-            f"{held.largest_side:,}) it can be at most {most:,}. Get the model again."
+            f"{path}: {key!r} is {value}, and by its weights ({stored.tensors:,} tensors, the longest side "
+            f"{stored.largest_side:,}) it can be at most {most:,}. Get the model again."
         )

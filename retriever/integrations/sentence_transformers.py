@@ -54,13 +54,14 @@ def write_sentence_folder(folder: Path, encoder: Encoder, transform: Transform) 
         _write_model(folder, encoder)
     _write_tokenizer(folder, encoder)
     if pooling in LAYERS:
-        weights = np.zeros(encoder.blocks + 1, np.float32)
+        blocks = int(encoder.torch_model.model.config.num_hidden_layers)
+        weights = np.zeros(blocks + 1, np.float32)
         for number in LAYERS[pooling]:
             weights[number] += 1
         config = {
             "word_embedding_dimension": identity.dimension,
             "layer_start": 0,
-            "num_hidden_layers": encoder.blocks,
+            "num_hidden_layers": blocks,
         }
         modules.add("WeightedLayerPooling", config, {"layer_weights": weights})
     modules.add("Pooling", _pooling_config(identity.dimension, pooling))
@@ -117,8 +118,12 @@ def _write_model(folder: Path, encoder: Encoder) -> None:
 
 
 def _write_word_model(folder: Path, encoder: Encoder) -> None:
-    """Write the input embeddings as a GPT without blocks, the only architecture that adds nothing to them."""
-    vectors = encoder.word_vectors()
+    """The input embeddings alone, as a GPT of no blocks: of all models it is the one that adds nothing to them."""
+    import torch
+
+    table = encoder.torch_model.model.get_input_embeddings()
+    with torch.inference_mode():
+        vectors = table(torch.arange(table.num_embeddings, device=encoder.device)).cpu().numpy()
     length = encoder.identity.max_length
     config = {
         "model_type": "openai-gpt",
@@ -143,9 +148,9 @@ def _write_tokenizer(folder: Path, encoder: Encoder) -> None:
 
     With the class of the model, transformers may rebuild it from tokenizer_config.json with different lower-casing.
     """
-    given = encoder.files.tokenizer_config
+    given = encoder.files.json_object("tokenizer_config.json")
     specials = {name: _text_of(given.get(name)) for name in SPECIAL_TOKENS}
-    padding = encoder.token(encoder.files.pad_id)
+    padding = encoder.tokenizer.id_to_token(encoder.files.pad_id)
     if padding is None:
         raise EncoderUnavailable(
             f"the tokenizer in {encoder.files.folder} has no token {encoder.files.pad_id} for padding, which "
@@ -160,7 +165,7 @@ def _write_tokenizer(folder: Path, encoder: Encoder) -> None:
         "clean_up_tokenization_spaces": False,
     }
     config |= {name: token for name, token in specials.items() if token is not None} | {"pad_token": padding}
-    (folder / "tokenizer.json").write_text(encoder.tokenizer_json(), encoding="utf-8")
+    (folder / "tokenizer.json").write_text(encoder.tokenizer.to_str(pretty=True), encoding="utf-8")
     _write_json(folder / "tokenizer_config.json", config)
     _write_json(
         folder / "sentence_bert_config.json", {"max_seq_length": encoder.identity.max_length, "do_lower_case": False}

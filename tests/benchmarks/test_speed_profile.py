@@ -29,14 +29,14 @@ INGEST = Place("retriever.ingest.pipeline", "run")
     ("stack", "stage"),
     [
         (
-            [Place("torch.nn.functional", "linear"), Place(ENCODER, "_encode_tokens"), INGEST],
+            [Place("torch.nn.functional", "linear"), Place(ENCODER, "encode_tokens"), INGEST],
             ENCODING,
         ),
         (
             [Place(ENCODER, "count_tokens"), Place(PASSAGES, "split"), INGEST],
             TOKENISING,
         ),
-        ([Place(ENCODER, "_token_batches"), INGEST], TOKENISING),
+        ([Place(ENCODER, "token_batches"), INGEST], TOKENISING),
         (
             [Place("retriever.encoder.model_loader", "load_model"), Place(ENCODER, "_model")],
             LOADING,

@@ -549,7 +549,7 @@ def test_rerank(run: Run, collection: Path, tmp_path: Path) -> None:
     lines = run("search", "cat", "--index", collection, "--rerank", judge, "--json").output.splitlines()
     scores = [json.loads(line)["score"] for line in lines]
     assert len(scores) == len(PETS) and scores == sorted(scores, reverse=True)
-    assert "cannot be had" in run("search", "cat", "--index", collection, "--rerank", "no/such", code=1).output
+    assert "cannot be downloaded" in run("search", "cat", "--index", collection, "--rerank", "no/such", code=1).output
     plain = run("search", "cat", "--index", collection, "--rerank", tmp_path, code=1).output
     assert "no config.json" in plain
 

@@ -299,7 +299,7 @@ def test_a_vector_that_is_not_finite_names_the_text(tmp_path: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     name = next(key for key in weights if key.endswith("word_embeddings.weight"))
     encoder = Encoder(str(folder), device="cpu")
-    cat = encoder._tokenizer.token_to_id("cat")
+    cat = encoder.tokenizer.token_to_id("cat")
     weights[name][cat] = torch.nan
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     encoder = Encoder(str(folder), device="cpu")

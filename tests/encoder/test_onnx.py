@@ -12,7 +12,7 @@ from samples import PETS, Run, make_bert, write_jsonl
 
 from retriever.encoder.encoder import Encoder
 from retriever.encoder.model_files import POOLINGS
-from retriever.encoder.runtimes.onnx_runtime import FACTS, WEIGHTS, export_folder, exported
+from retriever.encoder.runtimes.onnx_runtime import FACTS, WEIGHTS, export_folder, is_exported
 from retriever.encoder.runtimes.torch_model import TorchModel
 from retriever.errors import EncoderUnavailable, Misuse
 
@@ -118,9 +118,9 @@ def test_what_was_exported_is_checked_and_made_again(tmp_path: Path) -> None:
     damaged = bytearray((graph / WEIGHTS).read_bytes())
     damaged[len(damaged) // 2] ^= 1
     (graph / WEIGHTS).write_bytes(damaged)
-    assert not exported(graph)
+    assert not is_exported(graph)
     np.testing.assert_array_equal(Encoder(str(folder), device="cpu").encode(TEXTS), before)
-    assert exported(graph)
+    assert is_exported(graph)
 
 
 @pytest.mark.heavy

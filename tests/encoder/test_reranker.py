@@ -103,15 +103,6 @@ def test_no_texts(cross_encoder: Path) -> None:
     assert Reranker(str(cross_encoder), device="cpu").scores(QUERY, []).shape == (0,)
 
 
-def test_identity_is_known_without_loading_and_tells_models_apart(cross_encoder: Path, tmp_path: Path) -> None:
-    own = Reranker(str(cross_encoder)).identity()
-    assert own == Reranker(str(cross_encoder)).identity()
-    assert own["name"] == str(cross_encoder) and own["max_length"] == 128
-    other = Reranker(str(make_cross_encoder(tmp_path / "other", seed=1))).identity()
-    assert other["weights"] != own["weights"]
-    assert Reranker(str(cross_encoder), max_length=64).identity() == own | {"max_length": 64}
-
-
 def test_an_encoder_is_no_cross_encoder(tiny_bert: str) -> None:
     """transformers would score with a head of random numbers."""
     for name in (tiny_bert, "all-MiniLM-L6-v2"):

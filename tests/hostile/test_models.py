@@ -21,7 +21,7 @@ from retriever.encoder.encoder import Encoder
 from retriever.encoder.model_files import ENCODER, ModelFiles
 from retriever.encoder.model_loader import load_model
 from retriever.encoder.reranker import Reranker
-from retriever.encoder.safetensors_check import checked
+from retriever.encoder.safetensors_check import check_weights
 from retriever.errors import EncoderUnavailable, RetrieverError
 
 ENCODE = """
@@ -284,7 +284,7 @@ def test_json_made_to_do_harm(model: Path, name: str, content: str) -> None:
     try:
         files = ModelFiles(str(model))
         files.identity()
-        checked(files)
+        check_weights(files)
     except RetrieverError as error:
         assert len(str(error)) < 1000
 
@@ -297,7 +297,7 @@ def test_any_safetensors(tmp_path_factory: pytest.TempPathFactory, tiny_bert: st
         shutil.copytree(tiny_bert, folder)
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", length) + data)
     with pytest.raises(EncoderUnavailable):
-        checked(ModelFiles(str(folder)))
+        check_weights(ModelFiles(str(folder)))
 
 
 # Tokenizers

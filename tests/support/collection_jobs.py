@@ -119,9 +119,9 @@ def warm(encoder: str) -> None:
     assert retriever.retriever
     Database(sqlite3.connect(":memory:")).conn.close()
     loaded = [Encoder(encoder, precision="fp32", max_length=length) for length in (None, LONGEST)]
-    for part in ("_tokenizer", "_cutting_tokenizer", "_backend"):
+    for part in ("tokenizer", "_truncating_tokenizer", "_runtime"):
         _load_once(Encoder, part, loaded)
-    run, encode = Ingestion.run, Encoder._encode_tokens
+    run, encode = Ingestion.run, Encoder.encode_tokens
     counting = []
 
     def counted_run(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -138,7 +138,7 @@ def warm(encoder: str) -> None:
         return vectors
 
     Ingestion.run = counted_run  # type: ignore[method-assign]
-    Encoder._encode_tokens = counted_encode  # type: ignore[method-assign]
+    Encoder.encode_tokens = counted_encode  # type: ignore[method-assign]
 
 
 def _load_once(encoder_class: Any, part: str, loaded: list[Any]) -> None:

@@ -30,7 +30,7 @@ class LookingUp(Encoder):
         super().__init__(name, device="cpu")
         self.given = 0
         self._queries: dict[str, Matrix] = {}
-        self._rows: dict[str, int] = {}
+        self._known_rows: dict[str, int] = {}
         self._vectors: StoredVectors | None = None
 
     def know(self, queries: Queries) -> None:
@@ -41,7 +41,7 @@ class LookingUp(Encoder):
         """The documents; the row of each is remembered until it is encoded."""
         self._vectors = vectors
         for row, (id_, text) in enumerate(documents):
-            self._rows[text] = row
+            self._known_rows[text] = row
             yield {"id": id_, "text": text}
 
     def encode_batches(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int64], Matrix]]:
@@ -58,10 +58,10 @@ class LookingUp(Encoder):
     def _vector(self, text: str) -> Matrix:
         if text in self._queries:
             return self._queries[text][None]
-        row = self._rows.pop(text, None)
+        row = self._known_rows.pop(text, None)
         if row is not None and self._vectors is not None:
             return self._vectors.rows(row, row + 1)
-        return self._encode_tokens([self._cutting_tokenizer.encode(text).ids])
+        return self.encode_tokens([self._truncating_tokenizer.encode(text).ids])
 
 
 def _batches(count: int) -> Iterator[TokenBatch]:

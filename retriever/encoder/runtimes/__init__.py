@@ -1,1 +1,1 @@
-"""What runs an encoder: token ids in, sentence vectors out. ONNX Runtime where it can, torch for the rest."""
+"""The runtimes of an encoder, from token ids to sentence vectors: ONNX Runtime if possible, otherwise torch."""

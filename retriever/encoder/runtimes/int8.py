@@ -1,18 +1,17 @@
-"""An encoder's graph with 8-bit products: each weight matrix as integers, each token's activations as it runs.
+"""Quantizes an encoder's ONNX graph to int8: the weight matrices once, the activations of each token at run time.
 
     x ──▶ x / smoothing of its column ──▶ s = max |x| / 127 of its row ──▶ round(x / s)
       ──integer product──▶ · s · scale of the column ──▶ y
 
-ONNX Runtime's own dynamic quantisation takes one scale for a whole batch, so that a text's vector depends on the texts
-beside it, and one long token spoils the precision of all. A scale a row makes a vector the same in any company.
-Smoothing (SmoothQuant, Xiao et al. 2023) moves what is uneven in the columns of the activations into the weights, by
-half in the exponent. all-MiniLM-L6-v2 on 3,000 Wikipedia sentences against single precision, the same ten nearest of
-500: ONNX Runtime's own .880, a scale a row .919, smoothed .938; all at 2.6 to 2.9 times the speed of
-sentence-transformers.
+ONNX Runtime's own dynamic quantization takes one scale for a whole batch. A text's vector then depends on the other
+texts of the batch, and one token with large activations costs all others precision. With one scale per row, a vector
+does not depend on its batch. Smoothing (SmoothQuant, Xiao et al. 2023) moves the unevenness of the activations' columns
+into the weights, with the exponent 0.5. Measured with all-MiniLM-L6-v2 on 3,000 Wikipedia sentences, the share of the
+ten nearest of 500 that single precision finds too: ONNX Runtime's own .880, one scale per row .919, smoothed .938; all
+at 2.6 to 2.9 times the speed of sentence-transformers.
 
-Weights have 7 bits (-63 to 63): two products of an 8-bit activation and such a weight fit into the 16 bits that
-processors without VNNI instructions add them up in. So the integers are the same on every machine; the eighth bit
-would be worth another .012.
+Weights have 7 bits (-63 to 63), so that two products of a weight and an 8-bit activation fit into the 16 bits in which
+CPUs without VNNI instructions add them. The result is the same on every machine; the eighth bit would add .012.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from retriever.encoder.runtimes.onnx_runtime import open_session
 
 WEIGHT_LEVELS = 63
 ACTIVATION_LEVELS = 127
@@ -31,9 +32,9 @@ Columns = NDArray[np.float64]
 
 
 def quantize(model: Any, batches: Sequence[Mapping[str, NDArray[np.int64]]]) -> int:
-    """Replace every product with a constant matrix in an ONNX model by an integer one; returns how many there were.
+    """Replace every multiplication by a constant matrix in an ONNX model by an integer one; return their number.
 
-    `batches` are inputs of the model, from which the size of its activations is learned.
+    `batches` are inputs of the model, from which the range of its activations is learned.
     """
     from onnx import numpy_helper
 
@@ -43,10 +44,10 @@ def quantize(model: Any, batches: Sequence[Mapping[str, NDArray[np.int64]]]) -> 
     if not products:
         return 0
     weights = {node.output[0]: numpy_helper.to_array(stored[node.input[1]]) for node in products}
-    parts = _Parts(graph, _smoothing(model, products, weights, batches))
+    integer_nodes = _IntegerNodes(graph, _smoothing(model, products, weights, batches))
     nodes: list[Any] = []
     for node in graph.node:
-        nodes += parts.product(node, weights[node.output[0]]) if node.output[0] in weights else [node]
+        nodes += integer_nodes.multiplication(node, weights[node.output[0]]) if node.output[0] in weights else [node]
     del graph.node[:]
     graph.node.extend(nodes)
     used = {name for node in graph.node for name in node.input}
@@ -66,9 +67,9 @@ def _smoothing(
     weights: Mapping[str, NDArray[np.float32]],
     batches: Sequence[Mapping[str, NDArray[np.int64]]],
 ) -> dict[str, Columns]:
-    """What to divide each column of each tensor of activations by, and to multiply the rows of its weights by."""
+    """For each tensor of activations, the factors that divide its columns and multiply the rows of its weights."""
     found: dict[str, Columns] = {}
-    for source, seen in _largest_seen(model, [node.input[0] for node in products], batches).items():
+    for source, seen in _column_maxima(model, [node.input[0] for node in products], batches).items():
         own = [np.abs(weights[node.output[0]]).max(axis=1) for node in products if node.input[0] == source]
         rows = np.maximum(np.max(own, axis=0), SMALLEST_SEEN)
         columns = np.maximum(seen, SMALLEST_SEEN) ** SMOOTHING / rows ** (1 - SMOOTHING)
@@ -76,20 +77,17 @@ def _smoothing(
     return found
 
 
-def _largest_seen(
+def _column_maxima(
     model: Any, names: Sequence[str], batches: Sequence[Mapping[str, NDArray[np.int64]]]
 ) -> dict[str, Columns]:
-    """The largest absolute value that each column of these tensors takes while the model runs."""
-    import onnxruntime
+    """The largest absolute value of each column of these tensors over all batches."""
     from onnx import ModelProto, helper
 
     watched = ModelProto()
     watched.CopyFrom(model)
     names = list(dict.fromkeys(names))
     watched.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(watched.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = open_session(watched.SerializeToString())
     seen: dict[str, Columns] = {}
     for batch in batches:
         for name, values in zip(names, session.run(names, dict(batch)), strict=True):
@@ -98,8 +96,8 @@ def _largest_seen(
     return seen
 
 
-class _Parts:
-    """The nodes that stand for one product, and the constants they share."""
+class _IntegerNodes:
+    """The nodes that replace one multiplication, and the constants they share."""
 
     def __init__(self, graph: Any, smoothing: Mapping[str, Columns]) -> None:
         self.graph = graph
@@ -116,7 +114,7 @@ class _Parts:
         self.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
         return name
 
-    def product(self, node: Any, weights: NDArray[np.float32]) -> list[Any]:
+    def multiplication(self, node: Any, weights: NDArray[np.float32]) -> list[Any]:
         from onnx import TensorProto, helper
 
         smooth = weights * self.smoothing[node.input[0]][:, None]
@@ -135,7 +133,7 @@ class _Parts:
         ]
 
     def _rows(self, source: str, name: str) -> tuple[str, str, list[Any]]:
-        """The integers of a tensor, the scale of each row, and the nodes that make them, once a tensor."""
+        """The names of a tensor's integers and row scales, and the nodes that compute them, on their first use."""
         from onnx import TensorProto, helper
 
         if source in self.quantized:

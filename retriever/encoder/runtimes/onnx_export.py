@@ -1,8 +1,8 @@
-"""From a torch encoder to an ONNX graph with its pooling, optimised once and checked against torch.
+"""Exports a torch encoder with its pooling to an ONNX graph, which is optimised once and checked against torch.
 
-A folder of the cache holds one encoder: the graph, its weights beside it so that they are mapped and not read, its
-tokenizer, and what made them. It is keyed by all that decides the vectors, so it belongs to no collection and is made
-once a machine.
+A folder of the cache holds one encoder: the graph, its weights in a file of their own so that they can be mapped into
+memory, its tokenizer, and facts about the export. The folder is named by the hash of everything that decides the
+vectors, so collections share it and each machine exports an encoder once.
 """
 
 import atexit
@@ -22,27 +22,16 @@ import numpy as np
 from indexes.checksums import file_sha256
 from retriever.encoder.model_files import EncoderIdentity, ModelFiles
 from retriever.encoder.model_loader import load_tokenizer, padded
+from retriever.encoder.runtimes import onnx_runtime
 from retriever.encoder.runtimes.int8 import quantize
-from retriever.encoder.runtimes.onnx_runtime import (
-    FACTS,
-    FORMAT,
-    GRAPH,
-    INPUTS,
-    TOKENIZER,
-    WEIGHTS,
-    export_folder,
-    open_session,
-    run,
-)
-from retriever.encoder.runtimes.torch_model import TorchModel, exportable
+from retriever.encoder.runtimes.torch_model import ExportModule, TorchModel
 from retriever.errors import EncoderUnavailable, first_line
 from retriever.files import atomic_write
 
 OPSET = 17
-# Of every sentence below, between ONNX Runtime's vector and torch's.
-SAME = 0.9999
-# What integers are worth is for the corpus to say; below this they are not the same encoder at all.
-ALIKE = 0.9
+# The smallest cosine between the vectors of ONNX Runtime and torch, over the sentences below. How good int8 is depends
+# on the corpus; below this limit it is not the same encoder.
+LEAST_COSINE = {"fp32": 0.9999, "int8": 0.9}
 SENTENCES = (
     "Cats purr.",
     "The committee approved the budget after a long debate about the cost of the new library.",
@@ -59,15 +48,16 @@ SENTENCES = (
 
 
 class NotExportable(Exception):
-    """Why an encoder cannot be run by ONNX Runtime."""
+    """The encoder cannot be run by ONNX Runtime; the message says why."""
 
 
 def export(files: ModelFiles, identity: EncoderIdentity) -> Path:
-    """Make the graph of this encoder and check it; `NotExportable` says why it cannot be, now and when asked again.
+    """Export this encoder, check the result and return its folder.
 
-    Where the cache cannot be written, the graph lies in a temporary folder and serves this process alone.
+    A refusal is remembered, so that the next call raises `NotExportable` at once. If the cache cannot be written, the
+    folder is temporary and serves this process alone.
     """
-    folder = export_folder(identity)
+    folder = onnx_runtime.export_folder(identity)
     if not _writable(folder.parent):
         folder = Path(mkdtemp(prefix="flow-retriever-")) / folder.name
         atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
@@ -79,30 +69,31 @@ def export(files: ModelFiles, identity: EncoderIdentity) -> Path:
     single = replace(identity, precision="fp32")
     try:
         model = TorchModel(files, single, "cpu")
-        with TemporaryDirectory() as scratch, atomic_write(folder) as aside:
-            graph = _traced(model, Path(scratch) / "traced.onnx")
+        with TemporaryDirectory() as scratch, atomic_write(folder) as target:
+            graph = _trace(model, Path(scratch) / "traced.onnx")
             if identity.precision == "int8" and not quantize(graph, _samples(model, graph)):
-                raise NotExportable("it has no product with a matrix of weights that integers could take over")
-            aside.mkdir()
-            _optimised(graph, Path(scratch), aside)
-            load_tokenizer(files).save(str(aside / TOKENIZER))
-            cosine = _check(aside, model, ALIKE if identity.precision == "int8" else SAME)
+                raise NotExportable("it has no multiplication by a matrix of weights that int8 could replace")
+            target.mkdir()
+            _optimise(graph, Path(scratch), target)
+            load_tokenizer(files).save(str(target / onnx_runtime.TOKENIZER))
+            cosine = _check(target, model, LEAST_COSINE[identity.precision])
             facts = {
-                "format": FORMAT,
+                "format": onnx_runtime.FORMAT,
                 "encoder": identity.to_json(),
                 "worst_cosine_to_torch": cosine,
                 "versions": _versions(),
-                "files": {name: file_sha256(aside / name) for name in (GRAPH, WEIGHTS, TOKENIZER)},
+                "files": {name: file_sha256(target / name) for name in onnx_runtime.FILES},
             }
-            (aside / FACTS).write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+            text = json.dumps(facts, indent=1, sort_keys=True) + "\n"
+            (target / onnx_runtime.FACTS).write_text(text, encoding="utf-8")
     except EncoderUnavailable:
         raise
     except OSError as error:
-        if not (folder / FACTS).is_file():  # else another process has made it meanwhile
+        if not (folder / onnx_runtime.FACTS).is_file():  # otherwise another process has just exported it
             raise NotExportable(f"{folder} cannot be written: {error.strerror or error}") from error
-    except MemoryError as error:  # which may not be so the next time
+    except MemoryError as error:  # not remembered: the next call may succeed
         raise NotExportable("there is too little memory to export it") from error
-    except Exception as error:  # the exporter and ONNX Runtime raise many classes for what they cannot do
+    except Exception as error:  # the exporter and ONNX Runtime raise many classes
         reason = str(error) if isinstance(error, NotExportable) else f"{type(error).__name__}: {first_line(error)}"
         with contextlib.suppress(OSError):
             refusal.write_text(json.dumps({"reason": reason, "versions": _versions()}), encoding="utf-8")
@@ -118,8 +109,8 @@ def _writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
-def _traced(model: TorchModel, path: Path) -> Any:
-    """The graph as torch writes it."""
+def _trace(model: TorchModel, path: Path) -> Any:
+    """Have torch write the graph, and load it."""
     import onnx
     import torch
 
@@ -130,53 +121,50 @@ def _traced(model: TorchModel, path: Path) -> Any:
     with warnings.catch_warnings(), torch.inference_mode():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            exportable(model),
+            ExportModule(model).eval(),  # torch restores the mode after the export
             (batch, batch),
             str(path),
-            input_names=list(INPUTS),
+            input_names=list(onnx_runtime.INPUTS),
             output_names=["vectors"],
-            dynamic_axes=dict.fromkeys(INPUTS, dynamic) | {"vectors": {0: "texts"}},
+            dynamic_axes=dict.fromkeys(onnx_runtime.INPUTS, dynamic) | {"vectors": {0: "texts"}},
             opset_version=OPSET,
             dynamo=False,
         )
     return onnx.load(path)
 
 
-def _optimised(graph: Any, scratch: Path, folder: Path) -> None:
-    """Have ONNX Runtime fuse what it can, once, and keep the result with the weights in a file of their own."""
+def _optimise(graph: Any, scratch: Path, folder: Path) -> None:
+    """Have ONNX Runtime optimise the graph, and save the result with its weights in a separate file."""
     import onnx
     import onnxruntime
 
     plain, fused = scratch / "plain.onnx", scratch / "fused.onnx"
     onnx.save(graph, plain)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    # Beyond this level a graph is made for one kind of processor.
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-    options.optimized_model_filepath = str(fused)
-    onnxruntime.InferenceSession(str(plain), options, providers=["CPUExecutionProvider"])
+    # A higher level would make the graph specific to one kind of CPU.
+    level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    onnx_runtime.open_session(str(plain), graph_optimization_level=level, optimized_model_filepath=str(fused))
     onnx.save(
         onnx.load(fused),
-        folder / GRAPH,
+        folder / onnx_runtime.GRAPH,
         save_as_external_data=True,
         all_tensors_to_one_file=True,
-        location=WEIGHTS,
+        location=onnx_runtime.WEIGHTS,
         size_threshold=1024,
     )
 
 
 def _check(folder: Path, model: TorchModel, least: float) -> float:
-    """The smallest cosine between the graph's vectors and torch's, refused if it is too small."""
+    """The smallest cosine between the vectors of the graph and those of torch; refused if it is below `least`."""
     tokens = _tokens(model)
-    session = open_session(folder)
+    exported = onnx_runtime.OnnxModel(folder)
     worst = 1.0
     for some in (tokens, tokens[1:2]):
-        ids, mask = padded(some, model.files.pad_id)
-        ours, theirs = (rows.astype(np.float64) for rows in (run(session, ids, mask), model.vectors(ids, mask)))
+        batch = padded(some, model.files.pad_id)
+        ours, theirs = (runtime.vectors(*batch).astype(np.float64) for runtime in (exported, model))
         lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
         worst = min(worst, float(((ours * theirs).sum(axis=1) / np.maximum(lengths, 1e-30)).min()))
     if not worst >= least:
-        raise NotExportable(f"its vectors would not be those of torch: a cosine of {worst:.5f}, not {least}")
+        raise NotExportable(f"its vectors would differ from those of torch: a cosine of {worst:.5f}, not {least}")
     return worst
 
 
@@ -187,10 +175,10 @@ def _tokens(model: TorchModel) -> list[list[int]]:
 
 
 def _samples(model: TorchModel, graph: Any) -> list[dict[str, Any]]:
-    """The sentences one by one as the graph's inputs."""
+    """Inputs of the graph, one sentence each."""
     taken = {one.name for one in graph.graph.input}
     batches = (padded([own], model.files.pad_id) for own in _tokens(model))
-    return [{k: v for k, v in zip(INPUTS, batch, strict=True) if k in taken} for batch in batches]
+    return [{k: v for k, v in zip(onnx_runtime.INPUTS, batch, strict=True) if k in taken} for batch in batches]
 
 
 def _versions() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""An encoder run by ONNX Runtime on the processor, from a graph that `export` made. No torch here."""
+"""An encoder run by ONNX Runtime on the CPU, from a graph that `onnx_export` wrote. It needs no torch."""
 
 import hashlib
 import json
@@ -16,30 +16,19 @@ from retriever.files import cache_folder, cached_sha256
 
 FORMAT = 2
 GRAPH, WEIGHTS, TOKENIZER, FACTS = "model.onnx", "weights.bin", "tokenizer.json", "facts.json"
+FILES = (GRAPH, WEIGHTS, TOKENIZER)
 INPUTS = ("input_ids", "attention_mask")
 
 
 def export_folder(identity: EncoderIdentity) -> Path:
-    """Where the graph of this encoder lies, or would."""
+    """The cache folder for this encoder's graph, whether or not it exists."""
     decides = {key: value for key, value in asdict(identity).items() if key not in ("name", "max_length")}
     key = hashlib.sha256(json.dumps({"format": FORMAT, **decides}, sort_keys=True).encode()).hexdigest()
     return cache_folder() / "encoders" / key[:32]
 
 
-class OnnxModel:
-    """A session of the encoder's graph. Several threads may use it at once, a core each."""
-
-    def __init__(self, folder: Path) -> None:
-        self.workers = cores()
-        self._session = open_session(folder)
-
-    def vectors(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
-        """One row a text."""
-        return run(self._session, ids, mask)
-
-
-def exported(folder: Path) -> bool:
-    """Whether the folder holds its encoder's graph, whole; what is damaged or another's is deleted, to be made anew."""
+def is_exported(folder: Path) -> bool:
+    """Whether the folder holds its encoder's graph undamaged. A damaged or wrong folder is deleted."""
     if not folder.is_dir():
         return False
     try:
@@ -53,32 +42,43 @@ def exported(folder: Path) -> bool:
     return False
 
 
-def open_session(folder: Path) -> Any:
-    """A session on the graph in a folder, with one core for each call.
+class OnnxModel:
+    """A session on the graph in a folder. Several threads can use it at once, with one core for each call.
 
-    Calls in parallel then share nothing: two of them on two cores did 15 % more than one call on both.
+    Parallel calls then share nothing: two of them on two cores did 15 % more than one call on both.
     """
+
+    def __init__(self, folder: Path) -> None:
+        import onnxruntime
+
+        self.workers = cores()
+        # The graph was optimised when it was exported.
+        level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        self._session = open_session(
+            str(folder / GRAPH), intra_op_num_threads=1, inter_op_num_threads=1, graph_optimization_level=level
+        )
+        # The pooling "word" reads the input embeddings alone and may need no mask.
+        self._inputs = {one.name for one in self._session.get_inputs()}
+
+    def vectors(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
+        given = {name: rows for name, rows in zip(INPUTS, (ids, mask), strict=True) if name in self._inputs}
+        vectors: NDArray[np.float32] = self._session.run(None, given)[0]
+        return vectors
+
+
+def open_session(model: str | bytes, **settings: Any) -> Any:
+    """Open a session on the CPU for a model file or a serialized model; `settings` are those of SessionOptions."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    # The graph was optimised when it was made.
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(str(folder / GRAPH), options, providers=["CPUExecutionProvider"])
-
-
-def run(session: Any, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The sentence vectors of a batch."""
-    taken = {one.name for one in session.get_inputs()}  # input embeddings alone need no mask of the blocks
-    given = {name: rows for name, rows in zip(INPUTS, (ids, mask), strict=True) if name in taken}
-    vectors: NDArray[np.float32] = session.run(None, given)[0]
-    return vectors
+    for name, value in settings.items():
+        setattr(options, name, value)
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def cores() -> int:
-    """The processor cores that this process may use; a container's share counts, not the machine's."""
+    """The CPU cores that this process may use: the share of a container, not all of the machine."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0)) or 1
     return os.cpu_count() or 1

@@ -1,18 +1,19 @@
-"""An encoder run by torch: for training, for CUDA, for choosing a pooling, and for models that cannot be exported."""
+"""An encoder run by torch: for CUDA, for choosing a pooling, for the ONNX export, and for models without an export."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from retriever.encoder.model_files import ENCODER, EncoderIdentity, ModelFiles
 from retriever.encoder.model_loader import load_model, refuse_missing
 from retriever.errors import RetrieverError
 
-# Which hidden states a pooling averages: [0] is the embedding layer, so [1] is the first block. The other poolings read
-# the last block's output, or no block at all.
+# The hidden states that a pooling averages: [0] is the embedding layer, so [1] is the first block. The other poolings
+# read the output of the last block, or of no block.
 LAYERS = {"first": (1,), "first-last": (1, -1), "last2": (-2, -1)}
 
 
@@ -29,26 +30,20 @@ class TorchModel:
     @cached_property
     def model(self) -> Any:
         model, missing = load_model(self.files, ENCODER)
-        # Of what a checkpoint may lack, only the pooler goes unused.
+        # Only the pooler is unused, so only the pooler may be missing.
         refuse_missing(self.files, ENCODER, (name for name in missing if "pooler" not in name.split(".")))
         return model.to(self.device).eval()
 
     def vectors(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
-        """One row a text."""
         vectors: NDArray[np.float32] = self.poolings(ids, mask, [self.identity.pooling])[0]
         return vectors
 
     def poolings(self, ids: NDArray[np.int64], mask: NDArray[np.int64], poolings: Sequence[str]) -> NDArray[np.float32]:
         """The vectors of a batch by each pooling: (poolings, texts, dimensions)."""
-        import torch
-
         try:
             with torch.inference_mode():
                 tokens, attended = (torch.from_numpy(array).to(self.device) for array in (ids, mask))
-                hidden = _token_vectors(self.model, tokens, attended, poolings)
-                pooled = torch.stack([pool(own, attended, pooling) for pooling, own in hidden])
-                if self.identity.normalize:
-                    pooled = torch.nn.functional.normalize(pooled, dim=2)
+                pooled = torch.stack(sentence_vectors(self, tokens, attended, poolings))
                 vectors: NDArray[np.float32] = pooled.float().cpu().numpy()
         except torch.OutOfMemoryError as error:
             raise RetrieverError(
@@ -57,48 +52,44 @@ class TorchModel:
         return vectors
 
 
-def _token_vectors(model: Any, ids: Any, mask: Any, poolings: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """The token vectors to pool for each pooling, from the layers that it reads."""
-    output = None
+class ExportModule(torch.nn.Module):
+    """The whole computation from tokens to sentence vectors as one torch module."""
+
+    def __init__(self, encoder: TorchModel) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.model = encoder.model
+
+    def forward(self, input_ids: Any, attention_mask: Any) -> Any:
+        return sentence_vectors(self.encoder, input_ids, attention_mask, [self.encoder.identity.pooling])[0]
+
+
+def sentence_vectors(encoder: TorchModel, ids: Any, mask: Any, poolings: Sequence[str]) -> list[Any]:
+    """The vectors of a batch by each pooling, from one pass through the model."""
+    output: Any = None
     if any(pooling != "word" for pooling in poolings):
-        # The hidden states of every layer are only worth their memory to the poolings that read them.
+        # The hidden states of all layers take memory, so they are kept only for the poolings that read them.
         every = any(pooling in LAYERS for pooling in poolings)
-        output = model(input_ids=ids, attention_mask=mask, output_hidden_states=every)
+        output = encoder.model(input_ids=ids, attention_mask=mask, output_hidden_states=every)
+    vectors = []
     for pooling in poolings:
-        words = pooling == "word"
-        yield pooling, model.get_input_embeddings()(ids) if words else _layers(output, pooling)
-
-
-def _layers(output: Any, pooling: str) -> Any:
-    if pooling not in LAYERS:
-        return output.last_hidden_state
-    read = [output.hidden_states[number] for number in LAYERS[pooling]]
-    return sum(read) / len(read)
+        if pooling == "word":
+            hidden = encoder.model.get_input_embeddings()(ids)
+        elif pooling in LAYERS:
+            layers = [output.hidden_states[number] for number in LAYERS[pooling]]
+            hidden = sum(layers) / len(layers)
+        else:
+            hidden = output.last_hidden_state
+        pooled = pool(hidden, mask, pooling)
+        vectors.append(torch.nn.functional.normalize(pooled, dim=1) if encoder.identity.normalize else pooled)
+    return vectors
 
 
 def pool(hidden: Any, mask: Any, pooling: str) -> Any:
-    """One vector a text from its token vectors; padding never counts."""
+    """Pool the token vectors of each text, without its padding."""
     if pooling == "cls":
         return hidden[:, 0]
     weights = mask.unsqueeze(-1).to(hidden.dtype)
     if pooling == "max":
         return hidden.masked_fill(weights == 0, float("-inf")).amax(dim=1)
     return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-9)
-
-
-def exportable(model: TorchModel) -> Any:
-    """The whole way from tokens to sentence vectors as one torch module."""
-    import torch
-
-    class Pooled(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model.model
-
-        def forward(self, input_ids: Any, attention_mask: Any) -> Any:
-            pooling = model.identity.pooling
-            ((_, hidden),) = _token_vectors(self.model, input_ids, attention_mask, [pooling])
-            vectors = pool(hidden, attention_mask, pooling)
-            return torch.nn.functional.normalize(vectors, dim=1) if model.identity.normalize else vectors
-
-    return Pooled().eval()

@@ -86,8 +86,8 @@ class Ray:
 
     def _encoding(self, texts: Sequence[str], encoder: "Encoder", half: bool) -> "RayEncoding":
         device = self._device(encoder)
-        most_tokens = encoder.asked_batch_tokens or BATCH_TOKENS[device]
-        return RayEncoding(encoder.batches(texts, most_tokens), self._workers(encoder), half)
+        most_tokens = encoder.requested_batch_tokens or BATCH_TOKENS[device]
+        return RayEncoding(encoder.token_batches(texts, most_tokens), self._workers(encoder), half)
 
     def mapped(self, transform: "Transform", blocks: Blocks) -> Blocks:
         if transform.family == "none":  # nothing is done to them that would be worth the way
@@ -124,7 +124,7 @@ class Ray:
 
     def _device(self, encoder: "Encoder") -> str:
         """Where the workers encode: on GPUs where the cluster has them and they can, unless told otherwise."""
-        asked = encoder.asked_device
+        asked = encoder.requested_device
         if asked == "cpu" or encoder.identity.precision == "int8":
             return "cpu"
         if asked == "cuda" and not self.gpus:

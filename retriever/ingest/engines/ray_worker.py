@@ -98,7 +98,7 @@ class Worker:
         """The vectors of a batch; as they are stored, if `half`."""
         assert self._encoder is not None
         try:
-            vectors = self._encoder.encode_batch(tokens)
+            vectors = self._encoder.encode_tokens(tokens)
         except RetrieverError as error:
             return error
         if not half:
