@@ -154,7 +154,7 @@ def test_another_encoder_recorded_before_there_is_an_index(folder: Path) -> None
         retriever.collection.forget_generation()
     record(folder, False, pooling="cls")
     with Retriever.open(folder) as retriever:
-        with pytest.raises(Damaged, match="'encoder' does not match its checksum"):
+        with pytest.raises(Damaged, match="'encoder' is not what was stored"):
             retriever.add([Document("new", "Something else.")])
         with pytest.raises(Damaged, match="retriever salvage NEW"):
             retriever.verify(repair=True)
@@ -222,7 +222,7 @@ def test_a_transform_that_is_not_the_indexs(folder: Path, model: Path, tmp_path:
         assert generation
         for name in ("transform.safetensors", "transform.json"):
             shutil.copy(other / name, generation.folder / name)
-        with pytest.raises(Mismatch, match=r"built with the transform \w{12}, the one beside it is \w{12}"):
+        with pytest.raises(Mismatch, match=r"built with the transform \w{12}, but the transform stored beside it is \w{12}"):
             load_transform(generation)
 
 
