@@ -176,7 +176,7 @@ def test_a_plan_by_a_collection(
 )
 def test_misuse(run: Run, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr("retriever.cli.demo.stdlib_documents", _pets)
+    monkeypatch.setattr("retriever.corpus.python_docs.stdlib_documents", _pets)
     code = 1 if "--encoder" in words else 2
     assert message in " ".join(run("plan", "--documents", "1e6", *words, code=code).output.split())
 
@@ -212,7 +212,7 @@ def _pets() -> Iterator[Document]:
 def test_python_documentation_is_the_sample_where_none_is_given(
     run: Run, monkeypatch: pytest.MonkeyPatch, rehearsed: list[tuple[Sample, dict[str, Any], int]]
 ) -> None:
-    monkeypatch.setattr("retriever.cli.demo.stdlib_documents", _pets)
+    monkeypatch.setattr("retriever.corpus.python_docs.stdlib_documents", _pets)
     run("plan", "--documents", 5)
     ((sample, used, _),) = rehearsed
     assert "built in" in sample.description and list(sample.documents) == list(_pets())

@@ -224,7 +224,7 @@ def folder(made: Path, tmp_path: Path) -> Path:
 
 def test_the_command_tells_recall_size_and_time(run: Run, folder: Path) -> None:
     output = " ".join(run("rebuild", "--index-type", "rabitq", "--index", folder).output.split())
-    assert "RaBitQfs: recall@10 " in output and "bytes a vector" in output and "short texts" in output
+    assert "RaBitQfs: recall@10 " in output and "bytes per vector" in output and "short texts" in output
     measured = json.loads(run("info", "--json", "--index", folder).output)["index"]["measured"]
     assert measured["low"] <= measured["recall"] <= measured["high"]
     assert {"cpu_ms", "queries", "bytes_per_vector", "settings"} <= set(measured)
