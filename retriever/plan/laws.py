@@ -184,7 +184,8 @@ class Law:
         vectors, raw = self.vectors(documents), 4 * int(self.rates.encoder["dimension"])
         index = self.index_bytes(vectors, index_type)
         if index_type not in (FLAT, HNSW):
-            index = max(index, min(vectors, TRAINING_SAMPLE) * (raw + 2 * 4 * self.rates.dimension))
+            mapped = 4 * self.rates.dimension * (1 if self.rates.transform == "none" else 2)
+            index = max(index, min(vectors, TRAINING_SAMPLE) * (raw + mapped))
         fit = FIT_COPIES * raw * min(vectors, FIT_SAMPLE)
         return index + fit + NUMBERS_BUILDING * NUMBER_BYTES * vectors + self._cache(documents)
 

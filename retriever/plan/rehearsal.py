@@ -48,10 +48,10 @@ LARGER, EMBEDDING_SECONDS = 4, 40.0
 STAGES = {"embedding": EMBEDDING, "embedding short texts": FITTING}
 STAGES |= {"training the index": BUILDING, "building the index": BUILDING}
 # Other processes can only add to a time, so low values of many are taken.
-QUERIES, WARM_UP, TIMED, QUANTILE, TIMES = 100, 5, 200, 0.1, 9
-SCANNED, LARGEST_SCAN_BYTES, COMPARED = (2000, 10_000, 40_000), 256_000_000, 4096
-# As much memory is written between two scans, because the encoder empties the processor's caches between two queries.
-CACHES_BYTES = 64_000_000
+QUERIES, WARM_UP, TIMED, QUANTILE, TIMES = 100, 5, 200, 0.1, 40
+SCANNED, LARGEST_SCAN_BYTES, COMPARED = (2000, 10_000, 40_000), 256_000_000, 2048
+# As much memory is written between two scans, because the encoder fills the processor's caches between two queries.
+CACHES_BYTES = 16_000_000
 # Threads of OpenMP and OpenBLAS that wait for each other in a loop use CPU time and do no work; let them sleep.
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_THREAD_TIMEOUT": "4"}
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
