@@ -66,7 +66,7 @@ class ExportModule(torch.nn.Module):
 
 def sentence_vectors(encoder: TorchModel, ids: Any, mask: Any, poolings: Sequence[str]) -> list[Any]:
     """The vectors of a batch by each pooling, from one pass through the model."""
-    output = None
+    output: Any = None
     if any(pooling != "word" for pooling in poolings):
         # The hidden states of all layers take memory, so they are kept only for the poolings that read them.
         every = any(pooling in LAYERS for pooling in poolings)
