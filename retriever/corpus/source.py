@@ -1,4 +1,4 @@
-"""One stream of documents from whatever the caller passes: a corpus of files, or Python documents, texts and dicts."""
+"""One stream of documents from what the caller passes: a corpus of files, or Python documents, texts and dicts."""
 
 import json
 from collections import deque

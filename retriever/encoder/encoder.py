@@ -30,6 +30,8 @@ FEW_TEXTS = 4
 # The tokenizer takes up to a hundred times the memory of the texts it works on.
 CHARACTERS_TOKENISED_AT_ONCE = 2_000_000
 
+VectorBatches = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
+
 
 class Runtime(Protocol):
     """Runs the model. `workers` threads can call it at once."""
@@ -129,22 +131,20 @@ class Encoder:
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """The vectors of the texts, one row each."""
-        return self._rows(len(texts), self.encode_batches(texts))
+        return self._matrix(len(texts), self.encode_batches(texts))
 
     def encode_here(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Encode short texts in the caller's thread, for a caller with several threads that do the same."""
         batches = self.token_batches(texts, SHORT_BATCH_TOKENS[self.device])
-        return self._rows(len(texts), ((positions, self.encode_tokens(tokens)) for positions, tokens in batches))
+        return self._matrix(len(texts), ((positions, self.encode_tokens(tokens)) for positions, tokens in batches))
 
-    def _rows(
-        self, count: int, batches: Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
-    ) -> NDArray[np.float32]:
+    def _matrix(self, count: int, batches: VectorBatches) -> NDArray[np.float32]:
         rows = np.empty((count, self.identity.dimension), np.float32)
         for positions, vectors in batches:
             rows[positions] = vectors
         return rows
 
-    def encode_batches(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    def encode_batches(self, texts: Sequence[str]) -> VectorBatches:
         """Yield batches of vectors in any order: (positions in `texts`, their vectors)."""
         if len(texts) <= FEW_TEXTS:
             for positions, tokens in self.token_batches(texts):

@@ -204,7 +204,7 @@ class ModelFiles:
         names = [str(module.get("type", "")).rpartition(".")[2] for module in found]
         if unknown := [name for name in dict.fromkeys(names) if name not in KNOWN_MODULES]:
             raise EncoderUnavailable(
-                f"{path} asks for the module {', '.join(map(repr, unknown))}, which is not implemented here, so the "
+                f"{path} needs the module {', '.join(map(repr, unknown))}, which is not implemented here, so the "
                 "vectors would not be the model's own. To use its BERT alone, give a copy of the folder without "
                 "modules.json."
             )
@@ -223,8 +223,8 @@ class ModelFiles:
         own = {POOLING_NAMES.get(str(mode), "") for mode in modes} or {"mean"}
         if len(own) > 1 or "" in own:
             raise EncoderUnavailable(
-                f"{self.folder / name} asks for the pooling {' and '.join(map(str, modes))}, which is not implemented "
-                f"here. To pool otherwise, give --pooling: {', '.join(POOLINGS)}."
+                f"{self.folder / name} needs the pooling {' and '.join(map(str, modes))}, which is not implemented "
+                f"here. For another pooling, give --pooling: {', '.join(POOLINGS)}."
             )
         return own.pop()
 

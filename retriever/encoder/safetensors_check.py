@@ -91,15 +91,15 @@ def _shapes(path: Path) -> Iterator[list[int]]:
     """The shape of every tensor in a file, whose header must account for every byte."""
 
     def refuse(what: str) -> EncoderUnavailable:
-        return EncoderUnavailable(f"{path} is no sound safetensors file: {what}. Get the model again.")
+        return EncoderUnavailable(f"{path} is not a valid safetensors file: {what}. Get the model again.")
 
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > size - 8:
-            raise refuse(f"it says that its header has {length:,} bytes, and the file has {size:,}")
+            raise refuse(f"its header is said to have {length:,} bytes, but the file has {size:,}")
         if length > LARGEST_HEADER:
-            raise refuse(f"its header has {length:,} bytes, and at most {LARGEST_HEADER:,} are read")
+            raise refuse(f"its header has {length:,} bytes; at most {LARGEST_HEADER:,} are allowed")
         data = file.read(length)
     try:
         header = json.loads(data, object_pairs_hook=_unique_keys)
@@ -108,21 +108,21 @@ def _shapes(path: Path) -> Iterator[list[int]]:
         end = 0
         for first, last, kind, shape, name in sorted(tensors, key=lambda tensor: tensor[:2]):
             if not all(type(number) is int and number >= 0 for number in (first, last, *shape)):
-                raise refuse(f"the sizes of {name[:100]!r} are no whole numbers")
+                raise refuse(f"the sizes of {name[:100]!r} are not whole numbers")
             if first != end or last - first != math.prod(shape) * BYTES[kind]:
-                raise refuse(f"{name[:100]!r} of the shape {shape} is said to lie at the bytes {first:,} to {last:,}")
+                raise refuse(f"the bytes {first:,} to {last:,} cannot hold {name[:100]!r} of the shape {shape}")
             end = last
             yield shape
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise refuse(f"its header cannot be read ({type(error).__name__}: {str(error)[:200]})") from error
     if end != size - 8 - length:
-        raise refuse(f"its tensors have {end:,} bytes, and the file has {size - 8 - length:,} for them")
+        raise refuse(f"its tensors have {end:,} bytes, but the file has {size - 8 - length:,} for them")
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name stands in it twice")
+        raise ValueError("a name occurs twice")
     return found
 
 
@@ -142,7 +142,7 @@ def _items(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 def _check_setting(path: Path, key: str, value: Any, stored: StoredWeights) -> None:
     if isinstance(value, str) and key in KERNELS and ("/" in value or ":" in value):
         raise EncoderUnavailable(
-            f"{path}: {key!r} asks for code from the hub, {value[:100]!r}, and no model's code is ever run. Remove it."
+            f"{path}: {key!r} needs code from the hub, {value[:100]!r}, and no model's code is ever run. Remove it."
         )
     if not isinstance(value, int) or isinstance(value, bool):
         return
@@ -153,6 +153,6 @@ def _check_setting(path: Path, key: str, value: Any, stored: StoredWeights) -> N
         most = stored.largest_side
     if value > most:
         raise EncoderUnavailable(
-            f"{path}: {key!r} is {value}, and by its weights ({stored.tensors:,} tensors, the longest side "
+            f"{path}: {key!r} is {value}, but for its weights ({stored.tensors:,} tensors, the longest side "
             f"{stored.largest_side:,}) it can be at most {most:,}. Get the model again."
         )

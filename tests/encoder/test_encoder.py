@@ -117,7 +117,7 @@ def test_models_that_cannot_be_had(tiny_bert: str, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(tiny_bert, broken)
     (broken / "model.safetensors").write_bytes(b"\0" * 100)
-    with pytest.raises(EncoderUnavailable, match="no sound safetensors file"):
+    with pytest.raises(EncoderUnavailable, match="not a valid safetensors file"):
         Encoder(str(broken), device="cpu").encode(["x"])
     with pytest.raises(Misuse, match="unknown pooling"):
         Encoder(tiny_bert, pooling="sum")

@@ -226,7 +226,7 @@ def test_safetensors_that_lie(model: Path, harm: str) -> None:
     path = model / "model.safetensors"
     HARMS[harm](path)
     message = refusal(model)
-    assert message.startswith(f"{path} is no sound safetensors file: ")
+    assert message.startswith(f"{path} is not a valid safetensors file: ")
     assert len(message) < 1000
 
 
