@@ -418,7 +418,6 @@ class Retriever:
                 "made_by": generation.manifest["made_by"] if generation else None,
             },
             "quarantined": store.count("quarantine"),
-            "kept_logs": collection.kept_logs(),
             "bytes": collection.sizes(),
             "created": store.setting("created"),
             "made_by": store.setting("made_by"),

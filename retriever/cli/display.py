@@ -287,9 +287,6 @@ def show_info(info: dict[str, Any]) -> None:
     table.add_row("on disk", on_disk(info).removesuffix(", ") or "not known: a server of Milvus has it")
     if info["quarantined"]:
         table.add_row("quarantine", Text(plural(info["quarantined"], "row"), style="yellow"))
-    for path in info["kept_logs"]:
-        told = f"{path}: a log that broke off; what was stored last may be lost. `retriever verify` says more"
-        table.add_row("quarantine", Text(one_line(told), style="yellow"))
     table.add_row("made by", f"{info['made_by']}, {info['created']}")
     out.print(table)
     if info["pooling_choice"]:
