@@ -145,7 +145,7 @@ def to_error(
     if code == UNAVAILABLE or any(word in lower for word in UNAVAILABLE_WORDS):
         return Unreachable(
             f"Milvus at {address.uri} stopped answering ({call} of {table}, tried {attempts} times in {seconds:.0f} "
-            f"seconds: {text}). Nothing that was stored is lost. When the server answers again, run the same command "
-            "to continue."
+            f"seconds: {text}). What was stored is kept. When the server answers again, run the same command again to "
+            "continue."
         )
     return Refused(f"Milvus at {address.uri} refused {call} of {table}: {text}")

@@ -31,11 +31,11 @@ def check_index(request: IndexRequest) -> None:
     """Refuse an index type or option that Milvus does not support."""
     if request.type not in INDEXES:
         raise Misuse(
-            f"--index-type {request.type} exists only in FAISS; in Milvus use {', '.join(INDEXES)} (auto lets Milvus "
+            f'`index_type="{request.type}"` exists only in FAISS; in Milvus use {", ".join(INDEXES)} (auto lets Milvus '
             "choose)."
         )
     if request.memory is not None or request.recall not in (None, DEFAULT_RECALL):
-        raise Misuse("--recall and --memory apply to FAISS only; Milvus does not take them.")
+        raise Misuse("`recall` and `memory` apply to FAISS only; Milvus does not take them.")
 
 
 def settings_table(client: Any) -> Table:

@@ -77,19 +77,19 @@ class _Check:
 
     def run(self) -> Report:
         self._total = sum(self.store.count(kind) for kind in ("vectors", "documents", "passages"))
-        self._vectors()
-        with self._index_damage():
+        self._check_vectors()
+        with self._reporting_index_damage():
             generation = self.collection.with_generation(lambda found: found, fresh=True)
             if generation is not None:
                 self.report.files = len(generation.manifest["files"])
                 self._apply, self._table = self._apply_of(generation), self.store.table_of(generation.folder.name)
-        self._documents()
-        with self._index_damage():
+        self._check_documents()
+        with self._reporting_index_damage():
             if self._apply and self._missing:
                 raise Damaged(f"the index lacks {self._missing:,} passages of stored documents")
         return self.report
 
-    def _vectors(self) -> None:
+    def _check_vectors(self) -> None:
         client, report = self.store.client, self.report
         for block in client.numbered_blocks(self.store.vectors_table, ["text_hash", "raw", "checksum"]):
             for row in block:
@@ -100,14 +100,14 @@ class _Check:
             report.vectors += len(block)
             self._advance(len(block))
 
-    def _documents(self) -> None:
+    def _check_documents(self) -> None:
         fields = (*DOCUMENT_FIELDS, "id_hash", "facts", "bounds")
         table = self.store.documents_table
         for block in self.store.client.numbered_blocks(table, fields, rows=READ_DOCUMENTS):
             expected = self._intact_passages(block)
             self.report.documents += len(block)
             self._advance(len(block))
-            with self._index_damage():
+            with self._reporting_index_damage():
                 self._compare_index(expected)
 
     def _intact_passages(self, rows: list[Row]) -> Expected:
@@ -124,13 +124,13 @@ class _Check:
         expected: Expected = {}
         for row, document, passages in read:
             filterable = facts_and_bounds(document.metadata)
-            if reason := self._damage(row, document, passages, hashes, filterable):
+            if reason := self._find_damage(row, document, passages, hashes, filterable):
                 self._report(row, reason)
             else:
                 expected |= dict.fromkeys(((passage, row["seal"]) for passage in passages), filterable)
         return expected
 
-    def _damage(
+    def _find_damage(
         self,
         row: Row,
         document: DocumentRow,
@@ -175,7 +175,7 @@ class _Check:
         self._advance(len(rows))
 
     @contextlib.contextmanager
-    def _index_damage(self) -> Iterator[None]:
+    def _reporting_index_damage(self) -> Iterator[None]:
         """Report damage of the index once, and do not check the index further."""
         try:
             yield

@@ -113,7 +113,7 @@ def test_what_is_refused(folder: Path, lite: str, tmp_path: Path, tiny_bert: str
 
 def test_an_index_type_that_milvus_does_not_know_is_asked_for_anew(lite: str, tmp_path: Path, tiny_bert: str) -> None:
     Retriever.build(DOCUMENTS[:60], tmp_path / "c", encoder=tiny_bert, index_type="sq8", **PLAIN).close()
-    with pytest.raises(Misuse, match="--index-type sq8"):
+    with pytest.raises(Misuse, match='`index_type="sq8"`'):
         copy(tmp_path / "c", lite)
     assert copy(tmp_path / "c", lite, index_type="hnsw").index == "HNSW"
     with Retriever.open(lite) as retriever:

@@ -147,7 +147,7 @@ def test_the_cluster_dies(
         for node in two_nodes.list_all_nodes():
             node.kill_all_processes(check_alive=False, allow_graceful=False)
 
-    with pytest.raises(RetrieverError, match="Nothing that was stored is lost; run the same command to continue"):
+    with pytest.raises(RetrieverError, match="What was stored is kept. Run the same command again to continue"):
         Retriever.build(
             Corpus([source]),
             tmp_path / "c",
@@ -205,7 +205,7 @@ def test_a_run_is_stopped_and_goes_on(run: Run, source: Path, tmp_path: Path, ti
         assert process.returncode == -signal.SIGKILL
     else:
         assert process.returncode == 128 + number, said
-        assert "Nothing that was stored is lost; run the same command to continue." in said
+        assert "What was stored stays; the same command goes on from there." in said
         assert "Traceback" not in said
     deadline = time.monotonic() + 120  # Ray's agents look for their killed parent for most of a minute
     while clusters() - before and time.monotonic() < deadline:

@@ -41,7 +41,7 @@ ENVIRONMENT = {
     # Otherwise Ray ends this process when the head is gone for a minute.
     "RAY_gcs_rpc_server_reconnect_timeout_s": "1800",
 }
-STORED = "Nothing that was stored is lost; run the same command to continue."
+STORED = "What was stored is kept. Run the same command again to continue."
 
 
 class ClusterLost(RetrieverError):
@@ -67,7 +67,7 @@ class Cluster:
     def __enter__(self) -> Self:
         with _environment(self._variables()):
             ray = self.ray = import_module("ray")
-            if ray.is_initialized():  # by the caller, who also shuts it down
+            if ray.is_initialized():  # the caller connected, and shuts it down
                 if self.address is not None:
                     raise Misuse(
                         f"this process is connected to a Ray cluster already and cannot also connect to "
@@ -95,8 +95,9 @@ class Cluster:
         if self.address is None:
             # Ray listens on every interface; a secret token keeps other users out.
             return ENVIRONMENT | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": process_token()}
+        # Ray finds a token by itself, except its client.
         has_token = any(map(os.environ.get, ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")))
-        if self.client and (has_token or TOKEN_FILE.expanduser().is_file()):  # only Ray's client needs to be told
+        if self.client and (has_token or TOKEN_FILE.expanduser().is_file()):
             return ENVIRONMENT | {"RAY_AUTH_MODE": "token"}
         return ENVIRONMENT
 

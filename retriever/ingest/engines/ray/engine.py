@@ -121,7 +121,7 @@ class Ray:
         if device == "cpu" or encoder.identity.precision == "int8":
             return "cpu"
         if device == "cuda" and not self.gpus:
-            raise Misuse("--device cuda: the Ray cluster has no GPU; use --device cpu or auto.")
+            raise Misuse('`device="cuda"`: the Ray cluster has no GPU; use `device="cpu"` or `device="auto"`.')
         return "cuda" if self.gpus else "cpu"
 
     def _workers(self, encoder: "Encoder | None") -> Pool:

@@ -145,7 +145,7 @@ class Pool:
             if call.deaths >= MAX_DEATHS:
                 raise RetrieverError(
                     f"{MAX_DEATHS} workers of the Ray cluster died of the same batch, perhaps for lack of memory: "
-                    f"{_reason(error)}. Use a smaller --batch-tokens. {STORED}"
+                    f"{_reason(error)}. Use a smaller `batch_tokens`. {STORED}"
                 ) from error
             self._queue.appendleft(call)
             self.resent += 1

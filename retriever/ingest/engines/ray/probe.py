@@ -35,18 +35,18 @@ class Probe(NamedTuple):
 def check(address: str | None) -> None:
     """Refuse an invalid address, and a Python without Ray."""
     if find_spec("ray") is None:
-        raise RetrieverError("--engine ray needs Ray, which is not installed: pip install 'flow-retriever[ray]'")
+        raise RetrieverError("`engine=\"ray\"` needs Ray, which is not installed: pip install 'flow-retriever[ray]'")
     if address is None or address == AUTO:
         return
     if address.startswith(CLIENT) and find_spec("grpc") is None:
-        raise RetrieverError(f"--address {address} needs Ray's client: pip install 'flow-retriever[ray]'")
+        raise RetrieverError(f"the address {address} needs Ray's client: pip install 'flow-retriever[ray]'")
     host_and_port(address)
 
 
 def host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.removeprefix(CLIENT).rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536 or "/" in host:
-        raise Misuse(f"--address must be auto, HOST:PORT or ray://HOST:PORT, not {address!r}.")
+        raise Misuse(f"`address` must be auto, HOST:PORT or ray://HOST:PORT, not {address!r}.")
     return host.strip("[]"), int(port)
 
 
@@ -95,8 +95,8 @@ def refusal(address: str, probe: Probe) -> RetrieverError:
         )
     if address == AUTO and probe.error == "ConnectionError":
         return RetrieverError(
-            "--address auto: no Ray cluster runs on this machine (neither RAY_ADDRESS nor /tmp/ray names one). Start "
-            "one with: ray start --head, name one with --address HOST:PORT, or omit --address to use a temporary one."
+            "`address=auto`: no Ray cluster runs on this machine (neither RAY_ADDRESS nor /tmp/ray names one). Start "
+            "one with: ray start --head, set `address` to HOST:PORT, or omit `address` to use a temporary cluster."
         )
     return _unreachable(address, f"a connection by Ray: {probe.error}: {first_line(RuntimeError(text))}")
 
