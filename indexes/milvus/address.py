@@ -1,8 +1,8 @@
-"""Where a collection in Milvus lies: `milvus:URI` or `milvus:URI#NAME`.
+"""The address of a collection in Milvus: `milvus:URI` or `milvus:URI#NAME`.
 
-The URI is a file that ends in .db (Milvus Lite, inside of this process) or http(s)://host:port of a server. What a
-server asks for to log in, `user:password` or an API key, comes from the environment: it would be seen on the command
-line.
+The URI is a path that ends in .db (Milvus Lite, which runs inside this process) or http(s)://host:port of a server.
+The login for a server, `user:password` or an API key, is read from the environment, because other users can see the
+command line.
 """
 
 import os
@@ -16,7 +16,7 @@ MILVUS = "milvus:"
 DEFAULT_NAME = "retriever"
 TOKEN = "MILVUS_TOKEN"
 DATABASE = "MILVUS_DATABASE"
-LONGEST_NAME = 100
+MAX_NAME_LENGTH = 100
 
 
 @dataclass(frozen=True)
@@ -30,29 +30,28 @@ class Address:
 
     @classmethod
     def parse(cls, place: str | Path) -> "Address":
-        """The address that `milvus:URI#NAME` stands for."""
+        """Parse `milvus:URI#NAME`."""
         uri, _, name = str(place).removeprefix(MILVUS).partition("#")
         name = name or DEFAULT_NAME
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or len(name) > LONGEST_NAME:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or len(name) > MAX_NAME_LENGTH:
             raise Misuse(
-                f"{place}: {name!r} is no name of a Milvus collection; it has letters of ASCII, digits and _, and at "
-                f"most {LONGEST_NAME} of them."
+                f"{place}: {name!r} is not a valid collection name in Milvus. Use ASCII letters, digits and _, at "
+                f"most {MAX_NAME_LENGTH} characters, and no digit at the start."
             )
         if re.match(r"https?://[^/]*@", uri):
-            raise Misuse(f"a login does not belong into the address, which is shown; set {TOKEN} to user:password.")
+            raise Misuse(f"the address must not contain a login, because it is displayed; set {TOKEN}=user:password.")
         if re.fullmatch(r"https?://[^/\s]+/?", uri):
             return cls(uri.rstrip("/"), name, os.environ.get(DATABASE, ""), os.environ.get(TOKEN, ""))
         if uri.endswith(".db") and "://" not in uri:
             return cls(str(Path(uri).expanduser().absolute()), name)
         raise Misuse(
-            f"{place} is no place in Milvus; write milvus:FILE.db for Milvus Lite on this machine, or "
-            "milvus:http://HOST:19530 for a server, each with #NAME behind it where it is not to be called "
-            f"{DEFAULT_NAME}."
+            f"{place} is not a valid Milvus address. Write milvus:FILE.db for Milvus Lite on this machine, or "
+            f"milvus:http://HOST:19530 for a server. Append #NAME if the collection is not called {DEFAULT_NAME}."
         )
 
     @property
     def is_file(self) -> bool:
-        """Whether Milvus Lite holds it, in a file of this machine."""
+        """True for Milvus Lite, which stores the data on this machine."""
         return "://" not in self.uri
 
     def __str__(self) -> str:

@@ -1,12 +1,11 @@
-"""Filters over metadata as Milvus expressions that mean what they mean in SQLite (indexes/sqlite/conditions.py).
+"""Filters over metadata as Milvus expressions with the same meaning as in SQLite (indexes/sqlite/conditions.py).
 
-What a document's metadata says is written beside it in a form that simple tests decide. A *fact* is a short hash of
-what one value equals under one name: as a text, as a number, as true or false; or that there is a value, or a key, of
-that name. Its *bounds* are, for each name, the lowest and highest number and text there, written so that they sort as
-texts. An expression then holds nothing but hashes and hexadecimal digits: whatever a field or value of a filter is, it
-can mean nothing to Milvus.
+Each document's metadata is stored in a form that simple expressions can test. A *fact* is a short hash that says: the
+field of this name exists, has a value, or equals this text, number or boolean. The *bounds* of a field are its lowest
+and highest number and text, encoded so that they sort as texts. An expression then contains nothing but hashes and
+hexadecimal digits, so no field name or value of a user can change its meaning.
 
-Texts are compared by their first 128 bytes in < <= > >=.
+The operators < <= > >= compare the first 128 bytes of a text.
 """
 
 import hashlib
@@ -16,11 +15,11 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from indexes.milvus.schema import LARGEST_JSON, MOST_FACTS
+from indexes.milvus.schema import JSON_BYTES, MAX_FACTS
 from indexes.sqlite.conditions import Condition, Value
 from indexes.sqlite.filters import MOST_LEVELS
 
-# As SQLite takes a text for a number.
+# The texts that SQLite converts to a number.
 NUMBER = re.compile(r"[ \t\n\v\f\r]*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[ \t\n\v\f\r]*", re.ASCII)
 WHOLE = re.compile(r"[ \t\n\v\f\r]*[+-]?\d+[ \t\n\v\f\r]*", re.ASCII)
 COMPARED_BYTES = 128
@@ -29,7 +28,7 @@ KEY, VALUE, TEXT, NUMERIC, BOOLEAN = "k", "v", "t", "n", "b"
 
 
 def facts_and_bounds(metadata: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
-    """What is written beside a document with this metadata."""
+    """The facts and bounds of a document with this metadata."""
     facts: dict[str, None] = {}
     bounds: dict[str, str] = {}
 
@@ -38,7 +37,7 @@ def facts_and_bounds(metadata: Mapping[str, Any]) -> tuple[list[str], dict[str, 
         bounds[low] = min(bounds.get(low, written), written)
         bounds[high] = max(bounds.get(high, written), written)
 
-    for name, value in _named(metadata):
+    for name, value in _fields(metadata):
         facts[_fact(KEY, name)] = None
         for one in value if isinstance(value, list) else [value]:
             if one is not None:
@@ -58,30 +57,28 @@ def facts_and_bounds(metadata: Mapping[str, Any]) -> tuple[list[str], dict[str, 
 
 
 def metadata_problem(metadata: Mapping[str, Any]) -> str | None:
-    """Why Milvus cannot hold this metadata; None if it can."""
-    if not metadata:
-        return None
+    """Why Milvus cannot store this metadata; None if it can."""
     facts, bounds = facts_and_bounds(metadata)
-    if len(facts) > MOST_FACTS:
-        return f"its metadata says {len(facts):,} things that filters could ask for, and Milvus holds {MOST_FACTS:,}"
-    if (size := len(json.dumps(bounds))) > LARGEST_JSON:
-        return f"its metadata has values for {size:,} bytes of bounds, and Milvus holds {LARGEST_JSON:,}"
+    if len(facts) > MAX_FACTS:
+        return f"its metadata has {len(facts):,} values for filters, and Milvus can store {MAX_FACTS:,}"
+    if (size := len(json.dumps(bounds))) > JSON_BYTES:
+        return f"its metadata needs {size:,} bytes for range filters, and Milvus can store {JSON_BYTES:,}"
     return None
 
 
 def expression(conditions: Sequence[Condition]) -> str:
-    """Whether a row meets all conditions."""
+    """An expression: the row meets all conditions."""
     return " and ".join(f"({_expression(condition)})" for condition in conditions)
 
 
 def has_key(name: str) -> str:
-    """Whether the metadata has such a key at all."""
-    return _holds([_fact(KEY, name)])
+    """An expression: the metadata has this field, with any value or null."""
+    return _contains_any([_fact(KEY, name)])
 
 
 def _expression(condition: Condition) -> str:
     name, operator = condition.field, condition.operator
-    there = _holds([_fact(VALUE, name)])
+    has_value = _contains_any([_fact(VALUE, name)])
     if operator not in ("=", "!=", "in"):
         (value,) = condition.values
         kind, written = (TEXT, text_key(value)) if isinstance(value, str) else (NUMERIC, number_key(_exact(value)))
@@ -89,14 +86,14 @@ def _expression(condition: Condition) -> str:
         return f'bounds["{low if operator in ("<", "<=") else high}"] {operator} "{written}"'
     known = [value for value in condition.values if value is not None]
     if not known:
-        return there if operator == "!=" else f"not {there}"
-    equal = _holds([_equal_fact(name, value) for value in known])
+        return has_value if operator == "!=" else f"not {has_value}"
+    equal = _contains_any([_equal_fact(name, value) for value in known])
     if operator == "!=":
-        return f"{there} and not {equal}"
-    return f"{equal} or not {there}" if None in condition.values else equal
+        return f"{has_value} and not {equal}"
+    return f"{equal} or not {has_value}" if None in condition.values else equal
 
 
-def _holds(facts: Iterable[str]) -> str:
+def _contains_any(facts: Iterable[str]) -> str:
     return f"array_contains_any(facts, {json.dumps(list(facts))})"
 
 
@@ -117,16 +114,16 @@ def _bound_names(name: str, kind: str) -> tuple[str, str]:
     return f"{kind}{own}l", f"{kind}{own}h"
 
 
-def _named(metadata: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every value with the name that a filter has for it; see `indexes.sqlite.conditions`."""
+def _fields(metadata: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every field with its value, under the name that filters use (`indexes.sqlite.conditions`)."""
     for key, value in metadata.items():
         key = key.replace("\0", "")
         yield key, value
         if "." not in key:
-            yield from _inside(key, value, 1)
+            yield from _nested_fields(key, value, 1)
 
 
-def _inside(name: str, value: Any, level: int) -> Iterator[tuple[str, Any]]:
+def _nested_fields(name: str, value: Any, level: int) -> Iterator[tuple[str, Any]]:
     if level > MOST_LEVELS:
         return
     for one in value if isinstance(value, list) else [value]:
@@ -135,16 +132,16 @@ def _inside(name: str, value: Any, level: int) -> Iterator[tuple[str, Any]]:
                 key = key.replace("\0", "")
                 if "." not in key:
                     yield f"{name}.{key}", inner
-                    yield from _inside(f"{name}.{key}", inner, level + 1)
+                    yield from _nested_fields(f"{name}.{key}", inner, level + 1)
 
 
-# ---- numbers and texts that sort as texts -------------------------------------------------------------------------
+# ---- numbers and texts as keys that sort as texts ------------------------------------------------------------------
 
 
 def number_key(number: int | float) -> str:
-    """A number as hexadecimal digits that sort as numbers do and are equal where they are: the floating-point number
-    nearest to it, and how much a whole number lies above or below that."""
-    near = float(number) or 0.0  # of the two zeros the positive one
+    """A number as hexadecimal digits with the same order and equality: the nearest floating-point number, and the
+    difference of an integer from it."""
+    near = float(number) or 0.0  # -0.0 becomes 0.0
     (bits,) = struct.unpack(">Q", struct.pack(">d", near))
     ordered = bits ^ (0xFFFF_FFFF_FFFF_FFFF if bits >> 63 else 1 << 63)
     rest = number - int(near) if isinstance(number, int) else 0
@@ -152,12 +149,12 @@ def number_key(number: int | float) -> str:
 
 
 def text_key(text: str) -> str:
-    """A text as hexadecimal digits that sort by code point, as UTF-8 does."""
+    """The start of a text as hexadecimal digits that sort by code point."""
     return text.encode("utf-8", "surrogatepass")[:COMPARED_BYTES].hex()
 
 
 def _number(value: Any) -> int | float | None:
-    """The number that a stored value is, or that its text says; None where it is none."""
+    """A stored value as a number; None if it is neither a number nor the text of one."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):
@@ -168,7 +165,7 @@ def _number(value: Any) -> int | float | None:
 
 
 def _exact(value: Any) -> int | float:
-    """A whole number within 64 bits as it is, any other as a floating-point one."""
+    """An integer of 64 bits unchanged, any other number as a float."""
     if isinstance(value, int) and -(2**63) <= value < 2**63:
         return value
     try:

@@ -1,11 +1,16 @@
-"""Builds an index in Milvus: every passage of every document, mapped, in a table beside the published one.
+"""Builds an index in Milvus: every passage of every document, transformed, in a table beside the published one.
 
-How far it has come is written down: a run that dies goes on from there, unless documents or the transform have changed.
+The progress is recorded. If a build is interrupted, the next one continues, unless documents or the transform changed.
 """
 
+import base64
+import hashlib
 import json
 import time
 from collections import deque
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -21,126 +26,183 @@ from indexes.publication import Publication
 from indexes.sqlite.documents import DocumentRow
 
 BUILDING = "building"
-# Documents that are mapped together, and passages after which it is written down how far it has come.
-TOGETHER = 500
-NOTED_AFTER = 20_000
-TIMED = 32
+# Documents transformed together, and vectors between two records of the progress.
+BATCH_DOCUMENTS = 500
+RECORD_AFTER = 20_000
+TIMED_QUERIES = 32
+
+Batch = tuple[list[tuple[int, DocumentRow]], dict[bytes, int]]
+"""Numbered documents, and the vector number of each of their texts."""
 
 
-class MilvusPublisher:
-    """One index on its way."""
+def publish(store: MilvusStore, publication: Publication, progress: Stage) -> None:
+    """Build an index, switch to it, and remove the one it replaces."""
+    state, request = store.state, publication.request
+    before = state.read()
+    number = before.last_generation + 1
+    name = f"{number:06d}"
+    build = _Build(store, store.table_of(name), publication)
+    measured = build.run(progress)
+    with TemporaryDirectory() as folder:
+        files = {file: (Path(folder) / file).read_bytes() for file in publication.write_transform(Path(folder))}
+    for file, data in files.items():
+        state.records.write(file_record(number, file), base64.b64encode(data).decode())
+    manifest = {
+        "format": 1,
+        "factory": build.kind,
+        "index_type": request.type,
+        "asked_recall": request.recall,
+        "asked_memory": request.memory,
+        "index_note": "",
+        "measured": measured,
+        "search_settings": build.settings,
+        "last_sequence": store.last_vector(),
+        "count": build.count,
+        "files": {
+            file: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)} for file, data in files.items()
+        },
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        **publication.facts,
+    }
+    state.renew()
+    replaced = _replaced(before.generation)
+    generation = {
+        "number": number,
+        "name": name,
+        "sha256": manifest_sha256(manifest),
+        "manifest": manifest,
+        "replaces": replaced,
+    }
+    state.change(settings=publication.settings, generation=generation, last_generation=number)
+    store.apply = publication.apply
+    store.records.delete([BUILDING])
+    if publication.compact:
+        _delete_unused_vectors(store)
+    for old in replaced:
+        store.client.drop(store.table_of(old["name"]))
+        state.records.delete(file_record(old["number"], file) for file in old["files"])
+
+
+def file_record(number: int, name: str) -> str:
+    """The name of the record of a transform's file."""
+    return f"file/{number}/{name}"
+
+
+def manifest_sha256(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _replaced(generation: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """The generations to remove when this one is replaced: itself, and the one before it in case a writer died before
+    it was removed."""
+    if generation is None:
+        return []
+    own = {"number": int(generation["number"]), "name": generation["name"], "files": [*generation["manifest"]["files"]]}
+    return [own, *generation.get("replaces", [])[:1]]
+
+
+def _delete_unused_vectors(store: MilvusStore) -> None:
+    used = set(store.used_vectors().tolist())
+    for block in store.client.numbered_blocks(store.vectors_table, []):
+        if unused := [row["number"] for row in block if row["number"] not in used]:
+            store.client.delete_in(store.vectors_table, "number", unused)
+
+
+class _Build:
+    """Fills the table of one index, and measures its recall and speed."""
 
     def __init__(self, store: MilvusStore, table: str, publication: Publication) -> None:
-        self.store = store
-        self.table = table
+        self.kind = schema.INDEXES[publication.request.type][0]
+        self.settings = schema.SEARCH_SETTINGS.get(self.kind, {})
         self.count = 0
-        self._edition = publication
-        self._asked = publication.request
+        self._store = store
+        self._table = table
+        self._publication = publication
+        self._exact = self.kind == schema.EXACT
 
-    def build(self, progress: Stage) -> dict[str, Any]:
-        """Fill the table, and measure what it finds."""
-        store, client = self.store, self.store.client
-        queries = self._edition.held_out_queries()
-        asking = Nearest(queries, store.count("documents")) if queries else None
-        exact = schema.INDEXES[self._asked.type][0] == schema.EXACT
-        after = self._begun() if exact else 0  # what is measured has to be seen whole
-        if not after:
-            client.drop(self.table)
-            client.create(self.table, *schema.index_table(client.maker, self._edition.dimension_out, self._asked))
-        client.load(self.table)
-        documents, done, noted = store.count("documents"), 0, 0
+    def run(self, progress: Stage) -> dict[str, Any]:
+        store, client, publication = self._store, self._store.client, self._publication
+        queries = publication.held_out_queries()
+        documents, done, unrecorded = store.count("documents"), 0, 0
+        nearest = Nearest(queries, documents) if queries else None
+        after = self._last_document() if self._exact else 0  # a recall can only be measured over a whole build
         if after:
             done = client.count(store.documents_table, f"number <= {after}")
+        else:
+            client.drop(self._table)
+        table = schema.index_table(client.pymilvus, publication.dimension_out, publication.request)
+        client.create(self._table, *table)
         progress("building the index", done, documents)
-        waiting: deque[tuple[list[tuple[int, DocumentRow]], dict[bytes, int]]] = deque()
-        for numbers, mapped in self._edition.mapped(self._raw(after, waiting)):
-            some, vectors = waiting.popleft()
-            store.put_in_index(self.table, some, vectors, dict(zip(numbers.tolist(), mapped, strict=True)))
-            if asking is not None and not exact:
-                asking.see(numbers, mapped)
-            noted += len(numbers)
-            done += len(some)
+        batches: deque[Batch] = deque()
+        for numbers, mapped in publication.mapped(self._raw_vectors(after, batches)):
+            rows, vectors = batches.popleft()
+            store.put_in_index(self._table, rows, vectors, dict(zip(numbers.tolist(), mapped, strict=True)))
+            if nearest is not None and not self._exact:
+                nearest.see(numbers, mapped)
+            unrecorded += len(numbers)
+            done += len(rows)
             store.state.renew()
             progress("building the index", done, documents)
-            if noted >= NOTED_AFTER:
-                noted = 0
-                self._note(some[-1][0])
-        client.flush(self.table)
-        if not exact:
-            client.wait_for_index(self.table, "mapped")
-        self.count = client.count(self.table)
-        return self._measured(asking, exact)
+            if unrecorded >= RECORD_AFTER:
+                unrecorded = 0
+                store.records.write(BUILDING, json.dumps({"build": self._identity(), "done": rows[-1][0]}))
+        client.flush(self._table)
+        if not self._exact:
+            client.wait_for_index(self._table, "mapped")
+        self.count = client.count(self._table)
+        return self._measure(nearest)
 
-    def _raw(self, after: int, waiting: "deque[tuple[list[tuple[int, DocumentRow]], dict[bytes, int]]]") -> Blocks:
-        """The raw vectors of some documents after others, which are left in `waiting` until they are mapped."""
-        for block in self.store.each_row(after):
-            for start in range(0, len(block), TOGETHER):
-                some = block[start : start + TOGETHER]
+    def _raw_vectors(self, after: int, batches: "deque[Batch]") -> Blocks:
+        """The raw vectors of documents in batches; appends each batch to `batches` before its vectors."""
+        for block in self._store.each_row(after):
+            for start in range(0, len(block), BATCH_DOCUMENTS):
+                documents = block[start : start + BATCH_DOCUMENTS]
                 vectors = {
                     text_hash: passage.vector
-                    for _, row, passages in some
+                    for _, row, passages in documents
                     for (_, _, text_hash), passage in zip(row.passages, passages, strict=True)
                 }
                 numbers = list(dict.fromkeys(vectors.values()))
-                waiting.append(([(number, row) for number, row, _ in some], vectors))
-                yield (
-                    np.array(numbers, np.int64),
-                    self.store.vectors(numbers, self.store.state.dimension, checked=True),
-                )
+                batches.append(([(number, row) for number, row, _ in documents], vectors))
+                raw = self._store.vectors(numbers, self._store.state.dimension, checked=True)
+                yield np.array(numbers, np.int64), raw
 
-    def _begun(self) -> int:
-        """The last document that a run before this one has put into the same index."""
-        text = self.store.records.read(BUILDING)
-        told = json.loads(text) if text else None
-        if told is None or told["of"] != self._of() or not self.store.client.has(self.table):
+    def _last_document(self) -> int:
+        """The last document that an interrupted build of the same index has written, or 0."""
+        text = self._store.records.read(BUILDING)
+        record = json.loads(text) if text else None
+        if record is None or record["build"] != self._identity() or not self._store.client.has(self._table):
             return 0
-        return int(told["done"])
+        return int(record["done"])
 
-    def _note(self, done: int) -> None:
-        self.store.records.write(BUILDING, json.dumps({"of": self._of(), "done": done}))
+    def _identity(self) -> list[Any]:
+        fingerprint = str(self._publication.facts["transform"]["fingerprint"])
+        return [self._table, fingerprint, self._publication.request.type, self._store.state.counters()["changes"]]
 
-    def _of(self) -> list[Any]:
-        fingerprint = str(self._edition.facts["transform"]["fingerprint"])
-        return [self.table, fingerprint, self._asked.type, self.store.state.counters()["changes"]]
-
-    def done(self) -> None:
-        """It is published, and nothing is left to go on with."""
-        self.store.records.delete([BUILDING])
-
-    def _measured(self, asking: Nearest | None, exact: bool) -> dict[str, Any]:
-        """What is written down of the index: how many of the true nearest it finds, and the time of a query."""
-        held_out = asking.held_out() if asking is not None else None
+    def _measure(self, nearest: Nearest | None) -> dict[str, Any]:
+        """The recall of the index and the time of a query, for the manifest."""
+        held_out = nearest.held_out() if nearest is not None else None
         if held_out is None or not self.count:
-            return {"recall": 1.0 if exact else None, "exact": exact}
-        telling = held_out.half(1)
-        began = time.perf_counter()
-        for query in telling.queries.vectors[:TIMED]:
-            self._search(query[None])
-        passed = 1000 * (time.perf_counter() - began) / len(telling.queries.vectors[:TIMED])
-        found: dict[str, Any] = {"at": RECALL_AT, "wall_ms": round(passed, 3)}
-        if exact:
+            return {"recall": 1.0 if self._exact else None, "exact": self._exact}
+        test = held_out.half(1)
+        timed = test.queries.vectors[:TIMED_QUERIES]
+        start = time.perf_counter()
+        for query in timed:
+            self._search(query)
+        found: dict[str, Any] = {
+            "at": RECALL_AT,
+            "wall_ms": round(1000 * (time.perf_counter() - start) / len(timed), 3),
+        }
+        if self._exact:
             return found | {"recall": 1.0, "exact": True}
-        least = telling.scores[:, -1] - 1e-6
-        shares = np.array(
-            [
-                np.count_nonzero([hit["distance"] >= least[place] for hit in hits][: telling.numbers.shape[1]])
-                / telling.numbers.shape[1]
-                for place, query in enumerate(telling.queries.vectors)
-                for hits in [self._search(query[None])]
-            ]
-        )
-        return found | recall_facts(shares, telling.queries)
+        k = test.numbers.shape[1]
+        recalls = []
+        for query, lowest in zip(test.queries.vectors, test.scores[:, -1] - 1e-6, strict=True):
+            recalls.append(sum(hit["distance"] >= lowest for hit in self._search(query)[:k]) / k)
+        return found | recall_facts(np.array(recalls), test.queries)
 
     def _search(self, query: NDArray[np.float32]) -> list[Row]:
         """The nearest distinct vectors."""
-        settings = schema.SEARCH_SETTINGS.get(schema.INDEXES[self._asked.type][0], {})
-        (hits,) = self.store.client.search(self.table, "mapped", query, WANTED, ["vector"], settings=settings)
+        client = self._store.client
+        (hits,) = client.search(self._table, "mapped", query[None], WANTED, ["vector"], settings=self.settings)
         return list({hit["vector"]: hit for hit in hits}.values())
-
-    def drop_unused(self) -> None:
-        """Forget the raw vectors that no passage points to."""
-        used = set(self.store.used_vectors().tolist())
-        for block in self.store.client.each(self.store.vectors_table, "number", []):
-            gone = [row["number"] for row in block if row["number"] not in used]
-            if gone:
-                self.store.client.delete_among(self.store.vectors_table, "number", gone)

@@ -1,8 +1,7 @@
-"""Small texts by name in one table of Milvus, each changed as a whole: settings, state, files, what is too long for a
-field.
+"""Named texts in one table of Milvus, each replaced as a whole: state, lock, files, documents too long for a row.
 
-A text that fits into one row is written there. A longer one is written in parts under a name of its own, and then the
-row that tells of them: who reads sees the old text or the new one.
+A short text is written into one row. A longer one is first written in parts under new keys, and then one row that
+lists them, so readers see the old text or the new one.
 """
 
 import hashlib
@@ -11,10 +10,10 @@ import zlib
 from collections.abc import Iterable
 
 from indexes.errors import Damaged
-from indexes.milvus.client import Client, Row, among
+from indexes.milvus.client import Client, Row, in_list
 
-# Characters; of four bytes each at most, and then within what a field holds.
-IN_ONE_ROW = 16_000
+# A character takes up to four bytes, and a field holds 65,535.
+ROW_CHARACTERS = 16_000
 PART = "part"
 
 
@@ -26,57 +25,60 @@ class Records:
         self.table = table
 
     def read(self, name: str) -> str | None:
-        """The text of this name; None where there is none."""
+        """The text of this name, or None."""
         value = self._value(name)
         while value is not None:
             try:
                 return self._text(name, value)
-            except Damaged:  # or written anew meanwhile, and its parts are gone
+            except Damaged:  # or a writer replaced the text and deleted its parts
                 before, value = value, self._value(name)
                 if value == before:
                     raise
         return None
 
     def _value(self, name: str) -> str | None:
-        found = self.client.select(self.table, among("key", [_key(name)]), ["value"])
+        found = self.client.select(self.table, in_list("key", [_key(name)]), ["value"])
         return str(found[0]["value"]) if found else None
 
     def write(self, name: str, text: str) -> None:
-        aside = _aside(name) + hashlib.sha256(text.encode()).hexdigest()[:32]
-        before = self.client.select(self.table, among("key", [_key(name)]), ["value"])
-        if len(text) <= IN_ONE_ROW:
-            value = json.dumps({"crc": zlib.crc32(text.encode()), "text": text}, ensure_ascii=False)
+        before = self._value(name)
+        head = {"crc": zlib.crc32(text.encode())}
+        prefix = ""
+        if len(text) <= ROW_CHARACTERS:
+            value = json.dumps({**head, "text": text}, ensure_ascii=False)
         else:
-            parts = [text[start : start + IN_ONE_ROW] for start in range(0, len(text), IN_ONE_ROW)]
-            self.client.put(self.table, [_row(_part(aside, place), part) for place, part in enumerate(parts)])
-            value = json.dumps({"crc": zlib.crc32(text.encode()), "parts": len(parts), "aside": aside})
+            prefix = _parts_prefix(_key(name)) + hashlib.sha256(text.encode()).hexdigest()[:32]
+            parts = [text[start : start + ROW_CHARACTERS] for start in range(0, len(text), ROW_CHARACTERS)]
+            self.client.put(self.table, [_row(f"{prefix}.{place}", part) for place, part in enumerate(parts)])
+            value = json.dumps({**head, "parts": len(parts), "prefix": prefix})
         self.client.put(self.table, [_row(_key(name), value)])
-        if len(text) > IN_ONE_ROW or any("aside" in json.loads(row["value"]) for row in before):
-            kept = f' and not (key like "{PART}{aside}%")' if len(text) > IN_ONE_ROW else ""
-            self.client.delete(self.table, f'key like "{PART}{_aside(name)}%"{kept}')  # of a writer that died, too
+        if prefix or (before is not None and _has_parts(before)):
+            self._delete_parts(_key(name), keep=prefix)  # including those of a writer that died
 
-    def delete(self, names: Iterable[str]) -> None:
-        keys = [_key(name) for name in names]
-        for row in self.client.select_among(self.table, "key", keys, ["value"]):
-            self._forget_parts(str(row["value"]))
-        self.client.delete_among(self.table, "key", keys)
+    def delete(self, names: Iterable[str], *, orphans: bool = False) -> None:
+        """Delete texts; `orphans`: also parts whose writer died before it wrote the row that lists them."""
+        keys = with_parts = [_key(name) for name in names]
+        if not orphans:
+            rows = self.client.select_in(self.table, "key", keys, ["key", "value"])
+            with_parts = [row["key"] for row in rows if _has_parts(row["value"])]
+        for key in with_parts:
+            self._delete_parts(key)
+        self.client.delete_in(self.table, "key", keys)
 
-    def sweep(self, names: Iterable[str]) -> None:
-        """Delete these and all parts of theirs: a writer may have died before it wrote the row that tells of them."""
-        for name in names:
-            self.client.delete(self.table, f'key like "{PART}{_aside(name)}%"')
-            self.client.delete_among(self.table, "key", [_key(name)])
+    def _delete_parts(self, key: str, keep: str = "") -> None:
+        kept = f' and not (key like "{keep}%")' if keep else ""
+        self.client.delete(self.table, f'key like "{_parts_prefix(key)}%"{kept}')
 
     def _text(self, name: str, value: str) -> str:
         try:
-            told = json.loads(value)
-            text = told.get("text")
+            head = json.loads(value)
+            text = head.get("text")
             if text is None:
-                keys = [_part(told["aside"], place) for place in range(told["parts"])]
-                rows = self.client.select_among(self.table, "key", keys, ["key", "value"])
-                found = {row["key"]: row["value"] for row in rows}
-                text = "".join(found[key] for key in keys)
-            if zlib.crc32(text.encode()) != told["crc"]:
+                keys = [f"{head['prefix']}.{place}" for place in range(head["parts"])]
+                rows = self.client.select_in(self.table, "key", keys, ["key", "value"])
+                parts = {row["key"]: row["value"] for row in rows}
+                text = "".join(parts[key] for key in keys)
+            if zlib.crc32(text.encode()) != head["crc"]:
                 raise ValueError("does not match its checksum")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Damaged(
@@ -85,26 +87,20 @@ class Records:
             ) from error
         return str(text)
 
-    def _forget_parts(self, value: str) -> None:
-        told = json.loads(value)
-        if "aside" in told:
-            keys = [_part(told["aside"], place) for place in range(told["parts"])]
-            self.client.delete_among(self.table, "key", keys)
-
 
 def _key(name: str) -> str:
-    """A key that can stand in an expression, whatever the name is."""
+    """A key that needs no escaping in an expression."""
     return hashlib.sha256(name.encode()).hexdigest()
 
 
-def _aside(name: str) -> str:
-    """What the keys of all parts of a text begin with."""
-    return _key(name)[:32]
+def _parts_prefix(key: str) -> str:
+    """The prefix of the keys of all parts of a text."""
+    return PART + key[:32]
 
 
-def _part(aside: str, place: int) -> str:
-    return f"{PART}{aside}.{place}"
+def _has_parts(value: str) -> bool:
+    return "parts" in json.loads(value)
 
 
 def _row(key: str, value: str) -> Row:
-    return {"key": key, "value": value, "nothing": [0.0, 0.0]}
+    return {"key": key, "value": value, "unused": [0.0, 0.0]}

@@ -1,7 +1,7 @@
-"""Documents as rows of Milvus and back, held against their seals.
+"""Documents and passages as rows of Milvus and back, checked against their seals.
 
-A field holds 64 kilobytes: a document of which something is longer is written whole into a record, and its row has the
-beginnings, for searches by words.
+A field holds 64 kilobytes. If a document has anything longer, the whole document is written to a record, and its row
+holds the start of each text for search by words.
 """
 
 import hashlib
@@ -19,43 +19,45 @@ from indexes.milvus.records import Records
 from indexes.sqlite.documents import DocumentRow, PassageRow
 from indexes.sqlite.vectors import VECTOR_TYPE
 
-# Bytes that every text of a row may take; what is longer lies in records.
-LONGEST_IN_ROW = 65_000
+# Bytes of a text in a row. A document with a longer one is stored in a record.
+ROW_BYTES = 65_000
 DOCUMENT_FIELDS = (
     *("number", "id", "body", "title_length", "metadata", "source"),
     *("content_hash", "seal", "passages", "whole"),
 )
+PASSAGE_FIELDS = ("document", "position", "start", "end", "vector")
 
-Place = tuple[int, int, int, str]
-"""Where a passage starts and ends, the number of its vector, and the hash of its text."""
+Span = tuple[int, int, int, str]
+"""A passage: start, end, number of its vector, hash of its text."""
 
 
 def document_row(number: int, row: DocumentRow, vectors: Mapping[bytes, int], records: Records) -> Row:
-    """A document as the table of documents has it; what is too long is written to the records."""
+    """The row of a document. If it is too long for a row, this also writes its record."""
     seal = seal_of(row)
-    places = [(start, end, vectors[text_hash], text_hash.hex()) for start, end, text_hash in row.passages]
+    spans = [(start, end, vectors[text_hash], text_hash.hex()) for start, end, text_hash in row.passages]
     metadata = metadata_text(row.metadata)
     body = f"{row.title}\n{row.text}"
-    written = json.dumps(places)
-    whole = all(_fits(text) for text in (row.id, body, metadata, row.source, written))
+    passages = json.dumps(spans)
+    texts = (row.id, body, metadata, row.source, passages)
+    whole = all(len(text) <= ROW_BYTES and len(text.encode()) <= ROW_BYTES for text in texts)
     if not whole:
-        everything = [row.id, row.title, row.text, metadata, row.source, places]
-        records.write(long_name(number, seal), json.dumps(everything, ensure_ascii=False))
-    known, bounds = facts_and_bounds(row.metadata)
+        everything = [row.id, row.title, row.text, metadata, row.source, spans]
+        records.write(document_record(number, seal), json.dumps(everything, ensure_ascii=False))
+    facts, bounds = facts_and_bounds(row.metadata)
     return {
         "number": number,
         "id_hash": id_hash(row.id),
-        "id": _cut(row.id),
-        "body": _cut(body),
+        "id": _truncate(row.id),
+        "body": _truncate(body),
         "title_length": len(row.title) if whole else 0,
         "metadata": metadata if whole else "{}",
-        "source": _cut(row.source),
+        "source": _truncate(row.source),
         "content_hash": row.content_hash.hex(),
         "seal": seal,
-        "passages": written if whole else "[]",
-        "last_vector": max(vector for _, _, vector, _ in places) if places else 0,
+        "passages": passages if whole else "[]",
+        "last_vector": max((vector for _, _, vector, _ in spans), default=0),
         "whole": whole,
-        "facts": known,
+        "facts": facts,
         "bounds": bounds,
     }
 
@@ -63,9 +65,9 @@ def document_row(number: int, row: DocumentRow, vectors: Mapping[bytes, int], re
 def index_rows(
     number: int, row: DocumentRow, vectors: Mapping[bytes, int], mapped: Mapping[int, NDArray[Any]]
 ) -> list[Row]:
-    """The passages of a document as the index has them, each by the mapped vector of its number."""
+    """The passages of a document as rows of the index; `mapped` holds the transformed vectors by number."""
     seal = seal_of(row)
-    known, bounds = facts_and_bounds(row.metadata)
+    facts, bounds = facts_and_bounds(row.metadata)
     return [
         {
             "key": f"{number}.{position}.{seal[:16]}",
@@ -76,7 +78,7 @@ def index_rows(
             "vector": vectors[text_hash],
             "seal": seal,
             "mapped": mapped[vectors[text_hash]],
-            "facts": known,
+            "facts": facts,
             "bounds": bounds,
         }
         for position, (start, end, text_hash) in enumerate(row.passages)
@@ -84,54 +86,54 @@ def index_rows(
 
 
 def stored_document(row: Row, records: Records) -> tuple[DocumentRow, list[PassageRow]]:
-    """The document of a row, with its passages; a ValueError, KeyError or TypeError where it is not as stored."""
+    """The document of a row and its passages; raises ValueError, KeyError or TypeError if it is damaged."""
     if row["whole"]:
         title, text = row["body"][: row["title_length"]], row["body"][row["title_length"] + 1 :]
         id_, metadata, source = row["id"], row["metadata"], row["source"]
-        places = json.loads(row["passages"])
+        spans = json.loads(row["passages"])
     else:
-        id_, title, text, metadata, source, places = _written(row, records)
-    expected = bytes.fromhex(row["content_hash"])
-    hashed = [(start, end, bytes.fromhex(text_hash)) for start, end, _, text_hash in places]
-    sound = content_hash(title, text, metadata) == expected
-    if not sound or document_seal(id_, expected, source, hashed).hex() != row["seal"]:
-        raise ValueError("its seal is broken")
-    document = DocumentRow(id_, title, text, json.loads(metadata), expected, source, hashed)
-    return document, passages_in(int(row["number"]), places)
+        id_, title, text, metadata, source, spans = _record(row, records)
+    content = bytes.fromhex(row["content_hash"])
+    hashed = [(start, end, bytes.fromhex(text_hash)) for start, end, _, text_hash in spans]
+    intact = content_hash(title, text, metadata) == content
+    if not intact or document_seal(id_, content, source, hashed).hex() != row["seal"]:
+        raise ValueError("it does not match its seal")
+    document = DocumentRow(id_, title, text, json.loads(metadata), content, source, hashed)
+    return document, _passages(row, spans)
 
 
-def places_in(row: Row, records: Records) -> list[Place]:
-    """The places of a document's passages, from `number`, `seal`, `passages` and `whole` alone."""
-    places: list[Place] = json.loads(row["passages"]) if row["whole"] else _written(row, records)[5]
-    return places
+def stored_passages(row: Row, records: Records) -> list[PassageRow]:
+    """The passages of a document; reads `number`, `seal`, `passages` and `whole` only."""
+    return _passages(row, json.loads(row["passages"]) if row["whole"] else _record(row, records)[5])
 
 
-def metadata_in(row: Row, records: Records) -> Any:
-    """A document's metadata, from `number`, `seal`, `metadata` and `whole` alone."""
-    return json.loads(row["metadata"] if row["whole"] else _written(row, records)[3])
+def stored_metadata(row: Row, records: Records) -> Any:
+    """The metadata of a document; reads `number`, `seal`, `metadata` and `whole` only."""
+    return json.loads(row["metadata"] if row["whole"] else _record(row, records)[3])
 
 
-def passages_in(number: int, places: Sequence[Place]) -> list[PassageRow]:
-    return [PassageRow(number, position, start, end, vector) for position, (start, end, vector, _) in enumerate(places)]
+def _passages(row: Row, spans: Sequence[Span]) -> list[PassageRow]:
+    number = int(row["number"])
+    return [PassageRow(number, position, start, end, vector) for position, (start, end, vector, _) in enumerate(spans)]
 
 
-def sound_half(row: Row) -> NDArray[Any] | None:
-    """The raw vector of a row as it is stored elsewhere, in halves; None where it does not match its checksum."""
+def intact_vector(row: Row) -> NDArray[Any] | None:
+    """The raw vector of a row in half precision; None if it does not match its checksum."""
     half = np.array(row["raw"], np.float32).astype(VECTOR_TYPE)
     return half if vector_checksum(bytes.fromhex(row["text_hash"]), half.tobytes()) == row["checksum"] else None
 
 
-def passage_of(row: Row) -> PassageRow:
+def indexed_passage(row: Row) -> PassageRow:
     """The passage of a row of the index."""
-    return PassageRow(*(int(row[name]) for name in ("document", "position", "start", "end", "vector")))
+    return PassageRow(*(int(row[name]) for name in PASSAGE_FIELDS))
 
 
 def seal_of(row: DocumentRow) -> str:
     return document_seal(row.id, row.content_hash, row.source, row.passages).hex()
 
 
-def fields_of(row: DocumentRow) -> dict[str, Any]:
-    """What a search tells of a document."""
+def hit_fields(row: DocumentRow) -> dict[str, Any]:
+    """The fields of a document that a search returns."""
     return {"id": row.id, "title": row.title, "text": row.text, "metadata": row.metadata}
 
 
@@ -139,22 +141,17 @@ def id_hash(id_: str) -> str:
     return hashlib.sha256(id_.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def long_name(number: int, seal: str) -> str:
-    """The record of a document that does not fit into a row."""
+def document_record(number: int, seal: str) -> str:
+    """The name of the record of a document that is too long for a row."""
     return f"document/{number}/{seal}"
 
 
-def _written(row: Row, records: Records) -> list[Any]:
-    written = json.loads(records.read(long_name(row["number"], row["seal"])) or "null")
-    if not isinstance(written, list):
-        raise ValueError("the record of what it says is gone")
-    return written
+def _record(row: Row, records: Records) -> list[Any]:
+    stored = json.loads(records.read(document_record(row["number"], row["seal"])) or "null")
+    if not isinstance(stored, list):
+        raise ValueError("its record is missing")
+    return stored
 
 
-def _fits(text: str) -> bool:
-    return len(text) <= LONGEST_IN_ROW and len(text.encode()) <= LONGEST_IN_ROW
-
-
-def _cut(text: str) -> str:
-    """The beginning of a text, as much as a field holds."""
-    return text[:LONGEST_IN_ROW].encode()[:LONGEST_IN_ROW].decode("utf-8", "ignore")
+def _truncate(text: str) -> str:
+    return text[:ROW_BYTES].encode()[:ROW_BYTES].decode("utf-8", "ignore")

@@ -1,11 +1,13 @@
-"""Where a search in Milvus looks: one field of vectors, and the documents that the rows found belong to.
+"""Searches in Milvus, by meaning (one field of vectors) and by words (BM25), and the documents that the rows belong to.
 
-Milvus gives candidates; their scores are computed again in float64, as they are of an index in a folder, so that the
-order does not depend on how a server sums. Rows of documents that have changed or gone meanwhile are passed over.
+Milvus finds candidates. Their scores are computed again in float64, as in a folder, so the order does not depend on
+how a server sums. Rows of documents that have been replaced or deleted are ignored.
 """
 
-from collections.abc import Callable, Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -13,31 +15,38 @@ from numpy.typing import NDArray
 
 from indexes.faiss.vectors import SPARE, TIE, unit_rows
 from indexes.folder.space import LOOKED_AT, SAMPLED, Apply, Match, Nearest, background_of, nearest_among, products
-from indexes.milvus.client import MOST_ROWS, Changed, Row, both
-from indexes.milvus.rows import fields_of, passage_of, seal_of
+from indexes.milvus.client import MAX_ROWS, Row, in_list, join_conditions
+from indexes.milvus.rows import PASSAGE_FIELDS, hit_fields, indexed_passage, seal_of
+from indexes.milvus.schema import EXACT
 from indexes.milvus.store import MilvusStore
+from indexes.sqlite.words import query_words
 
-INDEX_FIELDS = ("key", "document", "position", "start", "end", "vector", "seal")
-# What a request brings back stays well below what a server gives at once.
-MOST_BYTES = 32_000_000
-QUERIES_TOGETHER = 100
-NONE_LEFT = float("-inf")
+INDEX_FIELDS = ("key", *PASSAGE_FIELDS, "seal")
+# A server returns up to 64 MB from one call.
+RESPONSE_BYTES = 32_000_000
+QUERIES_PER_CALL = 100
+Bounded = tuple[list[Nearest], float]
+"""Passages with their scores, and a bound: no other passage scores higher."""
+COMPLETE = float("-inf")
+"""The bound of a search that found every row."""
 
 
 @dataclass(frozen=True)
 class MilvusSpace:
-    """The published index (`mapped`), or the encoder's own space (`raw`), as one search sees it."""
+    """The published index, or with `raw` the encoder's own vectors, for one search."""
 
     store: MilvusStore
-    dimension: int
+    manifest: dict[str, Any]
     index: str
+    """The table of the index."""
     apply: Apply
     raw: bool = False
-    settings: dict[str, Any] = field(default_factory=dict)
-    exact: bool = True
-    """Whether the index finds all there is."""
-    seen: dict[int, str] = field(default_factory=dict)
-    """The seals of the documents that passages were found of."""
+    seals: dict[int, str] = field(default_factory=dict)
+    """The seals of the documents found, when they were found."""
+
+    @property
+    def dimension(self) -> int:
+        return int(self.manifest["encoder"]["dimension"])
 
     def nearest_documents(
         self, queries: NDArray[np.float32], k: int, *, documents: str | None = None
@@ -46,198 +55,242 @@ class MilvusSpace:
         return self.matches(self.nearest_passages(queries, k, documents=documents))
 
     def matches(self, found: Sequence[Sequence[Nearest]]) -> list[list[Match]]:
-        """The same with the documents' fields; nothing is given that is not as it was stored."""
-        numbers = list({passage.document: None for own in found for passage, _ in own})
+        """Add the documents' fields; raises `Changed` or `Damaged` if one is not the document that was found."""
+        numbers = list({passage.document: None for passages in found for passage, _ in passages})
         stored = {number: (row, passages) for number, row, passages in self.store.rows(numbers)}
-        for number in numbers:
-            if number not in stored or seal_of(stored[number][0]) != self.seen[number]:
-                raise Changed(f"{self.store.client.address}: document number {number} was changed meanwhile.")
-        matches: list[list[Match]] = []
-        for own in found:
-            matches.append([])
-            for passage, score in own:
+        if any(number not in stored or seal_of(stored[number][0]) != self.seals[number] for number in numbers):
+            raise self.store.changed()
+        matches: list[list[Match]] = [[] for _ in found]
+        for own, nearest in zip(matches, found, strict=True):
+            for passage, score in nearest:
                 row, passages = stored[passage.document]
                 if passage not in passages:
-                    raise self.store.not_as_stored(f"a passage of document {row.id!r}")
-                matches[-1].append(Match(passage, score, fields_of(row)))
+                    raise self.store.damaged(f"a passage of document {row.id!r}")
+                own.append(Match(passage, score, hit_fields(row)))
         return matches
 
     def similar_documents(self, number: int, k: int, documents: str | None = None) -> list[Match]:
-        """The k documents nearest to a stored one, by their nearest pair of passages, itself left out."""
-        own = [passage.vector for passage in self.store.passages_of_documents([number])[number]]
-        others = both(f"document != {number}", documents or "")
+        """The k documents nearest to a stored one, which is left out, by their nearest pair of passages."""
+        vectors = [passage.vector for passage in self.store.passages_of_documents([number])[number]]
+        others = join_conditions(f"document != {number}", documents or "")
         best: dict[int, Nearest] = {}
-        for found in self.nearest_passages(self.store.vectors(own, self.dimension), k, documents=others):
+        for found in self.nearest_passages(self.store.vectors(vectors, self.dimension), k, documents=others):
             for passage, score in found:
                 if passage.document not in best or score > best[passage.document][1]:
                     best[passage.document] = (passage, score)
-        return self.matches([sorted(best.values(), key=_best_first)[:k]])[0]
+        return self.matches([sorted(best.values(), key=_rank)[:k]])[0]
 
     def nearest_passages(
         self, queries: NDArray[np.float32], k: int, *, documents: str | None = None
     ) -> list[list[Nearest]]:
         """The best passage of each of the k documents nearest to each query, best first."""
         mapped = unit_rows(self.apply(queries))
+        expression = documents or ""
         found: list[list[Nearest]] = [[] for _ in mapped]
-        look = self._in_raw if self.raw else self._in_index
-        for start in range(0, len(mapped), QUERIES_TOGETHER):
-            some = list(range(start, min(start + QUERIES_TOGETHER, len(mapped))))
-            limit = min(LOOKED_AT * k + SPARE, MOST_ROWS)
-            while some:
-                left: list[int] = []
-                scan: list[int] = []
-                together = max(1, MOST_BYTES // (limit * 4 * max(self.dimension, mapped.shape[1])))
-                parts = (some[first : first + together] for first in range(0, len(some), together))
-                looked = [one for part in parts for one in look(mapped[part], limit, documents or "")]
-                for place, (own, bound) in zip(some, looked, strict=True):
-                    found[place] = _by_document(own, k)
+        search = self._search_raw if self.raw else self._search_index
+        exact = self.raw or self.manifest["factory"] == EXACT
+        for start in range(0, len(mapped), QUERIES_PER_CALL):
+            pending = list(range(start, min(start + QUERIES_PER_CALL, len(mapped))))
+            limit = min(LOOKED_AT * k + SPARE, MAX_ROWS)
+            while pending:  # several rows may belong to one document, so the limit may have to grow
+                unfinished: list[int] = []
+                to_scan: list[int] = []
+                size = max(1, RESPONSE_BYTES // (limit * 4 * max(self.dimension, mapped.shape[1])))
+                batches = (pending[first : first + size] for first in range(0, len(pending), size))
+                results = [result for batch in batches for result in search(mapped[batch], limit, expression)]
+                for place, (passages, bound) in zip(pending, results, strict=True):
+                    found[place] = _best_documents(passages, k)
                     if len(found[place]) == k and found[place][-1][1] - bound >= TIE:
                         continue
-                    if bound == NONE_LEFT:
-                        scan += [] if self.exact or self.raw else [place]
+                    if bound == COMPLETE:
+                        to_scan += [] if exact else [place]
                     else:
-                        (scan if limit == MOST_ROWS else left).append(place)
-                if scan:
-                    for place, own in zip(scan, self._scanned(mapped[scan], documents or ""), strict=True):
-                        found[place] = _by_document(own, k)
-                some, limit = left, min(4 * limit, MOST_ROWS)
+                        (to_scan if limit == MAX_ROWS else unfinished).append(place)
+                if to_scan:
+                    for place, passages in zip(to_scan, self._scan(mapped[to_scan], expression), strict=True):
+                        found[place] = _best_documents(passages, k)
+                pending, limit = unfinished, min(4 * limit, MAX_ROWS)
         return found
 
-    def _in_index(self, queries: NDArray[np.float32], limit: int, expression: str) -> list[tuple[list[Nearest], float]]:
-        """For each query the nearest passages that are alive, and a score that no other one is above."""
-        settings = dict(self.settings)
-        if "ef" in settings:  # Milvus wants it to be no less than what is asked for
+    def _search_index(self, queries: NDArray[np.float32], limit: int, expression: str) -> list[Bounded]:
+        """The nearest current passages of each query."""
+        settings = dict(self.manifest["search_settings"])
+        if "ef" in settings:  # Milvus rejects an ef below the limit
             settings["ef"] = max(settings["ef"], limit)
         fields = [*INDEX_FIELDS, "mapped"]
         rows = self.store.client.search(
             self.index, "mapped", queries, limit, fields, expression=expression, settings=settings
         )
-        alive, instead = self._alive([row for own in rows for row in own], fields, expression)
+        current, replacements = self._current([row for own in rows for row in own], fields, expression)
         found = []
         for own, query in zip(rows, queries, strict=True):
-            scored = _scored([row for row in own if row["key"] in alive], query, _mapped)
-            bound = NONE_LEFT if len(own) < limit else (scored[-1][1] if scored else 1.0)
-            found.append((scored + _scored(instead, query, _mapped), bound))
+            scored = _scored([row for row in own if row["key"] in current], query)
+            bound = COMPLETE if len(own) < limit else (scored[-1][1] if scored else 1.0)
+            found.append((scored + _scored(replacements, query), bound))
         return found
 
-    def _in_raw(self, queries: NDArray[np.float32], limit: int, expression: str) -> list[tuple[list[Nearest], float]]:
-        """The same by the encoder's own vectors, which stand for passages that the index knows.
+    def _search_raw(self, queries: NDArray[np.float32], limit: int, expression: str) -> list[Bounded]:
+        """The same by raw vectors. The index says which passages they belong to.
 
-        A document that is replaced between the two has another vector then, which nothing here leads to.
+        If a document is replaced between these two reads, its new vector may be missed: then raises `Changed`.
         """
         client, changes = self.store.client, self.store.state.counters()["changes"]
         rows = client.search(self.store.vectors_table, "raw", queries, limit, ["number", "raw"], metric="COSINE")
-        raw_of = {row["number"]: row["raw"] for own in rows for row in own}
-        passages = client.select_among(self.index, "vector", list(raw_of), INDEX_FIELDS, expression)
-        alive, instead = self._alive(passages, INDEX_FIELDS, expression)
+        raw = {row["number"]: row["raw"] for own in rows for row in own}
+        passages = client.select_in(self.index, "vector", list(raw), INDEX_FIELDS, expression)
+        current, replacements = self._current(passages, INDEX_FIELDS, expression)
         if self.store.state.counters()["changes"] != changes:
-            raise Changed(f"{client.address}: documents were changed meanwhile.")
-        instead = self._with_raw(instead)
-        of_vector: dict[int, list[Row]] = {}
+            raise self.store.changed()
+        replacements = self._add_raw(replacements)
+        by_vector: dict[int, list[Row]] = {}
         for row in passages:
-            if row["key"] in alive:
-                of_vector.setdefault(row["vector"], []).append({**row, "raw": raw_of[row["vector"]]})
+            if row["key"] in current:
+                by_vector.setdefault(row["vector"], []).append({**row, "raw": raw[row["vector"]]})
         found = []
         for own, query in zip(rows, queries, strict=True):
-            scored = _scored([row for one in own for row in of_vector.get(one["number"], [])], query, _raw)
-            last = products(_raw(own[-1:]).astype(np.float64), query.astype(np.float64)) if own else np.ones(1)
-            bound = NONE_LEFT if len(own) < limit else float(last[0])
-            found.append((scored + _scored(instead, query, _raw), bound))
+            scored = _scored([row for hit in own for row in by_vector.get(hit["number"], [])], query)
+            bound = COMPLETE if len(own) < limit else float(_cosines(own[-1:], query)[0])
+            found.append((scored + _scored(replacements, query), bound))
         return found
 
-    def _scanned(self, queries: NDArray[np.float32], expression: str) -> list[list[Nearest]]:
-        """The best passage of every document, by a look at each: Milvus gives no more than so many at once, and an
-        approximate index may give fewer than there are."""
+    def _scan(self, queries: NDArray[np.float32], expression: str) -> list[list[Nearest]]:
+        """The best passage of every document, by reading the whole index: a search returns at most MAX_ROWS rows, and
+        an approximate index may return fewer than exist."""
         fields = INDEX_FIELDS if self.raw else [*INDEX_FIELDS, "mapped"]
         best: list[dict[int, Nearest]] = [{} for _ in queries]
         for rows in self.store.client.blocks(self.index, fields, expression):
-            alive, instead = self._alive(rows, fields, expression)
-            rows = [row for row in rows if row["key"] in alive] + instead
-            rows = self._with_raw(rows) if self.raw else rows
+            current, replacements = self._current(rows, fields, expression)
+            rows = [row for row in rows if row["key"] in current] + replacements
+            rows = self._add_raw(rows) if self.raw else rows
             for own, query in zip(best, queries, strict=True):
-                for passage, score in _scored(rows, query, _raw if self.raw else _mapped):
-                    if passage.document not in own or _better((passage, score), own[passage.document]):
-                        own[passage.document] = (passage, score)
+                _keep_best(own, _scored(rows, query))
         return [list(own.values()) for own in best]
 
-    def _alive(self, rows: Sequence[Row], fields: Sequence[str], expression: str) -> tuple[set[str], list[Row]]:
-        """The keys of rows that belong to documents as they are, and the rows of those that were replaced since."""
+    def _current(self, rows: Sequence[Row], fields: Sequence[str], expression: str) -> tuple[set[str], list[Row]]:
+        """The keys of the rows that belong to current documents, and the current rows of documents that were replaced
+        after these rows had been written."""
         seals = self.store.seals([row["document"] for row in rows])
-        alive = {row["key"] for row in rows if seals.get(row["document"]) == row["seal"]}
-        instead: list[Row] = []
-        if replaced := {row["document"] for row in rows if row["key"] not in alive and row["document"] in seals}:
-            among_those = self.store.client.select_among(self.index, "document", list(replaced), fields, expression)
-            instead = [row for row in among_those if row["key"] not in alive and seals[row["document"]] == row["seal"]]
+        current = {row["key"] for row in rows if seals.get(row["document"]) == row["seal"]}
+        replacements: list[Row] = []
+        if replaced := {row["document"] for row in rows if row["key"] not in current and row["document"] in seals}:
+            found = self.store.client.select_in(self.index, "document", list(replaced), fields, expression)
+            replacements = [row for row in found if row["key"] not in current and seals[row["document"]] == row["seal"]]
             if self.store.seals(list(replaced)) != {number: seals[number] for number in replaced}:
-                raise Changed(f"{self.store.client.address}: documents were changed meanwhile.")
-        self.seen.update(seals)
-        return alive, instead
+                raise self.store.changed()
+        self.seals.update(seals)
+        return current, replacements
 
-    def _with_raw(self, rows: Sequence[Row]) -> list[Row]:
+    def _add_raw(self, rows: Sequence[Row]) -> list[Row]:
         raw = self.store.vectors([row["vector"] for row in rows], self.dimension)
-        return [{**row, "raw": own} for row, own in zip(rows, raw, strict=True)]
+        return [{**row, "raw": vector} for row, vector in zip(rows, raw, strict=True)]
 
     def nearest_of(self, query: NDArray[np.float32], documents: Sequence[int]) -> dict[int, Nearest]:
         """The passage of each of these documents that is nearest to the query (a raw vector)."""
         passages = {}
         for number, row, own in self.store.rows(documents):
-            passages[number], self.seen[number] = own, seal_of(row)
+            passages[number], self.seals[number] = own, seal_of(row)
         return nearest_among(query, passages, lambda numbers: self.store.vectors(numbers, self.dimension), self.apply)
 
     def background(self, queries: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and standard deviation of each query's cosines with the vectors of the collection, from a sample."""
-        return background_of(self._sample(), queries, self.apply)
-
-    def _sample(self) -> NDArray[np.float64]:
-        """Unit vectors of a seeded choice of the vectors that were ever given a number; fetched once for an index."""
-        of, sample = self.store.sampled
-        if sample is None or of != (self.index, self.raw):
-            sample = self._fetched_sample()
-            self.store.sampled = ((self.index, self.raw), sample)
-        return sample
-
-    def _fetched_sample(self) -> NDArray[np.float64]:
-        last = self.store.last_vector()
-        numbers = np.arange(1, last + 1)
-        if last > SAMPLED:
-            numbers = np.unique(np.random.default_rng(0).integers(1, last + 1, SAMPLED))
-        rows = self.store.client.select_among(self.store.vectors_table, "number", numbers.tolist(), ["raw"])
-        raw = np.array([row["raw"] for row in rows], np.float32).reshape(len(rows), self.dimension)
-        return unit_rows(self.apply(raw)).astype(np.float64)
+        """Mean and standard deviation of each query's cosines with a sample of the collection's vectors."""
+        key, sample = self.store.sample
+        if sample is None or key != (self.index, self.raw):
+            last = self.store.last_vector()
+            numbers = np.arange(1, last + 1)
+            if last > SAMPLED:
+                numbers = np.unique(np.random.default_rng(0).integers(1, last + 1, SAMPLED))
+            rows = self.store.client.select_in(self.store.vectors_table, "number", numbers.tolist(), ["raw"])
+            raw = np.array([row["raw"] for row in rows], np.float32).reshape(len(rows), self.dimension)
+            sample = unit_rows(self.apply(raw)).astype(np.float64)
+            self.store.sample = ((self.index, self.raw), sample)
+        return background_of(sample, queries, self.apply)
 
 
-def _mapped(rows: Sequence[Row]) -> NDArray[np.float32]:
-    return np.array([row["mapped"] for row in rows], np.float32)
+def _cosines(rows: Sequence[Row], query: NDArray[np.float32]) -> NDArray[np.float64]:
+    name = "raw" if "raw" in rows[0] else "mapped"
+    vectors = np.array([row[name] for row in rows], np.float32)
+    vectors = unit_rows(vectors) if name == "raw" else vectors
+    return products(vectors.astype(np.float64), query.astype(np.float64))
 
 
-def _raw(rows: Sequence[Row]) -> NDArray[np.float32]:
-    return unit_rows(np.array([row["raw"] for row in rows], np.float32))
-
-
-def _scored(
-    rows: Sequence[Row], query: NDArray[np.float32], vectors: Callable[[Sequence[Row]], NDArray[np.float32]]
-) -> list[Nearest]:
-    """Passages with their cosines, best first, those that tie by the number of their vector."""
+def _scored(rows: Sequence[Row], query: NDArray[np.float32]) -> list[Nearest]:
+    """Passages with their cosines, best first; ties are ordered by vector number."""
     if not rows:
         return []
-    scores = products(vectors(rows).astype(np.float64), query.astype(np.float64)).tolist()
-    ranked = zip(map(passage_of, rows), scores, strict=True)
-    return sorted(ranked, key=lambda pair: (-pair[1], pair[0].vector, pair[0].document, pair[0].position))
+    scored = zip(map(indexed_passage, rows), _cosines(rows, query).tolist(), strict=True)
+    return sorted(scored, key=lambda pair: (-pair[1], pair[0].vector, pair[0].document, pair[0].position))
 
 
-def _by_document(scored: Sequence[Nearest], k: int) -> list[Nearest]:
-    """The k best documents by their best passage."""
+def _best_documents(scored: Sequence[Nearest], k: int) -> list[Nearest]:
+    """The k best documents, each by its best passage."""
     best: dict[int, Nearest] = {}
-    for found in scored:
-        if found[0].document not in best or _better(found, best[found[0].document]):
-            best[found[0].document] = found
-    return sorted(best.values(), key=_best_first)[:k]
+    _keep_best(best, scored)
+    return sorted(best.values(), key=_rank)[:k]
 
 
-def _better(one: Nearest, other: Nearest) -> bool:
-    """Whether a passage stands for its document rather than another of the same."""
-    return (-one[1], one[0].vector, one[0].position) < (-other[1], other[0].vector, other[0].position)
+def _keep_best(best: dict[int, Nearest], scored: Sequence[Nearest]) -> None:
+    """Keep the best passage of each document; ties are decided by vector number and position."""
+    for passage, score in scored:
+        known, known_score = best.get(passage.document, (passage, COMPLETE))
+        if (-score, passage.vector, passage.position) < (-known_score, known.vector, known.position):
+            best[passage.document] = (passage, score)
 
 
-def _best_first(found: Nearest) -> tuple[float, int]:
+def _rank(found: Nearest) -> tuple[float, int]:
     return -found[1], found[0].document
+
+
+class MilvusWords:
+    """Search by words: BM25 of Milvus over titles and texts.
+
+    Milvus compares whole words without case. SQLite compares stems, so the two find different documents. Of a document
+    that is too long for a row, only the first 65,000 bytes are searched.
+    """
+
+    def __init__(self, store: MilvusStore) -> None:
+        self._store = store
+
+    def best(self, query: str, k: int, documents: str | None = None) -> list[tuple[int, float]]:
+        """The numbers and scores of the k documents with the highest BM25, best first; ties are ordered by number."""
+        text, table = " ".join(query_words(query)), self._store.documents_table
+        if not text:
+            return []
+        (rows,) = self._store.client.search(
+            table, "words", [text], k, ["number"], expression=documents or "", metric="BM25"
+        )
+        # Milvus Lite returns BM25 as a negative distance.
+        scored = [(int(row["number"]), abs(float(row["distance"]))) for row in rows]
+        return sorted(scored, key=lambda pair: (-pair[1], pair[0]))
+
+    def scores(self, query: str, documents: Iterable[int]) -> dict[int, float]:
+        """The BM25 of each of these documents that contains a word of the query."""
+        numbers = list(documents)
+        return dict(self.best(query, len(numbers), in_list("number", numbers))) if numbers else {}
+
+    def matches(self, query: str, k: int, documents: str | None = None) -> list[Match]:
+        """The best documents, each by the passage with the most words of the query."""
+        return self._store.retry_if_changed(lambda: self._matches(query, k, documents))
+
+    def _matches(self, query: str, k: int, documents: str | None) -> list[Match]:
+        found = dict(self.best(query, k, documents))
+        stored = {number: (row, passages) for number, row, passages in self._store.rows(list(found))}
+        matches = []
+        for number, score in found.items():
+            if number in stored:
+                row, passages = stored[number]
+                places = _word_places(query, row.text)
+                counts = {p: sum(p.start <= place < p.end for place in places) for p in passages}
+                matches.append(Match(max(passages, key=counts.__getitem__), score, hit_fields(row), places))
+        return matches
+
+
+def _word_places(query: str, text: str) -> tuple[int, ...]:
+    """The offsets in a text at which words of the query start."""
+    wanted = {word.lower() for word in query_words(query)}
+    places, position = [], 0
+    for is_word, run in groupby(text, lambda c: c.isalnum() or unicodedata.category(c)[0] == "M"):
+        word = "".join(run)
+        if is_word and word.lower() in wanted:
+            places.append(position)
+        position += len(word)
+    return tuple(places)

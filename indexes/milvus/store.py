@@ -1,7 +1,7 @@
-"""The documents of a collection in Milvus, their passages, and the raw vector of every distinct text.
+"""Writes the documents and vectors of a collection in Milvus, and transfers them for `retriever copy`.
 
-Numbers are given out by the one who writes, and rise: documents keep theirs when they change. A counter is moved before
-the numbers are used, so that a writer which dies leaves a gap at worst.
+The writer numbers documents and vectors in ascending order. A document keeps its number when it changes. A counter is
+increased before its numbers are used, so a writer that dies leaves a gap at worst.
 """
 
 import contextlib
@@ -14,61 +14,45 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.checksums import is_unicode, vector_checksum
-from indexes.errors import Damaged
+from indexes.checksums import vector_checksum
 from indexes.faiss.vectors import unit_rows
 from indexes.folder.space import Apply
-from indexes.milvus import facts
-from indexes.milvus.client import Changed, Client, Row, among
-from indexes.milvus.rows import (
-    DOCUMENT_FIELDS,
-    document_row,
-    fields_of,
-    id_hash,
-    index_rows,
-    long_name,
-    metadata_in,
-    passage_of,
-    passages_in,
-    places_in,
-    seal_of,
-    sound_half,
-    stored_document,
-)
+from indexes.folder.transfer import NumberedDocument, NumberedVector
+from indexes.milvus.client import Client, in_list
+from indexes.milvus.reader import Reader
+from indexes.milvus.rows import document_record, document_row, index_rows, intact_vector, seal_of
 from indexes.milvus.state import Sealed, State
-from indexes.sqlite.conditions import Condition, names_in, no_such_field
-from indexes.sqlite.documents import DocumentRow, PassageRow
+from indexes.sqlite.documents import DocumentRow
 from indexes.sqlite.vectors import VECTOR_TYPE
 
-DELETED_TOGETHER = 1000
-# Whole documents, of a quarter of a megabyte at most, within the 100 MB that a server gives at once.
-READ_TOGETHER = 200
+DELETE_DOCUMENTS = 1000
+DELETE_VERSIONS = 100
 
 Result = TypeVar("Result")
 
 
-class MilvusStore:
-    """The tables of documents and vectors. Writers hold the collection's lock; any number may read."""
+class MilvusStore(Reader):
+    """The tables of documents and vectors. A writer holds the collection's lock; any number of readers may read."""
 
     owner_detects_replacement = True
 
     def __init__(self, client: Client, state: State) -> None:
-        self.client = client
-        self.state = state
-        self.records = state.records
-        self.documents_table = f"{client.address.name}_documents"
-        self.vectors_table = f"{client.address.name}_vectors"
-        self.sampled: tuple[object, NDArray[np.float64] | None] = (None, None)
-        """Of which index a sample of vectors was fetched, for searches to come, and the sample."""
+        super().__init__(client, state)
+        self.sample: tuple[object, NDArray[np.float64] | None] = (None, None)
+        """A sample of vectors that searches reuse, and the index that it was read from."""
         self.apply: Apply | None = None
-        """While somebody writes: the transform of the published index, which takes what is written at once."""
+        """While a writer is active: the transform of the published index, for new documents."""
         self._met: sqlite3.Connection | None = None
+
+    def close(self) -> None:
+        if self._met is not None:
+            self._met.close()
 
     def consistent_read(self, work: Callable[[], Result]) -> Result:
         return work()
 
     def snapshot(self) -> AbstractContextManager[Any]:
-        """Milvus has no snapshots; a document is seen as it was or as it is, never between."""
+        """Milvus has no snapshots. A reader sees each document before or after a change, never in between."""
         return contextlib.nullcontext()
 
     def refuse_if_replaced(self) -> None:
@@ -80,206 +64,19 @@ class MilvusStore:
     def set_settings(self, values: dict[str, Any]) -> None:
         self.state.change(settings=values)
 
-    @property
-    def index_table(self) -> str | None:
-        """The table of the published index."""
-        published = self.state.read().published
-        return None if published is None else self.table_of(published[1])
-
-    def table_of(self, generation: str) -> str:
-        """The table that holds the index of a generation, by its name."""
-        return f"{self.client.address.name}_{generation}"
-
-    # ---- what is there -------------------------------------------------------------------------------------
-
-    def count(self, table: str) -> int:
-        if table in ("unused", "quarantine"):  # what is no longer used leaves the index at once, or with a rebuild
-            return 0
-        if table == "passages":
-            index = self.index_table
-            return self.client.count(index) if index else sum(1 for _ in self._each_passage())
-        return self.client.count({"documents": self.documents_table, "vectors": self.vectors_table}[table])
-
-    def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
-        """The stored content hash of each of these documents that exists."""
-        return {id_: bytes.fromhex(row["content_hash"]) for id_, row in self._heads(ids).items()}
-
-    def _heads(self, ids: Sequence[str]) -> dict[str, Row]:
-        """Number, content hash and seal of each of these documents that exists."""
-        hashes = {id_hash(id_): id_ for id_ in ids}
-        fields = ("number", "id_hash", "content_hash", "seal", "whole")
-        rows = self.client.select_among(self.documents_table, "id_hash", list(hashes), fields)
-        return {hashes[row["id_hash"]]: row for row in rows}
-
-    def document_number(self, id_: str) -> int | None:
-        found = self._heads([id_]) if is_unicode(id_) else {}
-        return int(found[id_]["number"]) if found else None
-
-    def seals(self, numbers: Sequence[int]) -> dict[int, str]:
-        """The seal of each of these documents that is there."""
-        rows = self.client.select_among(self.documents_table, "number", numbers, ["number", "seal"])
-        return {int(row["number"]): str(row["seal"]) for row in rows}
-
-    def documents(self, numbers: Sequence[int], found: Iterable[PassageRow] = ()) -> dict[int, dict[str, Any]]:
-        """The stored fields of these documents, refused where they are not what was stored; `found` are some of their
-        passages, as the index has them."""
-        stored = {}
-        passages: dict[int, list[PassageRow]] = {}
-        for number, row, places in self.rows(numbers):
-            passages[number] = places
-            stored[number] = fields_of(row)
-        for passage in found:
-            own = passages.get(passage.document, [])
-            if passage.document in stored and passage not in own:
-                raise self.not_as_stored(f"a passage of document {stored[passage.document]['id']!r}")
-        return stored
-
-    def rows(self, numbers: Sequence[int]) -> Iterator[tuple[int, DocumentRow, list[PassageRow]]]:
-        """These documents as they were stored, with their passages; refused where one is not what was stored."""
-        for start in range(0, len(numbers), READ_TOGETHER):
-            some = numbers[start : start + READ_TOGETHER]
-            for row in self.client.select_among(self.documents_table, "number", some, DOCUMENT_FIELDS):
-                yield self._document(row)
-
-    def each_row(self, after: int = 0) -> Iterator[list[tuple[int, DocumentRow, list[PassageRow]]]]:
-        """All documents numbered after `after`, rising, some at a time."""
-        blocks = self.client.each(
-            self.documents_table, "number", DOCUMENT_FIELDS, f"number > {after}", together=READ_TOGETHER
-        )
-        for block in blocks:
-            yield [self._document(row) for row in block]
-
-    def _document(self, row: Row) -> tuple[int, DocumentRow, list[PassageRow]]:
-        number = int(row["number"])
-        try:
-            return number, *stored_document(row, self.records)
-        except (ValueError, KeyError, TypeError, Damaged) as error:
-            if self.seals([number]).get(number) != row["seal"]:  # and what it said is gone with it
-                raise Changed(f"{self.client.address}: document number {number} was changed meanwhile.") from error
-            raise self.not_as_stored(f"document number {number}") from error
-
-    def not_as_stored(self, what: str) -> Damaged:
-        return Damaged(
-            f"{self.client.address}: {what} is not what was stored; "
-            f"run: retriever verify --repair --store {self.client.address}"
-        )
-
-    # ---- passages ------------------------------------------------------------------------------------------
-
-    def passages_of_documents(self, numbers: Sequence[int]) -> dict[int, list[PassageRow]]:
-        """The passages of each of these documents, in order; none for one that is not there."""
-        found: dict[int, list[PassageRow]] = {number: [] for number in numbers}
-        for number, _, passages in self.rows(numbers):
-            found[number] = passages
-        return found
-
-    def passages_of_vectors(self, vectors: Sequence[int]) -> dict[int, list[PassageRow]]:
-        """Every live passage that each vector stands for, in the order of the documents' arrival."""
-        wanted = set(vectors)
-        index = self.index_table
-        if index is None:
-            passages = [passage for passage in self._each_passage() if passage.vector in wanted]
-        else:
-            fields = ("document", "position", "start", "end", "vector", "seal")
-            rows = self.client.select_among(index, "vector", list(wanted), fields)
-            seals = self.seals([row["document"] for row in rows])
-            passages = [passage_of(row) for row in rows if seals.get(row["document"]) == row["seal"]]
-        found: dict[int, list[PassageRow]] = {}
-        for passage in sorted(passages, key=lambda passage: (passage.document, passage.position)):
-            found.setdefault(passage.vector, []).append(passage)
-        return found
-
-    def _each_passage(self, after: int = 0) -> Iterator[PassageRow]:
-        """The passages of all documents that have a vector newer than `after`, in the order of arrival."""
-        fields = ("number", "seal", "passages", "whole")
-        for block in self.client.each(self.documents_table, "number", fields, f"last_vector > {after}"):
-            for row in block:
-                yield from self._passages(row)
-
-    def _passages(self, row: Row) -> list[PassageRow]:
-        try:
-            return passages_in(int(row["number"]), places_in(row, self.records))
-        except (ValueError, KeyError, TypeError) as error:
-            raise self.not_as_stored(f"document number {row['number']}") from error
-
-    def passage_sample(self, most: int, seed: int) -> list[PassageRow]:
-        """Passages in the order of the documents' arrival: all of them or a seeded random choice."""
-        count = sum(1 for _ in self._each_passage())  # twice, so that only those chosen are held
-        wanted = set(np.random.default_rng(seed).permutation(count)[:most].tolist())
-        return [passage for place, passage in enumerate(self._each_passage()) if place in wanted]
-
-    # ---- vectors -------------------------------------------------------------------------------------------
-
-    def vectors_of_texts(self, hashes: Sequence[bytes]) -> dict[bytes, int]:
-        """The vector number of each of these text hashes that was embedded before."""
-        rows = self.client.select_among(
-            self.vectors_table, "text_hash", [text_hash.hex() for text_hash in hashes], ["number", "text_hash"]
-        )
-        return {bytes.fromhex(row["text_hash"]): int(row["number"]) for row in rows}
-
-    def vectors(self, numbers: Sequence[int], dimension: int, *, checked: bool = False) -> NDArray[np.float32]:
-        """The raw vectors with these numbers, in that order; `checked` holds each against its checksum."""
-        fields = ["number", "raw", *(["text_hash", "checksum"] if checked else [])]
-        found = {
-            int(row["number"]): self._sound(row) if checked else row["raw"]
-            for row in self.client.select_among(self.vectors_table, "number", numbers, fields)
-        }
-        if missing := [number for number in numbers if number not in found]:
-            raise self.not_as_stored(f"vector {missing[0]}, which is gone,")
-        return np.array([found[number] for number in numbers], np.float32).reshape(len(numbers), dimension)
-
-    def _sound(self, row: Row) -> Any:
-        if sound_half(row) is None:
-            raise self.not_as_stored(f"vector {row['number']}")
-        return row["raw"]
-
-    def last_vector(self) -> int:
-        return int(self.state.counters()["vector"])
-
-    def used_vectors(self, after: int = 0) -> NDArray[np.int64]:
-        """The vectors newer than `after` that a passage points to, rising."""
-        numbers = (passage.vector for passage in self._each_passage(after) if passage.vector > after)
-        return np.unique(np.fromiter(numbers, np.int64))
-
-    def count_used_after(self, last: int) -> int:
-        """How many vectors newer than `last` a passage points to."""
-        return len(self.used_vectors(last))
-
-    # ---- filters -------------------------------------------------------------------------------------------
-
-    def check_fields(self, conditions: Sequence[Condition]) -> None:
-        """Refuse a condition on a field that no document has, with the names of those there are."""
-        for field in dict.fromkeys(condition.field for condition in conditions):
-            if not self.client.count(self.documents_table, facts.has_key(field)):
-                raise no_such_field(field, self._known_fields())
-
-    def _known_fields(self) -> list[str]:
-        blocks = self.client.each(self.documents_table, "number", ["metadata", "whole", "seal"])
-        return names_in(metadata_in(row, self.records) for block in blocks for row in block)
-
-    def matching(self, conditions: Sequence[Condition]) -> str:
-        """The documents that meet all conditions, as the expression that rows of theirs meet."""
-        return facts.expression(conditions)
-
-    def metadata_problem(self, metadata: Mapping[str, Any]) -> str | None:
-        """Why a document with this metadata cannot be stored here."""
-        return facts.metadata_problem(metadata)
-
     # ---- writing -------------------------------------------------------------------------------------------
 
     def add_vectors(self, hashes: Sequence[bytes], vectors: NDArray[np.floating[Any]]) -> None:
-        """Store one raw vector a text, before any document points to it, so that no embedding is lost."""
+        """Store one raw vector per text, before any document refers to it, so that no embedding is lost."""
         halves = np.ascontiguousarray(vectors, dtype=VECTOR_TYPE)
         known = self.vectors_of_texts(hashes)
         new = {text_hash: place for place, text_hash in reversed(list(enumerate(hashes))) if text_hash not in known}
         places = sorted(new.values())
         first = self.state.take_numbers("vector", len(places))
-        self.put_vectors(
-            [(first + offset, hashes[place], halves[place]) for offset, place in enumerate(places)],
-        )
+        self.put_vectors([(first + offset, hashes[place], halves[place]) for offset, place in enumerate(places)])
 
-    def put_vectors(self, rows: Sequence[tuple[int, bytes, NDArray[np.float16]]]) -> None:
-        """Store these raw vectors under these numbers."""
+    def put_vectors(self, rows: Sequence[NumberedVector]) -> None:
+        """Store raw vectors under these numbers."""
         self.client.put(
             self.vectors_table,
             [
@@ -294,28 +91,26 @@ class MilvusStore:
         )
 
     def put_documents(self, documents: Iterable[DocumentRow]) -> None:
-        """Add or replace documents whose texts all have vectors; each is seen as it was or as it is."""
+        """Add or replace documents whose texts all have vectors. Readers see each before or after the change."""
         rows = {document.id: document for document in documents}
-        before = self._heads(list(rows))
+        before = self.heads(list(rows))
         new = [id_ for id_ in rows if id_ not in before]
         numbers = {id_: int(head["number"]) for id_, head in before.items()}
         first = self.state.counters()["document"] + 1
         numbers |= {id_: first + place for place, id_ in enumerate(new)}
         seals = {id_: seal_of(row) for id_, row in rows.items()}
-        old = [(numbers[id_], head["seal"]) for id_, head in before.items() if head["seal"] != seals[id_]]
-        unsettled = [*old, *((numbers[id_], seal) for id_, seal in seals.items())]
+        replaced = [(numbers[id_], head["seal"]) for id_, head in before.items() if head["seal"] != seals[id_]]
+        unsettled = [*replaced, *((numbers[id_], seal) for id_, seal in seals.items())]
         self.state.take_numbers("document", len(new), len(rows), unsettled)
         self.put_numbered([(numbers[id_], rows[id_]) for id_ in rows])
-        self._forget(old)
+        self._delete_versions(replaced)
 
-    def put_numbered(self, rows: Sequence[tuple[int, DocumentRow]]) -> None:
-        """Store these documents under these numbers: first their passages in the index, then themselves."""
-        hashes = list({text_hash: None for _, row in rows for _, _, text_hash in row.passages})
-        vectors = self.vectors_of_texts(hashes)
-        index = self.index_table
-        if index is not None:
+    def put_numbered(self, rows: Sequence[NumberedDocument]) -> None:
+        """Store documents under these numbers: first their passages in the index, then the documents."""
+        vectors = self.vectors_of_texts(list({text_hash: None for _, row in rows for _, _, text_hash in row.passages}))
+        if (index := self.index_table) is not None:
             if self.apply is None:
-                raise RuntimeError("nobody has told by which transform what is written is mapped")
+                raise RuntimeError("the collection's `apply_of` must be set to write to a published index")
             numbers = list(dict.fromkeys(vectors.values()))
             mapped = unit_rows(self.apply(self.vectors(numbers, self.state.dimension, checked=True)))
             self.put_in_index(index, rows, vectors, dict(zip(numbers, mapped, strict=True)))
@@ -326,74 +121,110 @@ class MilvusStore:
     def put_in_index(
         self,
         index: str,
-        rows: Sequence[tuple[int, DocumentRow]],
+        rows: Sequence[NumberedDocument],
         vectors: Mapping[bytes, int],
         mapped: Mapping[int, NDArray[np.float32]],
     ) -> None:
-        """Write the passages of documents to an index, by the mapped vectors of these numbers."""
-        self.client.put(index, [one for number, row in rows for one in index_rows(number, row, vectors, mapped)])
+        """Write the passages of documents to an index; `mapped` holds the transformed vectors by number."""
+        self.client.put(index, [entry for number, row in rows for entry in index_rows(number, row, vectors, mapped)])
 
     def delete_documents(self, ids: Sequence[str]) -> list[str]:
-        """Delete these documents; returns the ids that were there."""
-        heads = self._heads(ids)
-        there = [id_ for id_ in dict.fromkeys(ids) if id_ in heads]
-        for start in range(0, len(there), DELETED_TOGETHER):
-            some = [heads[id_] for id_ in there[start : start + DELETED_TOGETHER]]
-            sealed = [(int(head["number"]), str(head["seal"])) for head in some]
-            self.state.take_numbers("document", 0, len(some), sealed)
-            self.client.delete_among(self.documents_table, "number", [number for number, _ in sealed])
-            self._forget(sealed)
-        return there
+        """Delete documents, and return the ids of those that existed."""
+        heads = self.heads(ids)
+        existing = [id_ for id_ in dict.fromkeys(ids) if id_ in heads]
+        for start in range(0, len(existing), DELETE_DOCUMENTS):
+            batch = [heads[id_] for id_ in existing[start : start + DELETE_DOCUMENTS]]
+            versions = [(int(head["number"]), str(head["seal"])) for head in batch]
+            self.state.take_numbers("document", 0, len(batch), versions)
+            self.client.delete_in(self.documents_table, "number", [number for number, _ in versions])
+            self._delete_versions(versions)
+        return existing
 
-    def settle(self) -> None:
-        """Remove what a writer that died in the middle of a change has left of documents as they are not."""
-        sealed = [(int(number), str(seal)) for number, seal in self.state.counters()["unsettled"]]
-        alive = self.seals([number for number, _ in sealed])
-        gone = [(number, seal) for number, seal in sealed if alive.get(number) != seal]
-        self._forget(gone)
-        self.records.sweep(long_name(number, seal) for number, seal in gone)
+    def remove_leftovers(self) -> None:
+        """Remove the rows that a writer left behind when it died during a change."""
+        versions = [(int(number), str(seal)) for number, seal in self.state.counters()["unsettled"]]
+        seals = self.seals([number for number, _ in versions])
+        outdated = [(number, seal) for number, seal in versions if seals.get(number) != seal]
+        self._delete_versions(outdated)
+        self.records.delete([document_record(number, seal) for number, seal in outdated], orphans=True)
 
-    def _forget(self, sealed: Sealed) -> None:
-        """Remove what belonged to documents as they were: nobody is led to it any more."""
-        if not sealed:
+    def _delete_versions(self, versions: Sealed) -> None:
+        """Delete the passages and records of replaced or deleted documents. No reader uses them any more."""
+        if not versions:
             return
-        index = self.index_table
-        if index is not None:
-            for start in range(0, len(sealed), 100):
-                some = sealed[start : start + 100]
-                numbers, seals = [number for number, _ in some], [seal for _, seal in some]
-                self.client.delete(index, f"{among('document', numbers)} and {among('seal', seals)}")
-        self.records.delete(long_name(number, seal) for number, seal in sealed)
+        if (index := self.index_table) is not None:
+            for start in range(0, len(versions), DELETE_VERSIONS):
+                numbers, seals = zip(*versions[start : start + DELETE_VERSIONS], strict=True)
+                self.client.delete(index, f"{in_list('document', numbers)} and {in_list('seal', seals)}")
+        self.records.delete([document_record(number, seal) for number, seal in versions])
 
     # ---- ids met in one run --------------------------------------------------------------------------------
 
     def start_run(self) -> None:
-        """Begin to note the ids met while a source is read (in a temporary file, so memory stays flat)."""
-        if self._met is not None:
-            self._met.close()
+        """Start to record the ids of a source, in a temporary file to keep memory constant."""
+        self.close()
         self._met = sqlite3.connect("", check_same_thread=False)
         self._met.execute("CREATE TABLE met (id TEXT PRIMARY KEY) WITHOUT ROWID")
 
     def met_before(self, ids: Sequence[str]) -> set[str]:
-        """Which of these ids this run has met already; notes them all."""
+        """Return which of these ids the run has met before, and record all of them."""
+        new = self._not_met(ids)
         assert self._met is not None
-        named = json.dumps(list(ids))
-        rows = self._met.execute("SELECT id FROM met WHERE id IN (SELECT value FROM json_each(?))", [named])
-        before = {str(row[0]) for row in rows}
         self._met.executemany("INSERT OR IGNORE INTO met VALUES (?)", [[id_] for id_ in ids])
-        return before
+        return set(ids) - new
 
     def delete_not_met(self) -> int:
         """Delete every document that this run has not met."""
-        assert self._met is not None
-        gone: list[str] = []
-        for block in self.each_row():
-            named = json.dumps([row.id for _, row, _ in block])
-            rows = self._met.execute("SELECT value FROM json_each(?) WHERE value NOT IN (SELECT id FROM met)", [named])
-            gone += [str(row[0]) for row in rows]
-        self.delete_documents(gone)
-        return len(gone)
+        missing = [id_ for block in self.each_row() for id_ in self._not_met([row.id for _, row, _ in block])]
+        self.delete_documents(missing)
+        return len(missing)
 
-    def close(self) -> None:
-        if self._met is not None:
-            self._met.close()
+    def _not_met(self, ids: Sequence[str]) -> set[str]:
+        assert self._met is not None
+        query = "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT id FROM met)"
+        return {str(row[0]) for row in self._met.execute(query, [json.dumps(list(ids))])}
+
+
+class MilvusTransfer:
+    """The rows of a collection with their numbers. The counters say how far a copy has come."""
+
+    def __init__(self, store: MilvusStore) -> None:
+        self.store = store
+
+    def last(self) -> tuple[int, int]:
+        counters = self.store.state.counters()
+        return counters["vector"], counters["document"]
+
+    def vectors(self, after: int) -> Iterator[list[NumberedVector]]:
+        store, fields = self.store, ["text_hash", "raw", "checksum"]
+        for block in store.client.numbered_blocks(store.vectors_table, fields, f"number > {after}"):
+            found: list[NumberedVector] = []
+            for row in block:
+                half = intact_vector(row)
+                if half is None:
+                    raise store.damaged(f"vector {row['number']}")
+                found.append((int(row["number"]), bytes.fromhex(row["text_hash"]), half))
+            yield found
+
+    def documents(self, after: int) -> Iterator[list[NumberedDocument]]:
+        for block in self.store.each_row(after):
+            yield [(number, row) for number, row, _ in block]
+
+    def put_vectors(self, rows: Sequence[NumberedVector]) -> None:
+        self.store.put_vectors(rows)
+        self._advance("vector", rows[-1][0])
+
+    def put_documents(self, rows: Sequence[NumberedDocument]) -> None:
+        self.store.put_numbered(rows)
+        self._advance("document", rows[-1][0])
+
+    def _advance(self, kind: str, number: int) -> None:
+        state = self.store.state
+        state.renew()
+        counters = state.counters()
+        state.set_counters({**counters, kind: max(number, counters[kind])})
+
+    def seals(self) -> Iterator[tuple[int, str]]:
+        for block in self.store.client.numbered_blocks(self.store.documents_table, ["seal"]):
+            for row in block:
+                yield int(row["number"]), str(row["seal"])

@@ -1,4 +1,4 @@
-"""Look at every row of a collection in Milvus, and say what is not as it was stored."""
+"""Verifies a collection in Milvus: reads every row and reports damage."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -10,32 +10,38 @@ from indexes.faiss.vectors import unit_rows
 from indexes.folder.generation import Generation
 from indexes.folder.space import Apply
 from indexes.folder.verify import Report
-from indexes.milvus.client import Row, TableGone
+from indexes.milvus.client import Row
 from indexes.milvus.collection import MilvusCollection
+from indexes.milvus.connection import TableGone
 from indexes.milvus.facts import facts_and_bounds
-from indexes.milvus.rows import DOCUMENT_FIELDS, id_hash, passage_of, sound_half, stored_document
+from indexes.milvus.rows import (
+    DOCUMENT_FIELDS,
+    PASSAGE_FIELDS,
+    id_hash,
+    indexed_passage,
+    intact_vector,
+    stored_document,
+)
 from indexes.sqlite.documents import DocumentRow, PassageRow
 
 Progress = Callable[[int, int], None]
-Told = tuple[list[str], dict[str, str]]
-"""What filters ask of a document."""
-Expected = dict[tuple[PassageRow, str], Told]
-"""Passages that the index must have, with the seal of their document."""
+Filterable = tuple[list[str], dict[str, str]]
+"""The facts and bounds of a document, which filters test."""
+Expected = dict[tuple[PassageRow, str], Filterable]
+"""The passages that the index must hold, each with the seal of its document."""
 
-# Documents that are read and held against the index at a time.
-TOGETHER = 200
-TRIES = 5
-
-# A mapped vector may differ in its last bits where another machine has mapped it.
-SAME = 1e-4
+READ_DOCUMENTS = 200
+MAX_RETRIES = 5
+# A vector that another machine has transformed may differ in its last bits.
+TOLERANCE = 1e-4
 
 
 def check(collection: MilvusCollection, apply_of: Callable[[Generation], Apply], progress: Progress) -> Report:
     """Check every document, every raw vector, and every passage of the published index against both.
 
-    What is changed meanwhile can look damaged: then all is looked at again.
+    A document that is changed meanwhile can look damaged, so the check is repeated if there was a change.
     """
-    for _ in range(TRIES):
+    for _ in range(MAX_RETRIES):
         before = _changes(collection)
         try:
             report = _Check(collection, apply_of, progress).run()
@@ -45,7 +51,7 @@ def check(collection: MilvusCollection, apply_of: Callable[[Generation], Apply],
             continue
         if report.clean or _changes(collection) == before:
             return report
-    raise Locked(f"{collection.name} is being written to all the time; verify it when that is done.")
+    raise Locked(f"{collection.name} is being changed continuously; verify it when the writer is done.")
 
 
 def _changes(collection: MilvusCollection) -> tuple[object, ...]:
@@ -53,7 +59,7 @@ def _changes(collection: MilvusCollection) -> tuple[object, ...]:
 
 
 class _Check:
-    """A pass over the vectors, then one over the documents, some at a time, with what stands in the index of them."""
+    """Reads all vectors, then all documents in blocks, each with its rows in the index."""
 
     def __init__(
         self, collection: MilvusCollection, apply_of: Callable[[Generation], Apply], progress: Progress
@@ -63,7 +69,7 @@ class _Check:
         self.report = Report()
         self._apply_of = apply_of
         self._apply: Apply | None = None
-        """What the index was made with, as long as nothing is wrong with the index."""
+        """The transform of the index; None if there is no index or it is damaged."""
         self._table = ""
         self._missing = 0
         self._progress = progress
@@ -71,97 +77,106 @@ class _Check:
 
     def run(self) -> Report:
         self._total = sum(self.store.count(kind) for kind in ("vectors", "documents", "passages"))
-        self._vectors()
-        with self._of_the_index():
+        self._check_vectors()
+        with self._reporting_index_damage():
             generation = self.collection.with_generation(lambda found: found, fresh=True)
             if generation is not None:
                 self.report.files = len(generation.manifest["files"])
                 self._apply, self._table = self._apply_of(generation), self.store.table_of(generation.folder.name)
-        self._documents()
-        with self._of_the_index():
+        self._check_documents()
+        with self._reporting_index_damage():
             if self._apply and self._missing:
-                raise Damaged(f"the index lacks {self._missing:,} passages of documents that are there")
+                raise Damaged(f"the index lacks {self._missing:,} passages of stored documents")
         return self.report
 
-    def _vectors(self) -> None:
+    def _check_vectors(self) -> None:
         client, report = self.store.client, self.report
-        for block in client.each(self.store.vectors_table, "number", ["text_hash", "raw", "checksum"]):
+        for block in client.numbered_blocks(self.store.vectors_table, ["text_hash", "raw", "checksum"]):
             for row in block:
                 number = int(row["number"])
-                if sound_half(row) is None:
+                if intact_vector(row) is None:
                     report.bad_vectors[number] = "does not match its checksum"
                     report.problems.append(f"vector {number} does not match its checksum")
             report.vectors += len(block)
-            self._tell(len(block))
+            self._advance(len(block))
 
-    def _documents(self) -> None:
+    def _check_documents(self) -> None:
         fields = (*DOCUMENT_FIELDS, "id_hash", "facts", "bounds")
-        for block in self.store.client.each(self.store.documents_table, "number", fields, together=TOGETHER):
-            expected = self._sound(block)
+        table = self.store.documents_table
+        for block in self.store.client.numbered_blocks(table, fields, rows=READ_DOCUMENTS):
+            expected = self._intact_passages(block)
             self.report.documents += len(block)
-            self._tell(len(block))
-            with self._of_the_index():
-                self._in_the_index(expected)
+            self._advance(len(block))
+            with self._reporting_index_damage():
+                self._compare_index(expected)
 
-    def _sound(self, rows: list[Row]) -> Expected:
-        """The passages of those that are as they were stored; the others are reported."""
+    def _intact_passages(self, rows: list[Row]) -> Expected:
+        """The passages of the intact documents; the others are reported."""
         read: list[tuple[Row, DocumentRow, list[PassageRow]]] = []
         for row in rows:
             try:
                 read.append((row, *stored_document(row, self.store.records)))
             except (ValueError, KeyError, TypeError, Damaged) as error:
-                self._flawed(row, f"is not what was stored: {error}")
-        numbers = [passage.vector for _, _, passages in read for passage in passages if _can_be(passage.vector)]
-        vectors = self.store.client.select_among(self.store.vectors_table, "number", numbers, ["number", "text_hash"])
+                self._report(row, f"is damaged: {error}")
+        numbers = [passage.vector for _, _, passages in read for passage in passages if _is_number(passage.vector)]
+        vectors = self.store.client.select_in(self.store.vectors_table, "number", numbers, ["number", "text_hash"])
         hashes = {int(row["number"]): row["text_hash"] for row in vectors}
         expected: Expected = {}
         for row, document, passages in read:
-            told = facts_and_bounds(document.metadata)
-            if reason := self._flaw(row, document, passages, hashes, told):
-                self._flawed(row, reason)
+            filterable = facts_and_bounds(document.metadata)
+            if reason := self._find_damage(row, document, passages, hashes, filterable):
+                self._report(row, reason)
             else:
-                expected |= dict.fromkeys(((passage, row["seal"]) for passage in passages), told)
+                expected |= dict.fromkeys(((passage, row["seal"]) for passage in passages), filterable)
         return expected
 
-    def _flaw(
-        self, row: Row, document: DocumentRow, passages: list[PassageRow], hashes: Mapping[int, str], told: Told
+    def _find_damage(
+        self,
+        row: Row,
+        document: DocumentRow,
+        passages: list[PassageRow],
+        hashes: Mapping[int, str],
+        filterable: Filterable,
     ) -> str:
         for (_, _, text_hash), passage in zip(document.passages, passages, strict=True):
-            if not _can_be(passage.vector) or hashes.get(passage.vector) != text_hash.hex():
-                return f"has lost the vector {passage.vector}"
+            if not _is_number(passage.vector) or hashes.get(passage.vector) != text_hash.hex():
+                return f"lacks its vector {passage.vector}"
             if passage.vector in self.report.bad_vectors:
-                return f"stands on the damaged vector {passage.vector}"
-        if row["id_hash"] != id_hash(document.id) or not _same_facts(row, told):
-            return "cannot be found as it was stored: what it is looked up by has changed"
+                return f"uses the damaged vector {passage.vector}"
+        if row["id_hash"] != id_hash(document.id) or not _same(row, filterable):
+            return "has a damaged hash of its id or damaged values for filters"
         return ""
 
-    def _flawed(self, row: Row, reason: str) -> None:
+    def _report(self, row: Row, reason: str) -> None:
         self.report.bad_documents[int(row["number"])] = reason
         self.report.problems.append(f"document {row['id'][:60]!r} {reason}")
 
-    def _in_the_index(self, expected: Expected) -> None:
-        """Take what the index has from what it must have; what belongs to no document any more is never found."""
+    def _compare_index(self, expected: Expected) -> None:
+        """Compare the rows of the index with those expected; like a search, ignore rows of replaced documents."""
         if self._apply is None:
             return
         store = self.store
         documents = sorted({passage.document for passage, _ in expected})
-        fields = ("document", "position", "start", "end", "vector", "seal", "mapped", "facts", "bounds")
-        rows = store.client.select_among(self._table, "document", documents, fields)
-        wanted = [(row, expected.pop((passage_of(row), row["seal"]), None)) for row in rows]
-        alive = [row for row, told in wanted if told is not None]
-        if not all(_same_facts(row, told) for row, told in wanted if told is not None):
-            raise Damaged("the index holds other metadata than the documents")
-        if alive:
-            raw = store.vectors([row["vector"] for row in alive], store.state.dimension)
-            stored = np.array([row["mapped"] for row in alive], np.float32)
-            if not np.allclose(unit_rows(self._apply(raw)), stored, atol=SAME):
-                raise Damaged("the index holds other vectors than the transform makes of the stored ones")
+        fields = (*PASSAGE_FIELDS, "seal", "mapped", "facts", "bounds")
+        rows = store.client.select_in(self._table, "document", documents, fields)
+        current = []
+        for row in rows:
+            filterable = expected.pop((indexed_passage(row), row["seal"]), None)
+            if filterable is not None:
+                current.append(row)
+                if not _same(row, filterable):
+                    raise Damaged("the metadata in the index differs from the metadata of the documents")
+        if current:
+            raw = store.vectors([row["vector"] for row in current], store.state.dimension)
+            mapped = np.array([row["mapped"] for row in current], np.float32)
+            if not np.allclose(unit_rows(self._apply(raw)), mapped, atol=TOLERANCE):
+                raise Damaged("the vectors in the index differ from the transformed raw vectors")
         self._missing += len(expected)
-        self._tell(len(rows))
+        self._advance(len(rows))
 
     @contextlib.contextmanager
-    def _of_the_index(self) -> Iterator[None]:
-        """What is found wrong with the index is said once, and it is looked at no further."""
+    def _reporting_index_damage(self) -> Iterator[None]:
+        """Report damage of the index once, and do not check the index further."""
         try:
             yield
         except Damaged as error:
@@ -169,15 +184,16 @@ class _Check:
             self.report.generation_broken = True
             self.report.problems.append(str(error))
 
-    def _tell(self, more: int) -> None:
+    def _advance(self, more: int) -> None:
         self._done += more
         self._progress(self._done, self._total)
 
 
-def _can_be(vector: object) -> bool:
-    """Whether it can be the number of a vector; damage may have made anything of it."""
+def _is_number(vector: object) -> bool:
+    """True if this can be the number of a vector; a damaged row may hold anything."""
     return type(vector) is int and 0 < vector < 1 << 63
 
 
-def _same_facts(row: Row, told: Told) -> bool:
-    return set(row["facts"]) == set(told[0]) and row["bounds"] == told[1]
+def _same(row: Row, filterable: Filterable) -> bool:
+    facts, bounds = filterable
+    return set(row["facts"]) == set(facts) and row["bounds"] == bounds

@@ -91,8 +91,8 @@ def _put_aside(collection: AnyCollection, report: Report) -> bool:
     assert isinstance(collection, MilvusCollection)
     store = collection.store
     collection.state.renew()
-    store.client.delete_among(store.documents_table, "number", list(report.bad_documents))
-    store.client.delete_among(store.vectors_table, "number", list(report.bad_vectors))
+    store.client.delete_in(store.documents_table, "number", list(report.bad_documents))
+    store.client.delete_in(store.vectors_table, "number", list(report.bad_vectors))
     if report.bad_documents:
         report.repaired.append(f"deleted {len(report.bad_documents):,} damaged documents; index their source again")
     return bool(store.count("documents"))

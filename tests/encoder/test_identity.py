@@ -222,7 +222,7 @@ def test_a_transform_that_is_not_the_indexs(folder: Path, model: Path, tmp_path:
         assert generation
         for name in ("transform.safetensors", "transform.json"):
             shutil.copy(other / name, generation.folder / name)
-        with pytest.raises(Mismatch, match=r"built with the transform \w{12}, but the transform stored beside it is \w{12}"):
+        with pytest.raises(Mismatch, match=r"with the transform \w{12}, but the transform stored beside it is \w{12}"):
             load_transform(generation)
 
 

@@ -23,12 +23,12 @@ def dying_at(change: int) -> Iterator[list[str]]:
     made: list[str] = []
     called = Client._call
 
-    def call(self: Client, what: str, table: str, **given: Any) -> Any:
-        if what in CHANGING:
+    def call(self: Client, name: str, table: str, **given: Any) -> Any:
+        if name in CHANGING:
             if len(made) >= change:
                 raise Death
-            made.append(f"{what} {table}")
-        return called(self, what, table, **given)
+            made.append(f"{name} {table}")
+        return called(self, name, table, **given)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Client, "_call", call)
@@ -46,5 +46,5 @@ def changes_of(job: Callable[[], Any]) -> list[str]:
 def died() -> Iterator[None]:
     """Within, who holds the lock is taken for dead, as a process is that was killed on this machine."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(State, "_is_dead", staticmethod(lambda told: True))
+        patch.setattr(State, "_is_dead", staticmethod(lambda holder: True))
         yield

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from retriever.ingest.engines.ray_worker import Worker
+from retriever.ingest.engines.ray.worker import Worker
 
 
 def noting_worker(folder: Path, seconds: float = 0.0) -> type[Worker]:

@@ -59,7 +59,7 @@ def check(name: str, address: str | None) -> None:
     if name == "local" and address is not None:
         raise Misuse("--address is the address of a Ray cluster; it needs --engine ray.")
     if name == "ray":
-        from retriever.ingest.engines.ray_cluster import check as check_ray
+        from retriever.ingest.engines.ray.probe import check as check_ray
 
         check_ray(address)
 
@@ -69,6 +69,6 @@ def opened(name: str, address: str | None = None) -> AbstractContextManager[Engi
     check(name, address)
     if name == "local":
         return Local()
-    from retriever.ingest.engines.ray_engine import Ray
+    from retriever.ingest.engines.ray.engine import Ray
 
     return Ray(address)

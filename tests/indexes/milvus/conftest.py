@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else takes the lock in the same moment: it need not be waited for."""
-    monkeypatch.setattr("indexes.milvus.state.SETTLING_SECONDS", 0.0)
+    monkeypatch.setattr("indexes.milvus.state.SETTLE_SECONDS", 0.0)
 
 
 Place = Callable[[str], str]

@@ -17,7 +17,8 @@ from milvus_places import Server, free_port
 from samples import Run
 
 from indexes.milvus.address import Address
-from indexes.milvus.client import Client, Unreachable
+from indexes.milvus.client import Client
+from indexes.milvus.connection import Unreachable
 from indexes.milvus.state import LOCK, STATE, State
 from retriever import Document, Retriever
 from retriever.errors import Locked, Misuse, NotACollection, RetrieverError
@@ -45,7 +46,7 @@ DOCUMENTS = [Document("a", "one"), Document("b", "two")]
     ],
 )
 def test_what_is_no_place(place: str, run: Run) -> None:
-    with pytest.raises(Misuse, match="no place in Milvus|no name of a Milvus collection"):
+    with pytest.raises(Misuse, match="not a valid Milvus address|not a valid collection name in Milvus"):
         Retriever.open(place)
     assert "Milvus" in run("info", "--store", place, code=2).output
 
@@ -92,7 +93,7 @@ def test_a_file_or_another_folder_in_its_place(lite: str, tmp_path: Path, tiny_b
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("indexes.milvus.client.CONNECT_SECONDS", 1.5)
+    monkeypatch.setattr("indexes.milvus.connection.CONNECT_SECONDS", 1.5)
     monkeypatch.setattr("indexes.milvus.client.CALL_SECONDS", 3.0)
 
 
@@ -124,10 +125,10 @@ def test_an_address_that_does_not_answer(impatient: None, kind: str, tiny_bert: 
         place = f"milvus:http://{host or 'no-such-host.invalid:19530'}"
         with pytest.raises(Unreachable, match=r"tried \d+ times? in \d+ seconds.*run the same command again"):
             Retriever.open(place)
-        with pytest.raises(Unreachable, match="see that it runs"):
+        with pytest.raises(Unreachable, match="Check that the server is running"):
             Retriever.build(DOCUMENTS, place, encoder=tiny_bert, **PLAIN)
         said = " ".join(run("search", "x", "--store", place, code=1).output.split())
-        assert "did not let us in" in said and place.removeprefix("milvus:") in said and "Traceback" not in said
+        assert "cannot connect to Milvus" in said and place.removeprefix("milvus:") in said and "Traceback" not in said
 
 
 def test_the_token_is_in_no_message(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,15 +144,15 @@ def test_the_token_is_in_no_message(impatient: None, monkeypatch: pytest.MonkeyP
 def other_table(place: str, table: str, dimension: int = 8) -> None:
     """A table of the same name that another program has made."""
     client = Client(Address.parse(place), create=True)
-    client.maker.create_collection(table, dimension=dimension)
-    client.maker.insert(table, [{"id": 1, "vector": [0.5] * dimension}])
+    client.pymilvus.create_collection(table, dimension=dimension)
+    client.pymilvus.insert(table, [{"id": 1, "vector": [0.5] * dimension}])
     client.close()
 
 
 @pytest.mark.parametrize("table", ["retriever_settings", "retriever_documents", "retriever_vectors"])
 def test_tables_of_another_program_are_left_alone(lite: str, tiny_bert: str, table: str) -> None:
     other_table(lite, table)
-    with pytest.raises(NotACollection, match=f"the table {table} is another program's.*#NAME"):
+    with pytest.raises(NotACollection, match=f"the table {table} was made by another program.*#NAME"):
         Retriever.build(DOCUMENTS, lite, encoder=tiny_bert, **PLAIN)
     with pytest.raises(NotACollection):
         Retriever.open(lite)
@@ -166,8 +167,7 @@ def test_vectors_of_another_length_are_left_alone(lite: str, tiny_bert: str) -> 
     from indexes.milvus import schema
 
     client = Client(Address.parse(lite), create=True)
-    client.create("retriever_vectors", *schema.vectors_table(client.maker, 8))
-    client.load("retriever_vectors")
+    client.create("retriever_vectors", *schema.vectors_table(client.pymilvus, 8))
     client.put("retriever_vectors", [{"number": 1, "text_hash": "0", "raw": [0.5] * 8, "checksum": 0}])
     client.close()
     with pytest.raises(NotACollection, match="vectors of 8 dimensions, and the encoder gives 32"):
@@ -179,7 +179,7 @@ def test_a_table_that_is_missing(lite: str, tiny_bert: str) -> None:
     client = Client(Address.parse(lite))
     client.drop("retriever_vectors")
     client.close()
-    with pytest.raises(NotACollection, match="is not whole: it has no table retriever_vectors"):
+    with pytest.raises(NotACollection, match="is incomplete: it has no table retriever_vectors"):
         Retriever.open(lite)
 
 
@@ -202,7 +202,7 @@ def test_a_format_of_another_version_and_a_damaged_state(lite: str, tiny_bert: s
             job()
     with state_of(lite) as state:
         state.records.write(STATE, json.dumps(told))
-        row = state.client.select(state.records.table, "", ["key", "value", "nothing"])
+        row = state.client.select(state.records.table, "", ["key", "value", "unused"])
         for one in row:
             if '"format' in one["value"]:
                 state.client.put(state.records.table, [{**one, "value": one["value"].replace("center", "c")[:-9]}])
@@ -292,7 +292,7 @@ def test_a_lock_that_was_lost_is_not_written_under(
     lite: str, tiny_bert: str, done: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that was not heard of for too long finds that another came in between, and does not give out its numbers."""
-    monkeypatch.setattr("indexes.milvus.state.RENEWED_AFTER", 0.0)
+    monkeypatch.setattr("indexes.milvus.state.RENEW_SECONDS", 0.0)
     Retriever.build(DOCUMENTS, lite, encoder=tiny_bert, **PLAIN).close()
     with Retriever.open(lite) as slow, Retriever.open(lite) as quick:
         with pytest.raises(Locked, match="run the same command again|is being written to"), slow.collection.writing():

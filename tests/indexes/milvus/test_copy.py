@@ -105,7 +105,7 @@ def test_what_is_refused(folder: Path, lite: str, tmp_path: Path, tiny_bert: str
     with pytest.raises(Misuse, match="holds other files"):
         copy(lite, tmp_path / "taken")
     for bad in ("sq8", "PQ8"):
-        with pytest.raises(Misuse, match="is FAISS's; in Milvus there are flat"):
+        with pytest.raises(Misuse, match="exists only in FAISS; in Milvus use flat"):
             copy(folder, f"{lite}#{bad}", index_type=bad)
     assert "80 documents" in run("copy", folder, f"{lite}#hnsw", "--index-type", "hnsw").output
     assert "already holds" in run("copy", folder, f"{lite}#hnsw", code=2).output.replace("\n", " ")
@@ -113,7 +113,7 @@ def test_what_is_refused(folder: Path, lite: str, tmp_path: Path, tiny_bert: str
 
 def test_an_index_type_that_milvus_does_not_know_is_asked_for_anew(lite: str, tmp_path: Path, tiny_bert: str) -> None:
     Retriever.build(DOCUMENTS[:60], tmp_path / "c", encoder=tiny_bert, index_type="sq8", **PLAIN).close()
-    with pytest.raises(Misuse, match="--index-type sq8"):
+    with pytest.raises(Misuse, match='`index_type="sq8"`'):
         copy(tmp_path / "c", lite)
     assert copy(tmp_path / "c", lite, index_type="hnsw").index == "HNSW"
     with Retriever.open(lite) as retriever:
@@ -138,7 +138,7 @@ def test_it_goes_on_and_until_then_is_refused(
     folder: Path, lite: str, tmp_path: Path, stage: str, back: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("indexes.folder.transfer.TOGETHER", 30)
-    monkeypatch.setattr("indexes.milvus.store.READ_TOGETHER", 30)
+    monkeypatch.setattr("indexes.milvus.reader.READ_DOCUMENTS", 30)
     if back:
         copy(folder, lite)
     source, target = (lite, str(tmp_path / "c")) if back else (str(folder), lite)

@@ -18,7 +18,8 @@ from milvus_places import Server, shown, state
 from samples import write_jsonl
 
 from indexes.milvus.address import Address
-from indexes.milvus.client import Client, Unreachable
+from indexes.milvus.client import Client
+from indexes.milvus.connection import Unreachable
 from retriever import Document, Retriever
 from retriever.errors import Misuse, NotACollection, RetrieverError
 from retriever.transfer.copy import copy
@@ -46,7 +47,7 @@ def rows(place: str) -> dict[str, int]:
     client = Client(Address.parse(place))
     try:
         own = client.address.name
-        tables = [name for name in client.tables() if name.startswith(f"{own}_")]
+        tables = [name for name in client.pymilvus.list_collections() if name.startswith(f"{own}_")]
         counts = {re.sub(r"\d{6}$", "index", name.removeprefix(own)): client.count(name) for name in tables}
         assert len(counts) == len(tables), tables
         return counts
@@ -147,7 +148,7 @@ def test_a_first_run_that_dies_at_any_change(tmp_path: Path, tiny_bert: str, all
         try:
             assert set(texts(own)) == {document.id for document in OLD}
         except NotACollection as error:
-            assert any(words in str(error) for words in ("no index yet", "is not whole", "holds no collection"))
+            assert any(words in str(error) for words in ("no index yet", "is incomplete", "holds no collection"))
         with died():
             job(own)
         assert state(own, QUERY) == expected, changes[:moment]
@@ -171,7 +172,7 @@ def test_a_copy_that_dies_at_any_change(
         try:
             assert set(texts(own)) == {document.id for document in OLD}, "searched only when it is whole"
         except NotACollection as error:
-            assert any(words in str(error) for words in ("no index yet", "is not whole", "holds no collection"))
+            assert any(words in str(error) for words in ("no index yet", "is incomplete", "holds no collection"))
         with died():
             try:
                 copy(tmp_path / "c", own)
@@ -193,7 +194,7 @@ INDEX = (
     "Retriever.build(Corpus([sys.argv[1]]), sys.argv[2], encoder=sys.argv[3], transform='center', precision='fp32',"
     " batch_tokens=64).close()"
 )
-COPY = "import sys\nfrom retriever.copying import copy\ncopy(sys.argv[1], sys.argv[2])"
+COPY = "import sys\nfrom retriever.transfer.copy import copy\ncopy(sys.argv[1], sys.argv[2])"
 
 
 @pytest.fixture
@@ -229,7 +230,7 @@ def test_a_server_that_is_killed_again_and_again(
 ) -> None:
     """The command ends with words that tell what to do, and the same command goes on once the server is back."""
     monkeypatch.setattr("indexes.milvus.client.CALL_SECONDS", 5.0)
-    monkeypatch.setattr("indexes.milvus.client.CONNECT_SECONDS", 2.0)
+    monkeypatch.setattr("indexes.milvus.connection.CONNECT_SECONDS", 2.0)
     monkeypatch.setattr("indexes.milvus.state.LEASE_SECONDS", 3.0)
     source = write_jsonl(tmp_path / "facts.jsonl", facts_about(3000))
     from retriever import Corpus
@@ -297,7 +298,7 @@ def test_a_process_that_is_killed_again_and_again(tmp_path: Path, tiny_bert: str
 def test_a_server_that_goes_away_while_it_is_searched(
     server: Server, tiny_bert: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexes.milvus.client.CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("indexes.milvus.connection.CONNECT_SECONDS", 1.0)
     with Retriever.build(OLD, server.place, encoder=tiny_bert, **PLAIN) as retriever:
         before = shown(retriever.search(QUERY))
         server.kill()
@@ -305,5 +306,5 @@ def test_a_server_that_goes_away_while_it_is_searched(
             with pytest.raises(Unreachable, match=r"tried \d+ times in \d+ seconds.*run the same command"):
                 ask()
         server.start()
-        monkeypatch.setattr("indexes.milvus.client.CONNECT_SECONDS", 30.0)
+        monkeypatch.setattr("indexes.milvus.connection.CONNECT_SECONDS", 30.0)
         assert shown(retriever.search(QUERY)) == before, "the same reader goes on when it is back"

@@ -62,15 +62,14 @@ def conditions(draw: st.DrawFn) -> Condition:
 def in_milvus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matching]:
     """What each condition finds among rows with these metadata, in one table that is filled anew each time."""
     client = Client(Address(str(tmp_path_factory.mktemp("facts") / "m.db")), create=True)
-    made = client.maker.create_schema(auto_id=False, enable_dynamic_field=False)
+    made = client.pymilvus.create_schema(auto_id=False, enable_dynamic_field=False)
     made.add_field("number", schema._type("INT64"), is_primary=True)
     made.add_field("run", schema._type("VARCHAR"), max_length=64)
     made.add_field("nothing", schema._type("FLOAT_VECTOR"), dim=2)
-    schema._add_facts(made)
-    indexes = client.maker.prepare_index_params()
+    schema.add_filter_fields(made)
+    indexes = client.pymilvus.prepare_index_params()
     indexes.add_index("nothing", index_type="FLAT", metric_type="IP")
     client.create("facts", made, indexes)
-    client.load("facts")
 
     def matching(documents: Sequence[Metadata], asked: Sequence[Condition]) -> list[list[int]]:
         run = uuid.uuid4().hex
@@ -172,6 +171,6 @@ def test_texts_longer_than_what_is_compared(in_milvus: Matching) -> None:
 
 def test_metadata_that_is_too_much_is_told() -> None:
     assert metadata_problem({}) is None and metadata_problem({"a": [*range(1000)]}) is None
-    assert "things that filters could ask for" in str(metadata_problem({"a": [*range(5000)]}))
-    assert "bytes of bounds" in str(metadata_problem({f"field {number}": "x" * 120 for number in range(300)}))
+    assert "values for filters" in str(metadata_problem({"a": [*range(5000)]}))
+    assert "bytes for range filters" in str(metadata_problem({f"field {number}": "x" * 120 for number in range(300)}))
     assert has_key("a") != has_key("b")

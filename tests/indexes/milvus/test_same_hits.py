@@ -121,7 +121,7 @@ def pair_in(folder: Path) -> Pair:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Two collections with an exact index, emptied and filled again for each example."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("indexes.milvus.state.SETTLING_SECONDS", 0.0)
+        patch.setattr("indexes.milvus.state.SETTLE_SECONDS", 0.0)
         shelves = pair_in(tmp_path_factory.mktemp("pair"))
         yield shelves
         for shelf in shelves:
@@ -207,8 +207,8 @@ def test_generated_corpora_and_filters_at_length(
 @pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf"])
 def test_more_than_milvus_gives_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """With its limits made small: many passages of one document, many documents of one text, more hits than rows."""
-    for module in ("client", "space", "words"):
-        monkeypatch.setattr(f"indexes.milvus.{module}.MOST_ROWS", 40)
+    for module in ("client", "space"):
+        monkeypatch.setattr(f"indexes.milvus.{module}.MAX_ROWS", 40)
     folder, milvus = pair = pair_in(tmp_path)
     documents: Texts = {
         "many": ({"n": 0}, [f"passage {number}" for number in range(100)]),
@@ -279,7 +279,7 @@ def test_what_milvus_cannot_hold_is_skipped_and_told(tmp_path: Path, tiny_bert: 
     documents = [Document("good", "Good."), Document("bad", "Bad.", metadata={"all": [*range(9000)]})]
     with Retriever.build(documents, lite, encoder=tiny_bert, transform="none", precision="fp32") as retriever:
         assert (retriever.report.skipped, len(retriever)) == (1, 1)
-        assert "Milvus holds 4,096" in retriever.report.skipped_list[0].reason
+        assert "Milvus can store 4,096" in retriever.report.skipped_list[0].reason
     Retriever.build(documents, tmp_path / "c", encoder=tiny_bert, transform="none", precision="fp32").close()
     with pytest.raises(Misuse, match="document 'bad' .* cannot be stored in"):
         copy(tmp_path / "c", f"{lite}#copy")

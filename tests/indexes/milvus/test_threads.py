@@ -139,7 +139,7 @@ def test_a_change_in_the_middle_of_verify_is_no_damage(
 ) -> None:
     from indexes.milvus.verify import _Check
 
-    sound, times = _Check._sound, 0
+    sound, times = _Check._intact_passages, 0
 
     def meddled(self: _Check, rows: list[Any]) -> Any:
         nonlocal times
@@ -152,7 +152,7 @@ def test_a_change_in_the_middle_of_verify_is_no_damage(
         return found
 
     with Retriever.build(versions(0), lite, encoder=tiny_bert, **PLAIN) as retriever, Retriever.open(lite) as writer:
-        monkeypatch.setattr(_Check, "_sound", meddled)
+        monkeypatch.setattr(_Check, "_intact_passages", meddled)
         report = retriever.verify()
     assert (report.problems, report.documents, times) == ([], 12, 2)
 

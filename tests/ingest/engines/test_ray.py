@@ -18,8 +18,9 @@ from workers import begun, begun_again, noting_worker
 from retriever import Corpus, Document, Retriever
 from retriever.encoder.encoder import Encoder
 from retriever.errors import BadSource, Mismatch, Misuse, RetrieverError
-from retriever.ingest.engines import ray_pool, ray_reader
-from retriever.ingest.engines.ray_worker import EncoderSpec
+from retriever.ingest.engines.ray import pool as ray_pool
+from retriever.ingest.engines.ray import reader as ray_reader
+from retriever.ingest.engines.ray.worker import EncoderSpec
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'flow-retriever[ray]'")
 
@@ -72,7 +73,7 @@ def test_the_same_collection(sources: list[Path], tmp_path: Path, tiny_bert: str
 def test_chunks_of_a_few_documents_are_the_same(
     sources: list[Path], tmp_path: Path, tiny_bert: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_reader, "SPLIT_WITHOUT_NEWS", 0)  # so that they come unsplit
+    monkeypatch.setattr(ray_reader, "CHUNKS_WITHOUT_NEW", 0)  # so that they come unsplit
     local, by_ray = built_twice(lambda: Corpus(sources), tmp_path, tiny_bert, **OPTIONS | {"transform": "none"})
     assert local == by_ray
     assert differing(tmp_path / "local", tmp_path / "ray") == []
@@ -151,14 +152,14 @@ def test_an_encoder_that_gives_nan(tmp_path: Path) -> None:
 def test_another_encoder_on_a_node(tiny_bert: str, other_bert: str) -> None:
     spec = EncoderSpec.of(Encoder(tiny_bert), "cpu")
     other = replace(spec, identity=replace(spec.identity, name=other_bert))
-    with pytest.raises(Mismatch, match=r"on the Ray node .* is another one \(weights .* against"):
-        other.made()
+    with pytest.raises(Mismatch, match=r"the Ray node .* has another encoder .* \(weights .* against"):
+        other.load()
     missing = replace(spec, identity=replace(spec.identity, name="/nowhere/bert"))
     with pytest.raises(RetrieverError, match=r"on the Ray node .*no model folder '/nowhere/bert'.*share its folder"):
-        missing.made()
+        missing.load()
     old = replace(spec, versions={**spec.versions, "onnxruntime": "1.0"})
-    with pytest.raises(Mismatch, match=r"other versions than the machine that asks: onnxruntime .* against 1\.0"):
-        old.made()
+    with pytest.raises(Mismatch, match=r"other versions than this machine: onnxruntime .* instead of 1\.0"):
+        old.load()
 
 
 def test_a_node_without_the_encoder(tmp_path: Path, tiny_bert: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +206,9 @@ def test_a_batch_that_kills_every_worker(tmp_path: Path, tiny_bert: str, monkeyp
 
     monkeypatch.setattr(ray_pool, "Worker", Deadly)
     texts = ["short"] * 20 + ["a text of very many words " * 10]
-    with pytest.raises(RetrieverError, match="3 workers of the Ray cluster died of the same batch.*What was stored"):
+    with pytest.raises(
+        RetrieverError, match="3 workers of the Ray cluster died of the same batch.*What was stored is kept"
+    ):
         Retriever.build(texts, tmp_path / "c", encoder=tiny_bert, engine="ray", **OPTIONS)
     monkeypatch.undo()
     with Retriever.build(texts, tmp_path / "c", encoder=tiny_bert, engine="ray", **OPTIONS) as built:
@@ -219,7 +222,7 @@ def test_no_worker_comes(tmp_path: Path, tiny_bert: str, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(ray_pool, "Worker", Never)
     monkeypatch.setattr(ray_pool, "NO_WORKER_SECONDS", 1)
-    with pytest.raises(RetrieverError, match=r"no worker .* was ready within 1 s; 2 were asked for .*'CPU': 2"):
+    with pytest.raises(RetrieverError, match=r"no worker .* was ready within 1 s. 2 were requested .*'CPU': 2"):
         Retriever.build(["a text"], tmp_path / "c", encoder=tiny_bert, engine="ray", **OPTIONS)
 
 
@@ -248,7 +251,7 @@ def test_a_reader_that_dies_is_followed_by_another(
 
 def test_misuse(run: Run, pets: Path, tmp_path: Path) -> None:
     index = ["index", pets, "--index", tmp_path / "c"]
-    assert "give --engine ray with it" in run(*index, "--address", "auto", code=2).output
+    assert "it needs --engine ray" in run(*index, "--address", "auto", code=2).output
     for address in ("nonsense", "host:port", "ray://host", "host:70000"):
         assert "must be auto, HOST:PORT or ray://HOST:PORT" in run(
             *index, "--engine", "ray", "--address", address, code=2

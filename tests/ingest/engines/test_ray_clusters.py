@@ -21,7 +21,9 @@ from workers import begun, begun_again, noting_worker, processes
 from retriever import Corpus, Retriever
 from retriever.encoder.encoder import Encoder
 from retriever.errors import RetrieverError
-from retriever.ingest.engines import ray_cluster, ray_pool, ray_probe
+from retriever.ingest.engines.ray import cluster as ray_cluster
+from retriever.ingest.engines.ray import pool as ray_pool
+from retriever.ingest.engines.ray import probe as ray_probe
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'flow-retriever[ray]'")
 
@@ -135,7 +137,7 @@ def test_the_cluster_dies(
     (tmp_path / "begun").mkdir()
     monkeypatch.setattr(ray_pool, "Worker", noting_worker(tmp_path / "begun", 0.05))
     monkeypatch.setattr(ray_cluster, "HEAD_GONE_SECONDS", 3)
-    monkeypatch.setattr(ray_cluster, "WATCHED_EVERY", 1)
+    monkeypatch.setattr(ray_cluster, "CHECK_SECONDS", 1)
     monkeypatch.setattr(ray_pool, "NO_WORKER_SECONDS", 20)
 
     def kill() -> None:
@@ -145,7 +147,7 @@ def test_the_cluster_dies(
         for node in two_nodes.list_all_nodes():
             node.kill_all_processes(check_alive=False, allow_graceful=False)
 
-    with pytest.raises(RetrieverError, match="What was stored stays; the same command goes on from there"):
+    with pytest.raises(RetrieverError, match="What was stored is kept. Run the same command again to continue"):
         Retriever.build(
             Corpus([source]),
             tmp_path / "c",
@@ -234,7 +236,7 @@ def test_an_address_where_nobody_is(run: Run, pets: Path, tmp_path: Path) -> Non
         port = free.getsockname()[1]
     for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
         said = refused(run, pets, tmp_path / "c", address)
-        assert f"no Ray cluster answers at {address}. Tried, for up to 10 s and 60 s: a TCP connection" in said
+        assert f"no Ray cluster answers at {address}. Tried for up to 10 s and 60 s: a TCP connection" in said
         assert "Connection refused" in said and "ray status" in said
 
 
@@ -244,7 +246,7 @@ def test_an_address_of_something_else(run: Run, pets: Path, tmp_path: Path, monk
         other.bind(("127.0.0.1", 0))
         other.listen(10)
         said = refused(run, pets, tmp_path / "c", f"127.0.0.1:{other.getsockname()[1]}")
-    assert "nothing that Ray understands was answered within 4 s" in said
+    assert "no answer that Ray understands within 4 s" in said
 
 
 def test_auto_with_no_cluster(run: Run, pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,8 +256,8 @@ def test_auto_with_no_cluster(run: Run, pets: Path, tmp_path: Path, monkeypatch:
 
 
 def test_other_versions() -> None:
-    found = ray_probe.Probed("RuntimeError", "Version mismatch: The cluster was started with:\n  Ray: 2.50\n")
-    said = str(ray_cluster._refusal("head:6379", found))
+    found = ray_probe.Probe("RuntimeError", "Version mismatch: The cluster was started with:\n  Ray: 2.50\n")
+    said = str(ray_probe.refusal("head:6379", found))
     assert "runs other versions than this process" in said and "Ray: 2.50" in said
 
 
@@ -301,7 +303,7 @@ def test_from_outside_of_the_cluster(source: Path, tmp_path: Path, tiny_bert: st
 TWICE = """
 import sys
 from retriever import Retriever
-from retriever.ingest.engines.ray_cluster import Cluster
+from retriever.ingest.engines.ray.cluster import Cluster
 from retriever.errors import Misuse
 folder, bert = sys.argv[1:]
 for name in ("a", "b"):

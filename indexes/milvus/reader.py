@@ -1,0 +1,215 @@
+"""Reads the documents of a collection in Milvus, their passages, and the raw vector of every distinct text."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.checksums import is_unicode
+from indexes.errors import Damaged, Locked
+from indexes.milvus import facts
+from indexes.milvus.client import Client, Row
+from indexes.milvus.connection import Changed
+from indexes.milvus.rows import (
+    DOCUMENT_FIELDS,
+    PASSAGE_FIELDS,
+    hit_fields,
+    id_hash,
+    indexed_passage,
+    intact_vector,
+    stored_document,
+    stored_metadata,
+    stored_passages,
+)
+from indexes.milvus.state import State
+from indexes.sqlite.conditions import Condition, names_in, no_such_field
+from indexes.sqlite.documents import DocumentRow, PassageRow
+
+# A document takes up to 256 kB, and a server returns up to 100 MB.
+READ_DOCUMENTS = 200
+MAX_RETRIES = 20
+
+Result = TypeVar("Result")
+StoredDocument = tuple[int, DocumentRow, list[PassageRow]]
+
+
+class Reader:
+    """The tables of documents and vectors."""
+
+    def __init__(self, client: Client, state: State) -> None:
+        self.client = client
+        self.state = state
+        self.records = state.records
+        self.documents_table = f"{client.address.name}_documents"
+        self.vectors_table = f"{client.address.name}_vectors"
+
+    @property
+    def index_table(self) -> str | None:
+        """The table of the published index."""
+        published = self.state.read().published
+        return None if published is None else self.table_of(published[1])
+
+    def table_of(self, generation: str) -> str:
+        """The table that holds the index of a generation."""
+        return f"{self.client.address.name}_{generation}"
+
+    def damaged(self, what: str) -> Damaged:
+        address = self.client.address
+        return Damaged(f"{address}: {what} is damaged; run: retriever verify --repair --store {address}")
+
+    def changed(self) -> Changed:
+        return Changed(f"{self.client.address}: a document was changed during this search.")
+
+    def retry_if_changed(self, work: Callable[[], Result]) -> Result:
+        """Call `work` again if a document that it read was changed meanwhile."""
+        for _ in range(MAX_RETRIES):
+            try:
+                return work()
+            except Changed:
+                continue
+        raise Locked(f"{self.client.address} is being changed continuously; try again when the writer is done.")
+
+    # ---- documents -----------------------------------------------------------------------------------------
+
+    def count(self, table: str) -> int:
+        if table in ("unused", "quarantine"):  # unused rows are deleted at once or by a rebuild
+            return 0
+        if table == "passages":
+            index = self.index_table
+            return self.client.count(index) if index else sum(1 for _ in self._each_passage())
+        return self.client.count({"documents": self.documents_table, "vectors": self.vectors_table}[table])
+
+    def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
+        """The stored content hash of each of these documents that exists."""
+        return {id_: bytes.fromhex(row["content_hash"]) for id_, row in self.heads(ids).items()}
+
+    def heads(self, ids: Sequence[str]) -> dict[str, Row]:
+        """Number, content hash and seal of each of these documents that exists."""
+        hashes = {id_hash(id_): id_ for id_ in ids}
+        fields = ("number", "id_hash", "content_hash", "seal")
+        rows = self.client.select_in(self.documents_table, "id_hash", list(hashes), fields)
+        return {hashes[row["id_hash"]]: row for row in rows}
+
+    def document_number(self, id_: str) -> int | None:
+        found = self.heads([id_]) if is_unicode(id_) else {}
+        return int(found[id_]["number"]) if found else None
+
+    def seals(self, numbers: Sequence[int]) -> dict[int, str]:
+        """The seal of each of these documents that exists."""
+        rows = self.client.select_in(self.documents_table, "number", numbers, ["number", "seal"])
+        return {int(row["number"]): str(row["seal"]) for row in rows}
+
+    def documents(self, numbers: Sequence[int], found: Iterable[PassageRow] = ()) -> dict[int, dict[str, Any]]:
+        """The fields of these documents; raises `Damaged` if one of them, or one of the passages `found` in the index,
+        differs from what was stored."""
+        rows = {number: (hit_fields(row), passages) for number, row, passages in self.rows(numbers)}
+        for passage in found:
+            if passage.document in rows and passage not in rows[passage.document][1]:
+                raise self.damaged(f"a passage of document {rows[passage.document][0]['id']!r}")
+        return {number: fields for number, (fields, _) in rows.items()}
+
+    def rows(self, numbers: Sequence[int]) -> Iterator[StoredDocument]:
+        """These documents and their passages; raises `Damaged` if one is not intact."""
+        for start in range(0, len(numbers), READ_DOCUMENTS):
+            batch = numbers[start : start + READ_DOCUMENTS]
+            for row in self.client.select_in(self.documents_table, "number", batch, DOCUMENT_FIELDS):
+                yield self._document(row)
+
+    def each_row(self, after: int = 0) -> Iterator[list[StoredDocument]]:
+        """All documents with a number above `after`, ascending, in blocks."""
+        after_number = f"number > {after}"
+        blocks = self.client.numbered_blocks(self.documents_table, DOCUMENT_FIELDS, after_number, READ_DOCUMENTS)
+        for block in blocks:
+            yield [self._document(row) for row in block]
+
+    def _document(self, row: Row) -> StoredDocument:
+        number = int(row["number"])
+        try:
+            return number, *stored_document(row, self.records)
+        except (ValueError, KeyError, TypeError, Damaged) as error:
+            if self.seals([number]).get(number) != row["seal"]:  # its record was deleted when it was replaced
+                raise self.changed() from error
+            raise self.damaged(f"document number {number}") from error
+
+    # ---- passages ------------------------------------------------------------------------------------------
+
+    def passages_of_documents(self, numbers: Sequence[int]) -> dict[int, list[PassageRow]]:
+        """The passages of each of these documents, in order; an empty list for one that does not exist."""
+        found = {number: passages for number, _, passages in self.rows(numbers)}
+        return {number: found.get(number, []) for number in numbers}
+
+    def passages_of_vectors(self, vectors: Sequence[int]) -> dict[int, list[PassageRow]]:
+        """The current passages of each vector, ordered by document number."""
+        wanted = set(vectors)
+        index = self.index_table
+        if index is None:
+            passages = [passage for passage in self._each_passage() if passage.vector in wanted]
+        else:
+            rows = self.client.select_in(index, "vector", list(wanted), (*PASSAGE_FIELDS, "seal"))
+            seals = self.seals([row["document"] for row in rows])
+            passages = [indexed_passage(row) for row in rows if seals.get(row["document"]) == row["seal"]]
+        found: dict[int, list[PassageRow]] = {}
+        for passage in sorted(passages, key=lambda passage: (passage.document, passage.position)):
+            found.setdefault(passage.vector, []).append(passage)
+        return found
+
+    def _each_passage(self, after: int = 0) -> Iterator[PassageRow]:
+        """The passages of all documents that have a vector newer than `after`, ordered by document number."""
+        fields = ("number", "seal", "passages", "whole")
+        for block in self.client.numbered_blocks(self.documents_table, fields, f"last_vector > {after}"):
+            for row in block:
+                try:
+                    yield from stored_passages(row, self.records)
+                except (ValueError, KeyError, TypeError) as error:
+                    raise self.damaged(f"document number {row['number']}") from error
+
+    def passage_sample(self, most: int, seed: int) -> list[PassageRow]:
+        """Up to `most` passages, ordered by document number: all of them or a random sample."""
+        count = sum(1 for _ in self._each_passage())  # two passes, to hold only the sample in memory
+        wanted = set(np.random.default_rng(seed).permutation(count)[:most].tolist())
+        return [passage for place, passage in enumerate(self._each_passage()) if place in wanted]
+
+    # ---- vectors -------------------------------------------------------------------------------------------
+
+    def vectors_of_texts(self, hashes: Sequence[bytes]) -> dict[bytes, int]:
+        """The vector number of each of these text hashes that has a vector."""
+        texts = [text_hash.hex() for text_hash in hashes]
+        rows = self.client.select_in(self.vectors_table, "text_hash", texts, ["number", "text_hash"])
+        return {bytes.fromhex(row["text_hash"]): int(row["number"]) for row in rows}
+
+    def vectors(self, numbers: Sequence[int], dimension: int, *, checked: bool = False) -> NDArray[np.float32]:
+        """The raw vectors with these numbers, in this order; `checked` verifies their checksums."""
+        fields = ["number", "raw", *(["text_hash", "checksum"] if checked else [])]
+        found = {}
+        for row in self.client.select_in(self.vectors_table, "number", numbers, fields):
+            if checked and intact_vector(row) is None:
+                raise self.damaged(f"vector {row['number']}")
+            found[int(row["number"])] = row["raw"]
+        if missing := [number for number in numbers if number not in found]:
+            raise self.damaged(f"vector {missing[0]} is missing: the collection")
+        return np.array([found[number] for number in numbers], np.float32).reshape(len(numbers), dimension)
+
+    def last_vector(self) -> int:
+        return int(self.state.counters()["vector"])
+
+    def used_vectors(self, after: int = 0) -> NDArray[np.int64]:
+        """The vectors newer than `after` that a passage refers to, ascending."""
+        numbers = (passage.vector for passage in self._each_passage(after) if passage.vector > after)
+        return np.unique(np.fromiter(numbers, np.int64))
+
+    def count_used_after(self, last: int) -> int:
+        return len(self.used_vectors(last))
+
+    # ---- filters -------------------------------------------------------------------------------------------
+
+    matching = staticmethod(facts.expression)
+    metadata_problem = staticmethod(facts.metadata_problem)
+
+    def check_fields(self, conditions: Sequence[Condition]) -> None:
+        """Refuse a condition on a field that no document has; the error lists the fields that exist."""
+        for field in dict.fromkeys(condition.field for condition in conditions):
+            if not self.client.count(self.documents_table, facts.has_key(field)):
+                blocks = self.client.numbered_blocks(self.documents_table, ["metadata", "whole", "seal"])
+                known = names_in(stored_metadata(row, self.records) for block in blocks for row in block)
+                raise no_such_field(field, known)

@@ -1,0 +1,1 @@
+"""Ingestion on a Ray cluster: a reader beside this process, and workers with one encoder each."""
