@@ -7,8 +7,8 @@ from typing import Any
 from retriever.card.charts import Plot, candidates_plot, cosine_plot, spectrum_plot
 from retriever.card.contents import Card
 from retriever.card.space import FEWEST, Isotropy
-from retriever.card.wording import describe_drift, duration, plural, size
-from retriever.terminal import cut
+from retriever.card.wording import describe_drift
+from retriever.terminal import cut, duration, plural, size
 
 UNKNOWN = "–"
 VALUE_SHOWN = 60

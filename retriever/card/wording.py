@@ -2,24 +2,7 @@
 
 from typing import Any
 
-from retriever.terminal import one_line
-
-
-def duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def size(count: float) -> str:
-    for unit in ("bytes", "KB", "MB"):
-        if count < 1000:
-            return f"{count:,.0f} {unit}"
-        count /= 1000
-    return f"{count:,.1f} GB"
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+from retriever.terminal import one_line, plural
 
 
 def describe_drift(drift: dict[str, Any]) -> str:

@@ -155,7 +155,7 @@ class CollectionMaps:
         # The process must import the package that runs here, not one in the current folder (-P).
         paths = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")]))
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "retriever.maps.process", str(folder), str(target)],
+            [sys.executable, "-P", "-m", "retriever.serve.map_process", str(folder), str(target)],
             env=os.environ | {"PYTHONPATH": paths},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

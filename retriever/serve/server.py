@@ -13,14 +13,13 @@ import click
 import uvicorn
 from fastapi import FastAPI
 
-from retriever.card.wording import plural
 from retriever.errors import Misuse, RetrieverError
 from retriever.progress import Progress, silent
 from retriever.serve.app import create_app
 from retriever.serve.collections import ServedCollections
 from retriever.serve.limits import LimitedHttpProtocol
 from retriever.serve.settings import Settings
-from retriever.terminal import one_line
+from retriever.terminal import one_line, plural
 
 SECONDS_TO_FINISH = 30
 SECONDS_IDLE = 30
