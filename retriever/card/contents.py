@@ -159,8 +159,8 @@ def _fields(collection: Collection) -> list[dict[str, Any]]:
         {
             "name": facet.name,
             "documents": facet.documents,
-            "values": [{"value": value, "count": count} for value, count in facet.values[:VALUES]],
+            "values": [asdict(value) for value in facet.values[:VALUES]],
             "more": facet.more or len(facet.values) > VALUES,
         }
-        for facet in facets(collection.store.db.conn)[:FIELDS]
+        for facet in facets(collection.store)[:FIELDS]
     ]
