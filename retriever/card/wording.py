@@ -1,5 +1,6 @@
 """Facts about a collection in words, for the terminal and for cards."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from retriever.terminal import one_line, plural
@@ -21,18 +22,27 @@ def notes(info: dict[str, Any]) -> list[str]:
     return [*info["transform"].get("notes", []), *filter(None, [info["index"]["note"]])]
 
 
+def is_exact(index: dict[str, Any]) -> bool:
+    return bool((index["measured"] or {}).get("exact") or index["factory"] == "Flat")
+
+
+def describe_recall(exact: bool, recall: float | None, measured: Mapping[str, Any]) -> str:
+    """Describe the recall at 10 with its interval, and how it was measured."""
+    if exact:
+        return "exact"
+    if recall is None:
+        return "recall not measured"
+    return (
+        "recall@10 {0:.3f} [{low:.3f}, {high:.3f}] against exact search, {queries:,} queries ({queries_were})".format(
+            recall, **measured
+        )
+    )
+
+
 def describe_index(index: dict[str, Any]) -> str:
     """Describe an index in a line: its type, recall, size and speed."""
     measured = index["measured"] or {}
-    if measured.get("exact") or index["factory"] == "Flat":
-        parts = ["exact"]
-    elif measured.get("recall") is None:
-        parts = ["recall not measured"]
-    else:
-        parts = [
-            "recall@{at} {recall:.3f} [{low:.3f}, {high:.3f}] against exact search".format(**measured)
-            + f", {measured['queries']:,} queries ({measured['queries_were']})"
-        ]
+    parts = [describe_recall(is_exact(index), measured.get("recall"), measured)]
     if "bytes_per_vector" in measured:
         parts.append(f"{measured['bytes_per_vector']:,.0f} bytes per vector")
     if "cpu_ms" in measured:
@@ -42,14 +52,22 @@ def describe_index(index: dict[str, Any]) -> str:
     return f"{one_line(str(index['factory']))}: {'; '.join(parts)}"
 
 
+def transform_name(transform: Mapping[str, Any]) -> str:
+    """Return the spec, or the family that a spec such as `auto` led to."""
+    return str(transform["spec"] if transform["spec"].startswith(transform["family"]) else transform["family"])
+
+
+def describe_fit(counts: Mapping[str, int]) -> str:
+    """Describe what a transform was fitted on."""
+    short = f" and {plural(counts['short_texts'], 'short text')} cut from them" if counts.get("short_texts") else ""
+    return f"{plural(counts['passages'], 'passage')}{short}"
+
+
 def describe_transform(transform: dict[str, Any], counts: dict[str, int]) -> str:
     """Describe a transform in a line: its name, what it was fitted on (`counts`), and the training of a flow."""
     if "family" not in transform:
         return f"{transform['spec']} (not fitted yet)"
-    name = transform["spec"] if transform["spec"].startswith(transform["family"]) else transform["family"]
-    line = f"{name}, fitted on {plural(counts['passages'], 'passage')}"
-    if counts.get("short_texts"):
-        line += f" and {plural(counts['short_texts'], 'short text')} cut from them"
+    line = f"{transform_name(transform)}, fitted on {describe_fit(counts)}"
     if "held_out_bits_at_best" in transform:
         line += (
             f", {transform['parameters']:,} parameters, best at step {transform['best_step']} of "
