@@ -16,6 +16,7 @@ from retriever.transforms import Transform
 
 HASH_SHOWN = 12
 HASHED = ("weights", "tokenizer", "config")
+PRECISION = ("chosen", "reason", "overlap", "overlap_transformed", "correlation", "queries", "passages")
 FIELDS = 20
 VALUES = 5
 
@@ -49,7 +50,7 @@ class Card:
 
 def collect_card(collection: Collection, info: Mapping[str, Any], transform: Transform | None) -> Card:
     """Collect the card of a collection from its `info` and the published transform, if there is one."""
-    index = info["index"]
+    index, precision = info["index"], info["precision_choice"]
     return Card(
         name=Path(collection.folder).resolve().name,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -73,7 +74,7 @@ def collect_card(collection: Collection, info: Mapping[str, Any], transform: Tra
         transform=_transform(info["transform"], info["fitted_on"]),
         choice=_choice(info["choice"], ("spec",)),
         pooling_choice=_choice(info["pooling_choice"], ("pooling", "transform")),
-        precision_choice=_precision(info["precision_choice"]),
+        precision_choice=precision and {key: precision.get(key) for key in PRECISION},
         index=_index(index),
         space=isotropy_report(collection, transform) if transform else None,
         drift=dict(info["drift"]),
@@ -123,13 +124,6 @@ def _choice(choice: Mapping[str, Any] | None, names: Sequence[str]) -> dict[str,
         "rival": choice.get("own", "none"),
         "candidates": sorted(candidates, key=lambda one: -one["agreement"]),
     }
-
-
-def _precision(choice: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if not choice:
-        return None
-    keys = ("chosen", "reason", "overlap", "overlap_transformed", "correlation", "queries", "passages")
-    return {key: choice.get(key) for key in keys}
 
 
 def _index(index: Mapping[str, Any]) -> dict[str, Any]:

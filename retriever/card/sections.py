@@ -62,10 +62,14 @@ def headline(card: Card) -> str:
 
 def sections(card: Card) -> list[Section]:
     found = [_holds(card), _encoder(card), _transform(card)]
-    if card.choice:
-        found.append(_choice(card.choice))
-    if card.pooling_choice:
-        found.append(_pooling(card.pooling_choice))
+    if choice := card.choice:
+        margin = f" A transform must be better than none by {choice['margin']:.0%}." if choice["margin"] else ""
+        names = {"candidate": "spec"}
+        found.append(_compared("choice", "Choice of the transform", choice, names, "candidates", margin))
+    if choice := card.pooling_choice:
+        margin = f" Another pooling must be better than the model’s own, {choice['rival']}, by {choice['margin']:.0%}."
+        names = {"pooling": "pooling", "best with": "transform"}
+        found.append(_compared("pooling", "Choice of the pooling", choice, names, "poolings", margin))
     return [*found, _space(card), _index(card), _fields(card)]
 
 
@@ -111,17 +115,6 @@ def _transform(card: Card) -> Section:
     facts += [("note", note) for note in transform["notes"]]
     facts.append(("drift", describe_drift(card.drift)))
     return Section("transform", "Transform", facts=facts)
-
-
-def _choice(choice: Mapping[str, Any]) -> Section:
-    margin = f" A transform must be better than none by {choice['margin']:.0%}." if choice["margin"] else ""
-    return _compared("choice", "Choice of the transform", choice, {"candidate": "spec"}, "candidates", margin)
-
-
-def _pooling(choice: Mapping[str, Any]) -> Section:
-    names = {"pooling": "pooling", "best with": "transform"}
-    margin = f" Another pooling must be better than the model’s own, {choice['rival']}, by {choice['margin']:.0%}."
-    return _compared("pooling", "Choice of the pooling", choice, names, "poolings", margin)
 
 
 def _compared(

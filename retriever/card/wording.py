@@ -22,7 +22,7 @@ def notes(info: dict[str, Any]) -> list[str]:
     return [*info["transform"].get("notes", []), *filter(None, [info["index"]["note"]])]
 
 
-def is_exact(index: dict[str, Any]) -> bool:
+def is_exact(index: Mapping[str, Any]) -> bool:
     return bool((index["measured"] or {}).get("exact") or index["factory"] == "Flat")
 
 
@@ -32,11 +32,8 @@ def describe_recall(exact: bool, recall: float | None, measured: Mapping[str, An
         return "exact"
     if recall is None:
         return "recall not measured"
-    return (
-        "recall@10 {0:.3f} [{low:.3f}, {high:.3f}] against exact search, {queries:,} queries ({queries_were})".format(
-            recall, **measured
-        )
-    )
+    interval = "{0:.3f} [{low:.3f}, {high:.3f}]".format(recall, **measured)
+    return f"recall@10 {interval} against exact search, {measured['queries']:,} queries ({measured['queries_were']})"
 
 
 def describe_index(index: dict[str, Any]) -> str:

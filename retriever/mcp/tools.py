@@ -4,6 +4,7 @@ import logging
 import re
 import sqlite3
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
@@ -164,15 +165,10 @@ class Toolbox:
 
 @detect_damage
 def _facts(retriever: Retriever, name: str, default: bool) -> answers.CollectionFacts:
-    facts = summary(retriever.local)
     return answers.CollectionFacts(
         name=name,
         default=default,
-        documents=facts.documents,
-        passages=facts.passages,
-        encoder=one_line(facts.encoder),
-        transform=one_line(facts.transform),
-        generation=facts.generation,
+        **visible_value(asdict(summary(retriever.local))),
         fields=[
             answers.FieldFacts(
                 name=cut(facet.name, 200),

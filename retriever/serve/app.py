@@ -47,7 +47,6 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
-        threads.start()
 
         def loaded(error: Exception | None) -> None:
             if error is None:

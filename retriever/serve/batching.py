@@ -58,77 +58,62 @@ class SearchThreads:
     """The threads and their queue of jobs. `on_batch` is called with the number of queries of every batch."""
 
     def __init__(self, on_batch: Callable[[int], None]) -> None:
-        self._queue: deque[Job] = deque()
-        self._changed = threading.Condition()
-        self._busy = 0
-        self._closed = False
         self._on_batch = on_batch
-        self._threads = [threading.Thread(target=self._work, name=f"search-{number}") for number in range(cores())]
-        self._callers = ThreadPoolExecutor(cores(), "call")
-
-    def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
-
-    def close(self) -> None:
-        """Finish the jobs in the queue, then end the threads."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        for thread in self._threads:
-            thread.join()
-        self._callers.shutdown()
+        self._count = cores()
+        self._threads = ThreadPoolExecutor(self._count, "search")
+        self.close = self._threads.shutdown
+        self._queue: deque[Job] = deque()
+        self._busy = 0
+        self._changing = threading.Lock()
 
     async def search(self, served: ServedCollection, queries: Sequence[str], k: int, options: Options) -> SearchResult:
         """Search, possibly in one batch with the queries of other requests."""
         job = Job(served, queries, k, options, asyncio.get_running_loop().create_future())
         served.hold()  # the request may end before the job does
-        with self._changed:
+        with self._changing:
             self._queue.append(job)
-            self._changed.notify()
+        self._threads.submit(self._work)
         return await job.done
 
     async def call(self, served: ServedCollection, call: Callable[[], Result]) -> Result:
         """Run a short function that reads the collection."""
         served.hold()
-        called = self._callers.submit(call)
+        called = self._threads.submit(call)
         called.add_done_callback(lambda _: served.release())
         with served.problems():
             return await asyncio.wrap_future(called)
 
     def _work(self) -> None:
-        while jobs := self._take():
-            try:
-                self._on_batch(sum(len(job.queries) for job in jobs))
-                _run(jobs)
-            finally:
-                with self._changed:
-                    self._busy -= len(jobs)
-                for job in jobs:
-                    job.served.release()
-            with contextlib.suppress(RuntimeError):  # the event loop has been closed meanwhile
-                jobs[0].done.get_loop().call_soon_threadsafe(_set_results, jobs)
+        """Search for the next batch. There may be none, because earlier batches took several jobs."""
+        jobs = self._take()
+        if not jobs:
+            return
+        try:
+            self._on_batch(sum(len(job.queries) for job in jobs))
+            _run(jobs)
+        finally:
+            with self._changing:
+                self._busy -= len(jobs)
+            for job in jobs:
+                job.served.release()
+        with contextlib.suppress(RuntimeError):  # the event loop has been closed meanwhile
+            jobs[0].done.get_loop().call_soon_threadsafe(_set_results, jobs)
 
     def _take(self) -> list[Job]:
         """Take the first job, and this thread's share of those that search the same collection."""
-        with self._changed:
-            while not self._queue:
-                if self._closed:
-                    return []
-                self._changed.wait()
-            share = -(-(self._busy + len(self._queue)) // len(self._threads))
-            taken, skipped = [self._queue.popleft()], []
-            queries = len(taken[0].queries)
+        taken: list[Job] = []
+        skipped: list[Job] = []
+        queries = 0
+        with self._changing:
+            share = -(-(self._busy + len(self._queue)) // self._count)
             while self._queue and len(taken) < share and queries < LARGEST_BATCH:
                 job = self._queue.popleft()
-                if job.served is taken[0].served and queries + len(job.queries) <= LARGEST_BATCH:
-                    taken.append(job)
-                    queries += len(job.queries)
-                else:
-                    skipped.append(job)
+                fits = not taken or (job.served is taken[0].served and queries + len(job.queries) <= LARGEST_BATCH)
+                (taken if fits else skipped).append(job)
+                queries += len(job.queries) * fits
             self._queue.extendleft(reversed(skipped))
             self._busy += len(taken)
-            return taken
+        return taken
 
 
 def _set_results(jobs: Sequence[Job]) -> None:

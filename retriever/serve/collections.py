@@ -32,31 +32,8 @@ REOPEN_AFTER = 1.0
 MOST_CACHED = 16
 
 
-class ReadThread:
-    """A thread that reads a collection, and caches results until the collection changes.
-
-    It must be one thread: its connection detects the changes of all other connections by `data_version`.
-    """
-
-    def __init__(self, name: str, retriever: Retriever) -> None:
-        self._retriever = retriever
-        self._thread = ThreadPoolExecutor(1, name)
-        self._cache: dict[Hashable, tuple[tuple[int, ...], Any]] = {}
-        self.close = self._thread.shutdown
-
-    async def run(self, read: Callable[[], Result], cache_key: Hashable = None) -> Result:
-        def cached() -> Any:
-            version = self._retriever.local.store.data_version
-            if cache_key not in self._cache or self._cache[cache_key][0] != version:
-                self._cache.pop(cache_key, None)
-                self._cache = dict([*self._cache.items(), (cache_key, (version, read()))][-MOST_CACHED:])
-            return self._cache[cache_key][1]
-
-        return await asyncio.get_running_loop().run_in_executor(self._thread, read if cache_key is None else cached)
-
-
 class ServedCollection:
-    """One open collection, with threads of its own for writes and slow reads, so that searches do not wait for them.
+    """One open collection, with a thread each for quick reads, slow reads and writes, so that searches do not wait.
 
     Users hold it while they use it. A retired collection is closed once nobody holds it.
     """
@@ -67,12 +44,11 @@ class ServedCollection:
         retriever.local.store.owner_detects_replacement = True
         self.summary = Summary(0, 0, "", "", None)
         """As last read."""
-        self._quick_thread = ReadThread(f"facts-{name}", retriever)
-        self._slow_thread = ReadThread(f"reading-{name}", retriever)
-        self._write_thread = ThreadPoolExecutor(1, f"writing-{name}")
+        self._threads = {kind: ThreadPoolExecutor(1, f"{kind}-{name}") for kind in ("quick", "slow", "write")}
+        self._cache: dict[tuple[str, Hashable], tuple[tuple[int, ...], Any]] = {}
         self._holders = 0
         self._retired = False
-        self._counting = threading.Lock()
+        self._lock = threading.Lock()
         self._closing = threading.Lock()
 
     @property
@@ -91,24 +67,35 @@ class ServedCollection:
         self.retriever.progress = silent  # progress of clients' requests is not shown in the server's terminal
 
     async def current_summary(self) -> Summary:
-        with self.problems():
-            self.summary = await self._quick_thread.run(lambda: summary(self.retriever.local), "summary")
+        self.summary = await self._run("quick", lambda: summary(self.retriever.local), "summary")
         return self.summary
 
     async def current_facets(self) -> list[Facet]:
         """The metadata fields with their most frequent values."""
-        with self.problems():
-            return await self._quick_thread.run(lambda: facets(self.retriever.local.store), "facets")
+        return await self._run("quick", lambda: facets(self.retriever.local.store), "facets")
 
     async def read(self, read: Callable[[], Result], cache_key: Hashable = None) -> Result:
-        """Run a slow read in the thread for these; with `cache_key`, cache its result until the collection changes."""
-        with self.problems():
-            return await self._slow_thread.run(read, cache_key)
+        """Run a slow read; with `cache_key`, cache its result until the collection changes."""
+        return await self._run("slow", read, cache_key)
 
     async def write(self, change: Callable[[], Result]) -> Result:
         """Change the collection, after all changes that were requested before."""
+        return await self._run("write", change)
+
+    async def _run(self, kind: str, work: Callable[[], Result], cache_key: Hashable = None) -> Result:
+        def cached() -> Any:
+            # The connection of a thread detects the changes of all others, so each thread has its own versions.
+            key, version = (kind, cache_key), self.retriever.local.store.data_version
+            known, result = self._cache.pop(key, (None, None))
+            if known != version:
+                result = work()
+            with self._lock:
+                self._cache = dict([*self._cache.items(), (key, (version, result))][-MOST_CACHED:])
+            return result
+
         with self.problems():
-            return await asyncio.get_running_loop().run_in_executor(self._write_thread, change)
+            thread = self._threads[kind]
+            return await asyncio.get_running_loop().run_in_executor(thread, work if cache_key is None else cached)
 
     @contextlib.contextmanager
     def problems(self) -> Iterator[None]:
@@ -120,11 +107,11 @@ class ServedCollection:
 
     def hold(self) -> None:
         """Keep the collection open until `release`."""
-        with self._counting:
+        with self._lock:
             self._holders += 1
 
     def release(self) -> None:
-        with self._counting:
+        with self._lock:
             self._holders -= 1
             unused = self._retired and not self._holders
         if unused:
@@ -146,9 +133,8 @@ class ServedCollection:
     def close(self) -> None:
         """Finish writing and close. Errors are logged, because no caller could handle them."""
         with self._closing:
-            self._write_thread.shutdown()
-            self._quick_thread.close()
-            self._slow_thread.close()
+            for thread in self._threads.values():
+                thread.shutdown()
             try:
                 self.retriever.close()
             except Exception as error:

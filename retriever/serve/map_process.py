@@ -12,7 +12,7 @@ from pathlib import Path
 
 from retriever import Retriever
 from retriever.errors import RetrieverError
-from retriever.maps.files import save
+from retriever.maps.map import save
 
 NICENESS = 10
 

@@ -24,9 +24,8 @@ import numpy as np
 
 from indexes.sqlite.documents import DocumentStore
 from retriever.errors import NotACollection, first_line
-from retriever.maps.files import cached, load
-from retriever.maps.map import Map
-from retriever.maps.mapping import document_state
+from retriever.maps.map import Map, cached, load
+from retriever.maps.mapping import DocumentState
 from retriever.search.facets import Facet, field_values
 from retriever.serve.collections import ServedCollection
 from retriever.serve.problems import Problem, log
@@ -107,7 +106,7 @@ class CollectionMaps:
         if published is None:
             raise NotACollection(f"{collection.folder} has no index yet.")
         generation = published[2]
-        numbers, signatures = document_state(collection.store)
+        state = DocumentState(collection.store)
         newest = self._maps[-1] if self._maps else None
         if newest is None or newest.generation != generation:
             found = cached(generation)
@@ -115,8 +114,10 @@ class CollectionMaps:
                 self._add(found)
                 newest = found
         with self._lock:
-            self._current = newest is not None and newest.generation == generation and newest.shows(numbers, signatures)
-            self._missing = len(np.setdiff1d(numbers, newest.numbers)) if newest is not None else len(numbers)
+            self._current = (
+                newest is not None and newest.generation == generation and newest.shows(state.numbers, state.signatures)
+            )
+            self._missing = len(np.setdiff1d(state.numbers, newest.numbers)) if newest is not None else len(state)
             waiting = self._failed_at is not None and time.monotonic() - self._failed_at < RETRY_AFTER
             if not self._current and self._progress is None and not waiting:
                 self._progress = MapProgress(0.0, "reading")
@@ -230,7 +231,7 @@ def _number(value: Any) -> float | None:
 
 
 def _name(value: Any) -> str:
-    return ("true" if value else "false") if isinstance(value, bool) else str(value)[:LONGEST_NAME]
+    return str(value).lower() if isinstance(value, bool) else str(value)[:LONGEST_NAME]
 
 
 def _base64(codes: list[int]) -> str:

@@ -153,7 +153,9 @@ def check_access(settings: Settings, method: str, path: str, headers: Headers) -
     host = headers.get("host", "")
     if settings.loopback and not _names_this_machine(host):
         raise Problem(400, f"{host!r} does not name this machine; use localhost or 127.0.0.1.")
-    if settings.token and _needs_token(path) and method != "OPTIONS":
+    # The page, /health and /ready are public; everything that reveals a collection needs the token.
+    public = not path.startswith("/v1/") and path not in ("/v1", "/metrics")
+    if settings.token and not public and method != "OPTIONS":
         given = headers.get("authorization", "")
         scheme, _, token = given.partition(" ")
         sent = token.strip().encode("latin-1")  # the bytes as they were sent
@@ -188,8 +190,3 @@ def _names_this_machine(host: str) -> bool:
     except ValueError:
         return False
     return name is not None and is_loopback(name)
-
-
-def _needs_token(path: str) -> bool:
-    """The page, /health and /ready are public; everything that reveals a collection needs the token."""
-    return path.startswith("/v1/") or path in ("/v1", "/metrics")

@@ -195,18 +195,11 @@ def _greet(url: str, collections: ServedCollections, settings: Settings) -> None
 
 def listening_socket(host: str, port: int) -> socket.socket:
     """Open a socket that listens on this address; port 0 means any free port."""
+    bare = host.strip("[]")
     try:
-        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        listening = socket.socket(family, kind, protocol)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-            listening.listen(2048)
-        except BaseException:
-            listening.close()
-            raise
-        return listening
+        family = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server((bare, port), family=family, backlog=2048, dualstack_ipv6=both)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise RetrieverError(f"port {port} of {host} is in use; choose another with --port.") from None
