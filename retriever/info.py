@@ -1,10 +1,34 @@
 """What a collection holds and what made it, as plain values for JSON, the command line and the card."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from indexes.protocol import AnyCollection
+from retriever.encoder.model_files import public_name
 from retriever.search.fusion import trust
 from retriever.transforms.drift import Drift, unknown
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What those who search a collection want to know of it; no path of this machine is in it."""
+
+    documents: int
+    passages: int
+    encoder: str
+    transform: str
+    generation: int | None
+
+
+def summary(collection: AnyCollection) -> Summary:
+    store, generation = collection.store, collection.generation()
+    return Summary(
+        documents=store.count("documents"),
+        passages=store.count("passages"),
+        encoder=public_name(str(collection.encoder["name"])),
+        transform=str(generation.manifest["transform"]["spec"] if generation else store.setting("transform")),
+        generation=generation.number if generation else None,
+    )
 
 
 def describe(collection: AnyCollection, drift: Drift | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Text from documents, files and users made safe to print: no control characters, no line breaks, not too long."""
+"""Text for people: quantities in words, and text of others made safe to print (no control characters, not too long)."""
 
 import unicodedata
 from typing import NamedTuple
@@ -29,6 +29,25 @@ def lines(text: str) -> str:
 def cut(text: str, length: int) -> str:
     """Shorten the text to `length` characters, ending in an ellipsis."""
     return text if len(text) <= length else text[: length - 1].rstrip() + "…"
+
+
+def duration(seconds: float) -> str:
+    """E.g. "2 min 5 s"."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def size(count: float) -> str:
+    """Bytes in decimal units, e.g. "1.5 GB"."""
+    for unit in ("bytes", "KB", "MB"):
+        if count < 1000:
+            return f"{count:,.0f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} GB"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def excerpt(passage: str, highlight: tuple[int, int] | None, length: int) -> Excerpt:

@@ -11,11 +11,11 @@ from benchmarks.speed.benchmark import COLD, ENCODING, INGEST_TEXT, INGEST_VECTO
 from benchmarks.speed.encoding import SENTENCE_TRANSFORMERS
 from benchmarks.speed.profile import STAGES, WAITING
 from benchmarks.speed.rivals import OURS
-from retriever.card.wording import size
 from retriever.evaluate.report.plots import Line, LinePanel, colour, draw_lines
 from retriever.evaluate.report.tables import NOTHING, text_table
 from retriever.evaluate.results import Row
 from retriever.evaluate.runs import Findings
+from retriever.terminal import size
 
 Figures = dict[tuple[int, str, str, str], float]
 """By number of documents, task, system and metric."""

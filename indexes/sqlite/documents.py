@@ -113,6 +113,11 @@ class DocumentStore(VectorTable):
         for row in self.db.conn.execute(f"SELECT {', '.join(COLUMNS)} FROM documents ORDER BY number"):  # noqa: S608 - constant text
             yield dict(zip(COLUMNS, row, strict=True))
 
+    def each_metadata(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the number and the metadata of every document that has any."""
+        for number, text in self.db.conn.execute("SELECT number, metadata FROM documents WHERE metadata <> '{}'"):
+            yield number, self._json(text, f"the metadata of document number {number}")
+
     # ---- passages ------------------------------------------------------------------------------------------
 
     def _passage(self, row: Sequence[Any]) -> PassageRow:

@@ -8,14 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from retriever.card.space import BINS, IsotropyReport
+from retriever.card.space import BINS, Isotropy, IsotropyReport
 from retriever.terminal import cut
 
 WIDTH = 380.0
 TICKS = 5
+BELOW = 34.0
+"""Space for the ticks and the name of the x axis."""
 RIDGE, RIDGE_GAP = 84.0, 24.0
-SPECTRUM_HEIGHT = 190.0
-SPECTRUM_LEFT = 46.0
+SPECTRUM_TOP, SPECTRUM_LEFT, SPECTRUM_HEIGHT = 22.0, 46.0, 190.0
 LOWEST_POWER = -4
 MOST_OF_A_SPECTRUM = 0.97
 ROW, LETTER, LONGEST_LABEL = 18.0, 6.6, 24
@@ -27,50 +28,26 @@ BINS_AROUND = 5
 
 
 @dataclass(frozen=True)
-class Curve:
-    """A line or area with its name."""
-
-    kind: str
-    """`before` or `after`, which determines the colour."""
-    name: str
-    path: str
-    y: float = 0.0
-    """Where the name is drawn."""
-    base: float = 0.0
-    description: str = ""
-
-
-@dataclass(frozen=True)
 class Plot:
-    """A frame with axes, and curves or rows. Ticks and marks are positions with labels."""
+    """A frame with axes, and curves or rows, as plots.html draws them. Ticks and marks are positions with labels."""
 
     kind: str
     title: str
     description: str
     """For screen readers."""
-    width: float
-    height: float
     left: float
     bottom: float
     x_ticks: Sequence[tuple[float, str]]
     x_name: str
-    curves: Sequence[Curve] = ()
+    curves: Sequence[Mapping[str, Any]] = ()
     y_ticks: Sequence[tuple[float, str]] = ()
-    rows: Sequence["Row"] = ()
+    rows: Sequence[Mapping[str, Any]] = ()
     marks: Sequence[tuple[float, str]] = ()
+    width: float = WIDTH
 
-
-@dataclass(frozen=True)
-class Row:
-    """One candidate: a dot with its confidence interval."""
-
-    y: float
-    label: str
-    x: float
-    low: float
-    high: float
-    chosen: bool
-    description: str
+    @property
+    def height(self) -> float:
+        return self.bottom + BELOW
 
 
 def steps(least: float, most: float, count: int = TICKS) -> list[float]:
@@ -85,36 +62,35 @@ def steps(least: float, most: float, count: int = TICKS) -> list[float]:
 def cosine_plot(space: IsotropyReport) -> Plot:
     """Plot the histogram of cosines between random passages: before the transform above, after it below."""
     shown = _series(space)
-    drawn = [place for _, _, shape in shown for place in _worth_drawing(shape.cosines)]
+    drawn = [
+        place
+        for _, _, shape in shown
+        for place, share in enumerate(shape.cosines)
+        if share > WORTH_DRAWING * max(shape.cosines)
+    ]
     first, last = max(0, min(drawn) - BINS_AROUND), min(BINS, max(drawn) + 1 + BINS_AROUND)
     width = 2 / BINS
 
     def across(place: float) -> float:
-        return 10 + (WIDTH - 20) * (place - first) / (last - first)
+        return round(10 + (WIDTH - 20) * (place - first) / (last - first), 1)
 
     curves = []
-    for number, (kind, name, shape) in enumerate(shown):
-        base = (number + 1) * (RIDGE + RIDGE_GAP)
-        highest = max(shape.cosines)
-        outline = "".join(
-            f"V{base - RIDGE * shape.cosines[n] / highest:.1f}H{across(n + 1):.1f}" for n in range(first, last)
+    for number, (kind, name, shape) in enumerate(shown, 1):
+        base = number * (RIDGE + RIDGE_GAP)
+        heights = [RIDGE * share / max(shape.cosines) for share in shape.cosines]
+        outline = "".join(f"V{base - heights[n]:.1f}H{across(n + 1)}" for n in range(first, last))
+        text = name if shape.mean_cosine is None else f"{name}, mean {shape.mean_cosine:.3f}"
+        path = f"M{across(first)} {base}{outline}V{base}Z"
+        curves.append(
+            {"kind": kind, "name": text, "path": path, "y": base - RIDGE - 8, "base": base, "description": text}
         )
-        mean = "" if shape.mean_cosine is None else f", mean {shape.mean_cosine:.3f}"
-        path = f"M{across(first):.1f} {base:.1f}{outline}V{base:.1f}Z"
-        curves.append(Curve(kind, f"{name}{mean}", path, base - RIDGE - 8, base, f"{name}{mean}"))
-    bottom = len(shown) * (RIDGE + RIDGE_GAP)
     return Plot(
         kind="ridges",
         title="Cosines of pairs",
-        description="Histogram of the cosines of pairs of passages; " + "; ".join(one.description for one in curves),
-        width=WIDTH,
-        height=bottom + 34,
+        description=f"Histogram of the cosines of pairs of passages; {_descriptions(curves)}",
         left=10,
-        bottom=bottom,
-        x_ticks=[
-            (round(across((value + 1) / width), 1), f"{value:g}")
-            for value in steps(first * width - 1, last * width - 1)
-        ],
+        bottom=len(shown) * (RIDGE + RIDGE_GAP),
+        x_ticks=[(across((value + 1) / width), f"{value:g}") for value in steps(first * width - 1, last * width - 1)],
         x_name="cosine of two random passages",
         curves=curves,
     )
@@ -128,32 +104,29 @@ def spectrum_plot(space: IsotropyReport) -> Plot:
     tails = [shape.spectrum[int(MOST_OF_A_SPECTRUM * (len(shape.spectrum) - 1))] for _, _, shape in shown]
     least = min((value for value in tails if value > 0), default=1.0)
     lowest = min(-1, max(LOWEST_POWER, math.floor(math.log10(least))))
-    top = 22.0
 
     def across(rank: float) -> float:
-        return SPECTRUM_LEFT + (WIDTH - SPECTRUM_LEFT - 12) * (rank - 1) / max(longest - 1, 1)
+        return round(SPECTRUM_LEFT + (WIDTH - SPECTRUM_LEFT - 12) * (rank - 1) / max(longest - 1, 1), 1)
 
     def up(value: float) -> float:
         power = math.log10(value) if value > 0 else -math.inf
-        return top + SPECTRUM_HEIGHT * min(1.0, power / lowest)
+        return round(SPECTRUM_TOP + SPECTRUM_HEIGHT * min(1.0, power / lowest), 1)
 
     curves = []
     for kind, name, shape in shown:
-        path = "M" + "L".join(f"{across(n + 1):.1f} {up(value):.1f}" for n, value in enumerate(shape.spectrum))
+        path = "M" + "L".join(f"{across(rank)} {up(value)}" for rank, value in enumerate(shape.spectrum, 1))
         half = sum(value >= 0.5 for value in shape.spectrum)
         description = f"{name}: {half} of {len(shape.spectrum)} are at least half of the largest"
-        curves.append(Curve(kind, name, path, description=description))
+        curves.append({"kind": kind, "name": name, "path": path, "description": description})
     return Plot(
         kind="lines",
         title="Singular values",
-        description="Singular values by rank, relative to the largest; " + "; ".join(one.description for one in curves),
-        width=WIDTH,
-        height=top + SPECTRUM_HEIGHT + 34,
+        description=f"Singular values by rank, relative to the largest; {_descriptions(curves)}",
         left=SPECTRUM_LEFT,
-        bottom=top + SPECTRUM_HEIGHT,
-        x_ticks=[(round(across(max(1, rank)), 1), f"{max(1, rank):g}") for rank in steps(0, longest)],
+        bottom=SPECTRUM_TOP + SPECTRUM_HEIGHT,
+        x_ticks=[(across(max(1, rank)), f"{max(1, rank):g}") for rank in steps(0, longest)],
         x_name="rank",
-        y_ticks=[(round(up(10.0**power), 1), f"{10.0**power:g}") for power in range(0, lowest - 1, -1)],
+        y_ticks=[(up(10.0**power), f"{10.0**power:g}") for power in range(0, lowest - 1, -1)],
         curves=curves,
     )
 
@@ -168,49 +141,42 @@ def candidates_plot(choice: Mapping[str, Any], name: str) -> Plot | None:
     margin = choice["margin"] * base
     least = min(0.0, *(one["low"] for one in others))
     most = max(margin, 1e-3, *(one["high"] for one in others))
-    labels = {one[name]: cut(str(one[name]), LONGEST_LABEL) for one in others}
-    left = LETTER * max(map(len, labels.values())) + 14
+    labels = [cut(str(one[name]), LONGEST_LABEL) for one in others]
+    left = LETTER * max(map(len, labels)) + 14
 
     def across(value: float) -> float:
         return round(float(left + (WIDTH - left - MARGIN_LABEL) * (value - least) / (most - least)), 1)
 
     rows = [
-        Row(
-            y=24 + ROW * number,
-            label=labels[one[name]],
-            x=across(one["gain"]),
-            low=across(one["low"]),
-            high=across(one["high"]),
-            chosen=one[name] == choice["chosen"],
-            description=f"{one[name]}: {one['gain']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]",
-        )
-        for number, one in enumerate(others)
+        {
+            "y": 24 + ROW * number,
+            "label": label,
+            "x": across(one["gain"]),
+            "low": across(one["low"]),
+            "high": across(one["high"]),
+            "chosen": one[name] == choice["chosen"],
+            "description": f"{one[name]}: {one['gain']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]",
+        }
+        for number, (label, one) in enumerate(zip(labels, others, strict=True))
     ]
-    bottom = 24 + ROW * len(rows) - 4
-    marks = [(across(0), str(rival))]
-    if choice["margin"]:
-        marks.append((across(margin), f"+{choice['margin']:.0%}"))
     return Plot(
         kind="dots",
         title=f"Gain over {rival}",
         description=f"Gain in agreement over {rival} with 95 % intervals, best first; the table has the numbers",
-        width=WIDTH,
-        height=bottom + 34,
         left=round(left, 1),
-        bottom=bottom,
+        bottom=24 + ROW * len(rows) - 4,
         x_ticks=[(across(value), f"{value:+g}" if value else "0") for value in steps(least, most)],
         x_name="gain in agreement with words",
         rows=rows,
-        marks=marks,
+        marks=[(across(0), str(rival))] + [(across(margin), f"+{choice['margin']:.0%}")] * bool(choice["margin"]),
     )
 
 
-def _series(space: IsotropyReport) -> list[tuple[str, str, Any]]:
+def _series(space: IsotropyReport) -> list[tuple[str, str, Isotropy]]:
     if space.before is space.after:
         return [("after", "raw vectors of the encoder", space.after)]
     return [("before", "before", space.before), ("after", "after", space.after)]
 
 
-def _worth_drawing(shares: Sequence[float]) -> list[int]:
-    highest = max(shares)
-    return [place for place, share in enumerate(shares) if share > WORTH_DRAWING * highest]
+def _descriptions(curves: Sequence[Mapping[str, Any]]) -> str:
+    return "; ".join(one["description"] for one in curves)

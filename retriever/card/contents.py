@@ -1,7 +1,7 @@
 """The contents of a card, collected from a collection as values that JSON can represent."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,14 @@ from typing import Any
 from indexes.folder.collection import DATABASE, Collection
 from indexes.folder.publishing import GENERATIONS
 from retriever.card.space import IsotropyReport, isotropy_report
+from retriever.card.wording import is_exact, transform_name
 from retriever.encoder.model_files import public_name
 from retriever.search.facets import facets
 from retriever.transforms import Transform
 
 HASH_SHOWN = 12
+HASHED = ("weights", "tokenizer", "config")
+PRECISION = ("chosen", "reason", "overlap", "overlap_transformed", "correlation", "queries", "passages")
 FIELDS = 20
 VALUES = 5
 
@@ -47,7 +50,7 @@ class Card:
 
 def collect_card(collection: Collection, info: Mapping[str, Any], transform: Transform | None) -> Card:
     """Collect the card of a collection from its `info` and the published transform, if there is one."""
-    index = info["index"]
+    index, precision = info["index"], info["precision_choice"]
     return Card(
         name=Path(collection.folder).resolve().name,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -62,12 +65,16 @@ def collect_card(collection: Collection, info: Mapping[str, Any], transform: Tra
             "no_longer_used": index["no_longer_used"],
             "quarantined": info["quarantined"],
         },
-        bytes=_bytes(info["bytes"]),
+        bytes={
+            "all": sum(info["bytes"].values()),
+            "database": _bytes(info["bytes"], DATABASE),
+            "index": _bytes(info["bytes"], f"{GENERATIONS}/"),
+        },
         encoder=_encoder(info["encoder"]),
         transform=_transform(info["transform"], info["fitted_on"]),
         choice=_choice(info["choice"], ("spec",)),
         pooling_choice=_choice(info["pooling_choice"], ("pooling", "transform")),
-        precision_choice=_precision(info["precision_choice"]),
+        precision_choice=precision and {key: precision.get(key) for key in PRECISION},
         index=_index(index),
         space=isotropy_report(collection, transform) if transform else None,
         drift=dict(info["drift"]),
@@ -75,11 +82,8 @@ def collect_card(collection: Collection, info: Mapping[str, Any], transform: Tra
     )
 
 
-def _bytes(files: Mapping[str, int]) -> dict[str, int]:
-    def of(beginning: str) -> int:
-        return sum(size for name, size in files.items() if name.startswith(beginning))
-
-    return {"all": sum(files.values()), "database": of(DATABASE), "index": of(f"{GENERATIONS}/")}
+def _bytes(files: Mapping[str, int], beginning: str) -> int:
+    return sum(size for name, size in files.items() if name.startswith(beginning))
 
 
 def _encoder(encoder: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,17 +93,16 @@ def _encoder(encoder: Mapping[str, Any]) -> dict[str, Any]:
         "precision": encoder.get("precision", "fp32"),
         "dimension": encoder["dimension"],
         "max_length": encoder["max_length"],
-        **{part: str(encoder[part])[:HASH_SHOWN] for part in ("weights", "tokenizer", "config")},
+        **{part: str(encoder[part])[:HASH_SHOWN] for part in HASHED},
     }
 
 
 def _transform(transform: Mapping[str, Any], fitted_on: Mapping[str, int]) -> dict[str, Any]:
     if "family" not in transform:
         return {"spec": transform["spec"], "family": None, "notes": []}
-    named = transform["spec"].startswith(transform["family"])
     known = ("held_out_bits_at_start", "held_out_bits_at_best", "parameters", "steps", "best_step")
     return {
-        "spec": transform["spec"] if named else transform["family"],
+        "spec": transform_name(transform),
         "family": transform["family"],
         "fitted_on": dict(fitted_on),
         "dimension_in": transform["dimension_in"],
@@ -116,35 +119,20 @@ def _choice(choice: Mapping[str, Any] | None, names: Sequence[str]) -> dict[str,
         return None
     keys = (*names, "agreement", "gain", "low", "high")
     candidates = [{key: one[key] for key in keys} for one in choice["candidates"]]
-    rival = choice.get("own", "none")
     return {
         **{key: choice[key] for key in ("chosen", "reason", "queries", "passages", "margin", "seconds")},
-        "rival": rival,
+        "rival": choice.get("own", "none"),
         "candidates": sorted(candidates, key=lambda one: -one["agreement"]),
     }
 
 
-def _precision(choice: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if not choice:
-        return None
-    keys = ("chosen", "reason", "overlap", "overlap_transformed", "correlation", "queries", "passages")
-    return {key: choice.get(key) for key in keys}
-
-
 def _index(index: Mapping[str, Any]) -> dict[str, Any]:
-    measured = index["measured"] or {}
-    exact = bool(measured.get("exact") or index["factory"] == "Flat")
+    measured, exact = index["measured"] or {}, is_exact(index)
     return {
-        "type": index["type"],
-        "factory": index["factory"],
-        "generation": index["generation"],
-        "vectors": index["vectors"],
+        **{key: index[key] for key in ("type", "factory", "generation", "vectors")},
         "exact": exact,
         "recall_at_10": 1.0 if exact else measured.get("recall"),
-        "low": measured.get("low"),
-        "high": measured.get("high"),
-        "queries": measured.get("queries"),
-        "queries_were": measured.get("queries_were"),
+        **{key: measured.get(key) for key in ("low", "high", "queries", "queries_were")},
         "ms": measured.get("cpu_ms"),
         "bytes_per_vector": measured.get("bytes_per_vector"),
         "settings": dict(measured.get("settings") or {}),
@@ -155,12 +143,7 @@ def _index(index: Mapping[str, Any]) -> dict[str, Any]:
 
 def _fields(collection: Collection) -> list[dict[str, Any]]:
     """Return the most frequent metadata fields with their most frequent values."""
+    found = facets(collection.store)[:FIELDS]
     return [
-        {
-            "name": facet.name,
-            "documents": facet.documents,
-            "values": [{"value": value, "count": count} for value, count in facet.values[:VALUES]],
-            "more": facet.more or len(facet.values) > VALUES,
-        }
-        for facet in facets(collection.store.db.conn)[:FIELDS]
+        asdict(replace(one, values=one.values[:VALUES], more=one.more or len(one.values) > VALUES)) for one in found
     ]

@@ -5,14 +5,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from retriever.card.charts import Plot, candidates_plot, cosine_plot, spectrum_plot
-from retriever.card.contents import Card
-from retriever.card.space import FEWEST, Isotropy
-from retriever.card.wording import describe_drift, duration, plural, size
-from retriever.terminal import cut
+from retriever.card.contents import HASHED, Card
+from retriever.card.space import FEWEST
+from retriever.card.wording import describe_drift, describe_fit, describe_recall
+from retriever.terminal import cut, duration, plural, size
 
 UNKNOWN = "–"
 VALUE_SHOWN = 60
 NAME_SHOWN = 80
+MEASURES = [
+    ("mean_cosine", "mean cosine", "0"),
+    ("isoscore", "IsoScore", "1"),
+    ("participation_ratio", "dimensions in use (participation ratio)", "all"),
+    ("uniformity", "uniformity", "low"),
+    ("partition_isotropy", "partition isotropy", "1"),
+]
+"""For each measure, its field, its name, and its value for isotropic vectors."""
 
 
 @dataclass(frozen=True)
@@ -54,20 +62,20 @@ def headline(card: Card) -> str:
 
 def sections(card: Card) -> list[Section]:
     found = [_holds(card), _encoder(card), _transform(card)]
-    if card.choice:
-        found.append(_choice(card.choice))
-    if card.pooling_choice:
-        found.append(_pooling(card.pooling_choice))
+    if choice := card.choice:
+        margin = f" A transform must be better than none by {choice['margin']:.0%}." if choice["margin"] else ""
+        names = {"candidate": "spec"}
+        found.append(_compared("choice", "Choice of the transform", choice, names, "candidates", margin))
+    if choice := card.pooling_choice:
+        margin = f" Another pooling must be better than the model’s own, {choice['rival']}, by {choice['margin']:.0%}."
+        names = {"pooling": "pooling", "best with": "transform"}
+        found.append(_compared("pooling", "Choice of the pooling", choice, names, "poolings", margin))
     return [*found, _space(card), _index(card), _fields(card)]
 
 
 def _holds(card: Card) -> Section:
     counts = card.counts
-    facts = [
-        ("documents", f"{counts['documents']:,}"),
-        ("passages", f"{counts['passages']:,}"),
-        ("vectors", f"{counts['vectors']:,}"),
-    ]
+    facts = [(name, f"{counts[name]:,}") for name in ("documents", "passages", "vectors")]
     if counts["sharing_a_vector"]:
         facts.append(("passages that share a vector", f"{counts['sharing_a_vector']:,}"))
     if counts["quarantined"]:
@@ -79,18 +87,14 @@ def _holds(card: Card) -> Section:
 
 def _encoder(card: Card) -> Section:
     encoder = card.encoder
-    precision = str(encoder["precision"])
-    if card.precision_choice:
-        precision += f": {card.precision_choice['reason']}"
+    reason = f": {card.precision_choice['reason']}" if card.precision_choice else ""
     facts = [
         ("encoder", str(encoder["name"])),
         ("pooling", str(encoder["pooling"])),
         ("dimensions", f"{encoder['dimension']:,}"),
         ("maximum length", f"{encoder['max_length']:,} tokens"),
-        ("precision", precision),
-        ("weights", str(encoder["weights"])),
-        ("tokenizer", str(encoder["tokenizer"])),
-        ("config", str(encoder["config"])),
+        ("precision", f"{encoder['precision']}{reason}"),
+        *((part, str(encoder[part])) for part in HASHED),
     ]
     return Section("encoder", "Encoder", facts=facts)
 
@@ -99,12 +103,9 @@ def _transform(card: Card) -> Section:
     transform = card.transform
     if transform["family"] is None:
         return Section("transform", "Transform", facts=[("transform", f"{transform['spec']} (not fitted yet)")])
-    fitted = plural(transform["fitted_on"]["passages"], "passage")
-    if transform["fitted_on"].get("short_texts"):
-        fitted += f" and {plural(transform['fitted_on']['short_texts'], 'short text')} cut from them"
     facts = [
         ("transform", "none: raw vectors of the encoder" if transform["family"] == "none" else str(transform["spec"])),
-        ("fitted on", fitted),
+        ("fitted on", describe_fit(transform["fitted_on"])),
         ("dimensions", f"{transform['dimension_in']:,} → {transform['dimension_out']:,}"),
         ("fingerprint", str(transform["fingerprint"])),
     ]
@@ -114,17 +115,6 @@ def _transform(card: Card) -> Section:
     facts += [("note", note) for note in transform["notes"]]
     facts.append(("drift", describe_drift(card.drift)))
     return Section("transform", "Transform", facts=facts)
-
-
-def _choice(choice: Mapping[str, Any]) -> Section:
-    margin = f" A transform must be better than none by {choice['margin']:.0%}." if choice["margin"] else ""
-    return _compared("choice", "Choice of the transform", choice, {"candidate": "spec"}, "candidates", margin)
-
-
-def _pooling(choice: Mapping[str, Any]) -> Section:
-    names = {"pooling": "pooling", "best with": "transform"}
-    margin = f" Another pooling must be better than the model’s own, {choice['rival']}, by {choice['margin']:.0%}."
-    return _compared("pooling", "Choice of the pooling", choice, names, "poolings", margin)
 
 
 def _compared(
@@ -156,36 +146,21 @@ def _compared(
 
 
 def _space(card: Card) -> Section:
-    title = "Isotropy"
     space = card.space
     if space is None:
         reason = f"Not measured: fewer than {FEWEST} vectors." if card.index["generation"] else "No index yet."
-        return Section("space", title, lead=[reason])
+        return Section("space", "Isotropy", lead=[reason])
     changed = space.before is not space.after
-    before, after = space.before, space.after
+    before, after = space.before.mean_cosine, space.after.mean_cosine
     lead = []
-    if before.mean_cosine is not None and after.mean_cosine is not None:
-        if changed:
-            lead.append(
-                f"Two random passages have a mean cosine of {before.mean_cosine:.3f} before the transform, and of "
-                f"{after.mean_cosine:.3f} after it."
-            )
-        else:
-            lead.append(f"Two random passages have a mean cosine of {before.mean_cosine:.3f}. There is no transform.")
-    rows = [
-        ["mean cosine", *_two(before, after, "mean_cosine", changed), "0"],
-        ["IsoScore", *_two(before, after, "isoscore", changed), "1"],
-        ["dimensions in use (participation ratio)", *_two(before, after, "participation_ratio", changed), "all"],
-        ["uniformity", *_two(before, after, "uniformity", changed), "low"],
-        ["partition isotropy", *_two(before, after, "partition_isotropy", changed), "1"],
-    ]
+    if before is not None and after is not None:
+        now = f" before the transform, and of {after:.3f} after it." if changed else ". There is no transform."
+        lead.append(f"Two random passages have a mean cosine of {before:.3f}{now}")
+    shown = (space.before, space.after) if changed else (space.after,)
+    rows = [[what, *(_figure(getattr(one, name)) for one in shown), ideal] for name, what, ideal in MEASURES]
     columns = ["measure", "before", "after", "isotropic"] if changed else ["measure", "value", "isotropic"]
     table = Table(f"Measured on {plural(space.sample, 'stored vector')}", columns, rows)
-    return Section("space", title, lead=lead, tables=[table], plots=[cosine_plot(space), spectrum_plot(space)])
-
-
-def _two(before: Isotropy, after: Isotropy, name: str, changed: bool) -> list[str]:
-    return [_figure(getattr(one, name)) for one in ((before, after) if changed else (after,))]
+    return Section("space", "Isotropy", lead=lead, tables=[table], plots=[cosine_plot(space), spectrum_plot(space)])
 
 
 def _index(card: Card) -> Section:
@@ -194,7 +169,10 @@ def _index(card: Card) -> Section:
         return Section(
             "index", "Index", lead=["No index yet: run the same `retriever index` command again to finish it."]
         )
-    facts = [("type", f"{index['type']} ({index['factory']})"), ("recall", _recall(index))]
+    facts = [
+        ("type", f"{index['type']} ({index['factory']})"),
+        ("recall", describe_recall(index["exact"], index["recall_at_10"], index)),
+    ]
     if index["ms"] is not None:
         facts.append(("time per query", f"{index['ms']:.2g} ms on one core"))
     facts.append(("bytes per vector", f"{index['bytes_per_vector']:,.0f}"))
@@ -228,17 +206,7 @@ def _fields(card: Card) -> Section:
 
 
 def _value(value: object) -> str:
-    shown = str(value).lower() if isinstance(value, bool) else f"{value}"
-    return cut(shown, VALUE_SHOWN)
-
-
-def _recall(index: Mapping[str, Any]) -> str:
-    if index["exact"]:
-        return "exact"
-    if index["recall_at_10"] is None:
-        return "recall not measured"
-    found = "{recall_at_10:.3f} [{low:.3f}, {high:.3f}]".format(**index)
-    return f"recall@10 {found} against exact search, {index['queries']:,} queries ({index['queries_were']})"
+    return cut(str(value).lower() if isinstance(value, bool) else str(value), VALUE_SHOWN)
 
 
 def _figure(value: float | None) -> str:

@@ -55,6 +55,9 @@ def isotropy_report(collection: Collection, transform: Transform) -> IsotropyRep
 
 def measured(rows: NDArray[np.float32]) -> Isotropy:
     values = isotropy.singular_values(rows)[: min(rows.shape)]
+    unit = isotropy.unit_rows(rows)
+    cosines = np.clip((unit @ unit.T)[np.triu_indices(len(unit), k=1)], -1, 1)
+    counts, _ = np.histogram(cosines, BINS, (-1, 1))
     return Isotropy(
         dimension=rows.shape[1],
         mean_cosine=_finite(isotropy.mean_cosine(rows)),
@@ -62,16 +65,9 @@ def measured(rows: NDArray[np.float32]) -> Isotropy:
         participation_ratio=_finite(isotropy.participation_ratio(rows)),
         uniformity=_finite(isotropy.uniformity(rows)),
         partition_isotropy=_finite(isotropy.partition_isotropy(rows)),
-        cosines=tuple(_rounded(share) for share in _cosine_shares(rows)),
+        cosines=tuple(_rounded(count / len(cosines)) for count in counts),
         spectrum=tuple(_rounded(value / max(values[0], 1e-300)) for value in values),
     )
-
-
-def _cosine_shares(rows: NDArray[np.float32]) -> NDArray[np.float64]:
-    unit = isotropy.unit_rows(rows)
-    cosines = np.clip((unit @ unit.T)[np.triu_indices(len(unit), k=1)], -1, 1)
-    counts, _ = np.histogram(cosines, BINS, (-1, 1))
-    return counts / len(cosines)
 
 
 def _finite(value: float) -> float | None:

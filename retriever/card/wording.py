@@ -1,25 +1,9 @@
 """Facts about a collection in words, for the terminal and for cards."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from retriever.terminal import one_line
-
-
-def duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def size(count: float) -> str:
-    for unit in ("bytes", "KB", "MB"):
-        if count < 1000:
-            return f"{count:,.0f} {unit}"
-        count /= 1000
-    return f"{count:,.1f} GB"
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+from retriever.terminal import one_line, plural
 
 
 def describe_drift(drift: dict[str, Any]) -> str:
@@ -38,18 +22,24 @@ def notes(info: dict[str, Any]) -> list[str]:
     return [*info["transform"].get("notes", []), *filter(None, [info["index"]["note"]])]
 
 
+def is_exact(index: Mapping[str, Any]) -> bool:
+    return bool((index["measured"] or {}).get("exact") or index["factory"] == "Flat")
+
+
+def describe_recall(exact: bool, recall: float | None, measured: Mapping[str, Any]) -> str:
+    """Describe the recall at 10 with its interval, and how it was measured."""
+    if exact:
+        return "exact"
+    if recall is None:
+        return "recall not measured"
+    interval = "{0:.3f} [{low:.3f}, {high:.3f}]".format(recall, **measured)
+    return f"recall@10 {interval} against exact search, {measured['queries']:,} queries ({measured['queries_were']})"
+
+
 def describe_index(index: dict[str, Any]) -> str:
     """Describe an index in a line: its type, recall, size and speed."""
     measured = index["measured"] or {}
-    if measured.get("exact") or index["factory"] == "Flat":
-        parts = ["exact"]
-    elif measured.get("recall") is None:
-        parts = ["recall not measured"]
-    else:
-        parts = [
-            "recall@{at} {recall:.3f} [{low:.3f}, {high:.3f}] against exact search".format(**measured)
-            + f", {measured['queries']:,} queries ({measured['queries_were']})"
-        ]
+    parts = [describe_recall(is_exact(index), measured.get("recall"), measured)]
     if "bytes_per_vector" in measured:
         parts.append(f"{measured['bytes_per_vector']:,.0f} bytes per vector")
     if "cpu_ms" in measured:
@@ -59,14 +49,22 @@ def describe_index(index: dict[str, Any]) -> str:
     return f"{one_line(str(index['factory']))}: {'; '.join(parts)}"
 
 
+def transform_name(transform: Mapping[str, Any]) -> str:
+    """Return the spec, or the family that a spec such as `auto` led to."""
+    return str(transform["spec"] if transform["spec"].startswith(transform["family"]) else transform["family"])
+
+
+def describe_fit(counts: Mapping[str, int]) -> str:
+    """Describe what a transform was fitted on."""
+    short = f" and {plural(counts['short_texts'], 'short text')} cut from them" if counts.get("short_texts") else ""
+    return f"{plural(counts['passages'], 'passage')}{short}"
+
+
 def describe_transform(transform: dict[str, Any], counts: dict[str, int]) -> str:
     """Describe a transform in a line: its name, what it was fitted on (`counts`), and the training of a flow."""
     if "family" not in transform:
         return f"{transform['spec']} (not fitted yet)"
-    name = transform["spec"] if transform["spec"].startswith(transform["family"]) else transform["family"]
-    line = f"{name}, fitted on {plural(counts['passages'], 'passage')}"
-    if counts.get("short_texts"):
-        line += f" and {plural(counts['short_texts'], 'short text')} cut from them"
+    line = f"{transform_name(transform)}, fitted on {describe_fit(counts)}"
     if "held_out_bits_at_best" in transform:
         line += (
             f", {transform['parameters']:,} parameters, best at step {transform['best_step']} of "

@@ -12,12 +12,12 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.table import Table
 from rich.text import Text
 
-from retriever.card.wording import duration as duration
-from retriever.card.wording import plural as plural
-from retriever.card.wording import size as size
 from retriever.progress import Progress as ProgressReport
 from retriever.retriever import Retriever
+from retriever.terminal import duration as duration
 from retriever.terminal import one_line
+from retriever.terminal import plural as plural
+from retriever.terminal import size as size
 
 MOST_LISTED = 50
 QUIET_SECONDS = 10.0

@@ -9,11 +9,10 @@ from indexes.folder.verify import Report as VerifyReport
 from retriever.card.wording import describe_drift, describe_index, describe_transform
 from retriever.card.wording import notes as notes_of
 from retriever.cli import display
-from retriever.cli.display import duration, plural, size
 from retriever.ingest.pipeline import IngestReport
 from retriever.recovery.salvage import SalvageReport
 from retriever.retriever import Retriever
-from retriever.terminal import one_line
+from retriever.terminal import duration, one_line, plural, size
 from retriever.transfer.copy import CopyReport
 
 MOST_SKIPPED = 10

@@ -47,13 +47,18 @@ def lay_out(vectors: Matrix, progress: Callable[[int, int], None], seed: int = 0
         turns = 2 * math.pi * np.arange(count) / max(count, 1)
         circle = np.stack([np.cos(turns), np.sin(turns)], axis=1) if count > 1 else np.zeros((count, 2))
         return np.asarray(first / max(float(np.abs(first).max(initial=0.0)), 1e-9) + 0.1 * circle)
-    affinity, embedding_of, precomputed = _open_tsne()
+    with requires_extra("serve", "a map"):
+        from openTSNE import TSNEEmbedding
+        from openTSNE.affinity import PerplexityBasedNN
+        from openTSNE.nearest_neighbors import PrecomputedNeighbors
     perplexity = min(PERPLEXITY, (count - 1) / 3)
     jobs = -1 if count >= THREADS_FROM else 1
     exaggeration = EARLY_EXAGGERATION * min(1.0, count / EXAGGERATED_FROM)
     neighbours, cosines = nearest(vectors, vectors, int(3 * perplexity), own=np.arange(count))
     distances = np.sqrt(np.maximum(2 - 2 * cosines.astype(np.float64), 0))
-    affinities = affinity(perplexity=perplexity, knn_index=precomputed(neighbours, distances), n_jobs=jobs)
+    affinities = PerplexityBasedNN(
+        perplexity=perplexity, knn_index=PrecomputedNeighbors(neighbours, distances), n_jobs=jobs
+    )
     rng = np.random.default_rng(seed)
     spread = max(float(first.std(axis=0)[0]), 1e-12)
     start = 1e-4 * first / spread + rng.normal(scale=1e-6, size=first.shape)
@@ -62,7 +67,7 @@ def lay_out(vectors: Matrix, progress: Callable[[int, int], None], seed: int = 0
     def report(iteration: int, error: float, embedding: object) -> None:
         progress(done + iteration, EARLY + LATE)
 
-    embedding = embedding_of(
+    embedding = TSNEEmbedding(
         start,
         affinities,
         negative_gradient_method="fft" if count >= GRID_FROM else "bh",
@@ -75,14 +80,6 @@ def lay_out(vectors: Matrix, progress: Callable[[int, int], None], seed: int = 0
     done = EARLY
     embedding.optimize(LATE, inplace=True, exaggeration=1, momentum=0.8, propagate_exception=True)
     return np.nan_to_num(np.asarray(embedding, np.float64))
-
-
-def _open_tsne() -> tuple[Any, Any, Any]:
-    with requires_extra("serve", "a map"):
-        from openTSNE import TSNEEmbedding
-        from openTSNE.affinity import PerplexityBasedNN
-        from openTSNE.nearest_neighbors import PrecomputedNeighbors
-    return PerplexityBasedNN, TSNEEmbedding, PrecomputedNeighbors
 
 
 def _components(vectors: Matrix) -> Places:

@@ -1,10 +1,25 @@
-"""The map of a collection: the points of its documents, and named clusters of them."""
+"""The map of a collection: the points of its documents, and named clusters of them; in memory and on disk.
 
+A map is stored as an .npz file without pickles, one per generation, in the cache folder. A file that is damaged or has
+another format is treated as missing, because a map can always be made again.
+"""
+
+import contextlib
 import hashlib
-from dataclasses import dataclass
+import io
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from retriever.files import atomic_write, cache_folder
+
+FORMAT = 1
+MOST_CACHED = 50
+ARRAYS = {"numbers": "<i8", "signatures": "<u8", "x": "<u2", "y": "<u2", "cluster": "|u1"}
 
 
 @dataclass(frozen=True)
@@ -50,8 +65,8 @@ class Map:
     @property
     def key(self) -> str:
         """A hash that changes with any point."""
-        parts = (self.numbers, self.signatures, self.x, self.y, self.cluster)
-        return hashlib.sha256(b"".join([self.generation.encode(), *(p.tobytes() for p in parts)])).hexdigest()[:32]
+        parts = (getattr(self, name).tobytes() for name in ARRAYS)
+        return hashlib.sha256(b"".join([self.generation.encode(), *parts])).hexdigest()[:32]
 
     def point_of(self, number: int) -> int | None:
         """Return the point of a document, or None if it is not on the map."""
@@ -61,3 +76,59 @@ class Map:
     def shows(self, numbers: NDArray[np.int64], signatures: NDArray[np.uint64]) -> bool:
         """Tell whether the map shows exactly these documents with these vectors."""
         return np.array_equal(self.numbers, numbers) and np.array_equal(self.signatures, signatures)
+
+
+def save(made: Map, path: Path) -> None:
+    """Write a map atomically."""
+    facts = {
+        "format": FORMAT,
+        "generation": made.generation,
+        "clusters": [asdict(one) for one in made.clusters],
+        "kept": asdict(made.kept),
+        "placed": made.placed,
+    }
+    arrays: dict[str, Any] = {name: getattr(made, name).astype(kind) for name, kind in ARRAYS.items()}
+    data = io.BytesIO()
+    np.savez_compressed(data, facts=np.frombuffer(json.dumps(facts).encode(), np.uint8), **arrays)
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(data.getbuffer())
+
+
+def load(path: Path) -> Map | None:
+    """Read a map; return None if there is no usable one."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in ARRAYS}
+            facts = json.loads(file["facts"].tobytes())
+        clusters = tuple(Cluster(**one) for one in facts["clusters"])
+        count = len(arrays["numbers"])
+        valid = (
+            facts.pop("format") == FORMAT
+            and all(array.dtype == ARRAYS[name] and array.shape == (count,) for name, array in arrays.items())
+            and (np.diff(arrays["numbers"]) > 0).all()
+            and [one.number for one in clusters] == list(range(len(clusters)))
+            and (arrays["cluster"] < max(len(clusters), 1)).all()
+        )
+        return Map(**{**facts, "clusters": clusters, "kept": Preserved(**facts["kept"])}, **arrays) if valid else None
+    except Exception:  # NumPy and zipfile raise many types of errors for damaged files
+        return None
+
+
+def cached(generation: str) -> Map | None:
+    """Read the map of a generation from the cache."""
+    found = load(_cache_path(generation))
+    return found if found is not None and found.generation == generation else None
+
+
+def cache(made: Map) -> None:
+    """Write a map to the cache, and delete the oldest maps if there are too many."""
+    with contextlib.suppress(OSError):  # a cache that cannot be written only costs time
+        path = _cache_path(made.generation)
+        save(made, path)
+        files = sorted(path.parent.glob("*.npz"), key=lambda file: file.stat().st_mtime)
+        for old in files[:-MOST_CACHED]:
+            old.unlink()
+
+
+def _cache_path(generation: str) -> Path:
+    return cache_folder() / "maps" / f"{generation}.npz"

@@ -17,9 +17,9 @@ from indexes.faiss.vectors import unit_rows
 from indexes.folder.collection import Collection
 from indexes.sqlite.documents import DocumentStore
 from retriever.errors import NotACollection
-from retriever.maps import files, layout, topics
+from retriever.maps import layout, topics
 from retriever.maps.layout import Matrix, Numbers, Places
-from retriever.maps.map import Cluster, Map, Preserved
+from retriever.maps.map import Cluster, Map, Preserved, cache, cached
 from retriever.progress import Progress, silent
 from retriever.transforms import Transform
 from retriever.transforms.families import load_transform
@@ -36,48 +36,44 @@ SEED = 0
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
-class Documents:
-    """The vectors of a collection's documents, read on demand."""
+class DocumentState:
+    """The numbers of a collection's documents, and a signature of each one's vectors, to compare with a map."""
 
-    def __init__(self, collection: Collection, transform: Transform) -> None:
-        self.store, self._dimension, self._transform = collection.store, collection.dimension, transform
-        documents, self._vectors = self.store.passage_vectors()
+    def __init__(self, store: DocumentStore) -> None:
+        self.store = store
+        documents, self._vectors = store.passage_vectors()
         self.numbers, self._starts = np.unique(documents, return_index=True)
-        self.signatures = _signatures(self._vectors, self._starts)
-        self._ends = np.append(self._starts[1:], len(documents))
+        # A hash of the vectors' numbers regardless of their order. The number of a vector is never reused.
+        mixed = (self._vectors.astype(np.uint64) + np.uint64(1)) * _MULTIPLIER
+        mixed = (mixed ^ (mixed >> np.uint64(29))) * _MULTIPLIER
+        self.signatures = np.add.reduceat(mixed, self._starts) if len(mixed) else mixed
 
     def __len__(self) -> int:
         return len(self.numbers)
 
+
+class Documents(DocumentState):
+    """The documents with their vectors, which are read on demand."""
+
+    def __init__(self, store: DocumentStore, transform: Transform) -> None:
+        super().__init__(store)
+        self._transform = transform
+        self._ends = np.append(self._starts[1:], len(self._vectors))
+
     def rows(self, places: Numbers, seen: Callable[[int], None] = lambda done: None) -> Matrix:
         """Return the unit vectors of the documents at these places."""
-        blocks = []
+        rows = np.zeros((len(places), self._transform.dimension_out), np.float32)
         for start in range(0, len(places), READ_TOGETHER):
-            blocks.append(self._block(places[start : start + READ_TOGETHER]))
-            seen(start + len(blocks[-1]))
-        return np.concatenate(blocks) if blocks else np.zeros((0, self._transform.dimension_out), np.float32)
-
-    def _block(self, places: Numbers) -> Matrix:
-        counts = self._ends[places] - self._starts[places]
-        vectors = np.concatenate([self._vectors[self._starts[p] : self._ends[p]] for p in places])
-        different, which = np.unique(vectors, return_inverse=True)
-        mapped = unit_rows(self._transform.apply(self.store.vectors(different.tolist(), self._dimension)))
-        sums = np.add.reduceat(mapped[which], np.append(0, np.cumsum(counts)[:-1]), axis=0)
-        return unit_rows(sums)
-
-
-def document_state(store: DocumentStore) -> tuple[Numbers, NDArray[np.uint64]]:
-    """Return the numbers of all documents, and a signature of each one's vectors."""
-    documents, vectors = store.passage_vectors()
-    numbers, starts = np.unique(documents, return_index=True)
-    return numbers, _signatures(vectors, starts)
-
-
-def _signatures(vectors: Numbers, starts: Numbers) -> NDArray[np.uint64]:
-    """Hash the vector numbers of each document regardless of order. The number of a vector is never reused."""
-    mixed = (vectors.astype(np.uint64) + np.uint64(1)) * _MULTIPLIER
-    mixed = (mixed ^ (mixed >> np.uint64(29))) * _MULTIPLIER
-    return np.add.reduceat(mixed, starts) if len(mixed) else mixed
+            some = places[start : start + READ_TOGETHER]
+            counts = self._ends[some] - self._starts[some]
+            vectors = np.concatenate([self._vectors[self._starts[p] : self._ends[p]] for p in some])
+            different, which = np.unique(vectors, return_inverse=True)
+            stored = self.store.vectors(different.tolist(), self._transform.dimension_in)
+            mapped = unit_rows(self._transform.apply(stored))
+            sums = np.add.reduceat(mapped[which], np.append(0, np.cumsum(counts)[:-1]), axis=0)
+            rows[start : start + len(some)] = unit_rows(sums)
+            seen(start + len(some))
+        return rows
 
 
 def map_of(collection: Collection, progress: Progress = silent) -> Map:
@@ -90,12 +86,12 @@ def map_of(collection: Collection, progress: Progress = silent) -> Map:
         return published[2], load_transform(generation)
 
     generation, transform = collection.with_generation(load)
-    documents = Documents(collection, transform)
-    found = files.cached(generation)
+    documents = Documents(collection.store, transform)
+    found = cached(generation)
     if found is not None and found.shows(documents.numbers, documents.signatures):
         return found
     made = (_updated(found, documents, progress) if found else None) or _made(generation, documents, progress)
-    files.cache(made)
+    cache(made)
     return made
 
 
@@ -116,17 +112,16 @@ def _made(generation: str, documents: Documents, progress: Progress) -> Map:
     points[rest], beside = _placed(documents, rest, vectors, points[sample], progress, nearest.see)
     groups[rest] = groups[sample[beside]]
 
-    x, y = _scaled(points)
+    drawn = _scaled(points)
     true = nearest.held_out()
     neighbours = true.numbers if true else np.zeros((0, 0), np.int64)
-    drawn = np.stack([x, y], axis=1)
     within_10, within_50 = (layout.preserved(drawn, measured, neighbours, within) for within in (10, 50))
     return Map(
         generation=generation,
         numbers=documents.numbers,
         signatures=documents.signatures,
-        x=x,
-        y=y,
+        x=drawn[:, 0].copy(),
+        y=drawn[:, 1].copy(),
         cluster=groups.astype(np.uint8),
         clusters=_clusters(documents, groups, progress),
         kept=Preserved(within_10, within_50, len(neighbours)),
@@ -184,15 +179,14 @@ def _updated(old: Map, documents: Documents, progress: Progress) -> Map | None:
     )
 
 
-def _scaled(points: Places) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+def _scaled(points: Places) -> NDArray[np.uint16]:
     """Scale points to integers from 0 to SIDE, both axes by the same factor, centred."""
     if not len(points):
-        return np.zeros(0, np.uint16), np.zeros(0, np.uint16)
+        return np.zeros((0, 2), np.uint16)
     low, high = points.min(axis=0), points.max(axis=0)
     width = max(float((high - low).max()), 1e-12)
     scaled = np.clip((points - (low + high) / 2) / width + 0.5, 0, 1)
-    x, y = np.rint(scaled * SIDE).astype(np.uint16).T
-    return np.ascontiguousarray(x), np.ascontiguousarray(y)
+    return np.asarray(np.rint(SIDE * scaled), np.uint16)
 
 
 def _clusters(documents: Documents, groups: Numbers, progress: Progress) -> tuple[Cluster, ...]:

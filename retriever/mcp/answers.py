@@ -1,24 +1,16 @@
 """Arguments and answers of the tools. An answer is sent as data and, by `readable`, as text."""
 
+import contextlib
 import json
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from retriever.corpus import Document
 from retriever.hits import Hit, Mode
-from retriever.mcp.quoting import (
-    LONGEST_ID,
-    LONGEST_PASSAGE,
-    LONGEST_TITLE,
-    NOTICE,
-    Quotation,
-    literal,
-    shortened,
-    visible,
-)
-from retriever.terminal import cut, one_line
+from retriever.mcp.quoting import LONGEST, LONGEST_PASSAGE, NOTICE, Quotation, literal, shortened, visible
+from retriever.terminal import cut, one_line, plural
 
 MOST_HITS = 50
 LONGEST_QUERY = 10_000
@@ -31,20 +23,22 @@ def _filters(given: Any) -> Any:
     """Accept one filter without a list, or a list written as JSON text, which some clients send."""
     if not isinstance(given, str):
         return given
-    if given.lstrip().startswith("["):  # no filter begins so
-        try:
-            return json.loads(given)
-        except ValueError:
-            return given
-    return [given]
+    if not given.lstrip().startswith("["):  # no filter begins so
+        return [given]
+    with contextlib.suppress(ValueError):
+        return json.loads(given)
+    return given
 
 
 class NoArguments(BaseModel):
-    """For a tool without arguments. Arguments that some clients send nevertheless are ignored."""
+    """Lists the collections with their metadata fields and the most frequent values. Call it before you use a
+    filter."""
+
+    # Arguments that some clients send nevertheless are ignored.
 
 
 class Arguments(BaseModel):
-    """The argument of all other tools."""
+    """The argument of all other tools, whose docstrings are the descriptions that language models read."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -66,6 +60,10 @@ Id = Annotated[str, Field(description="The id of a document, exactly as in a hit
 
 
 class SearchArguments(Arguments):
+    """Finds the documents of a collection that match a query best. Returns the best passage, id, score and metadata
+    of each. The tool `document` reads more of a document. If the hits do not match, try other words, another mode or
+    fewer filters."""
+
     query: str = Field(
         max_length=LONGEST_QUERY, description="What to search for: a question, a sentence, or descriptive words."
     )
@@ -79,12 +77,17 @@ class SearchArguments(Arguments):
 
 
 class SimilarArguments(Arguments):
+    """Finds the documents of a collection that are most similar to one of them, given by the id of a hit."""
+
     id: Id
     k: HitCount = 5
     where: Filters = []
 
 
 class DocumentArguments(Arguments):
+    """Reads a stored document by the id of a hit: its metadata, and a part of its text from an offset. The answer
+    gives the length of the text and the offset of the next part."""
+
     id: Id
     offset: int = Field(0, ge=0, description="The first character of the text to read, e.g. the start of a hit.")
     length: int = Field(PAGE, ge=1, le=LONGEST_PAGE, description="The number of characters to read.")
@@ -98,6 +101,18 @@ class Quoted(BaseModel):
     metadata: dict[str, Any]
     cut: list[str] = Field(description="Fields that are too long and were shortened or left out.")
 
+    @classmethod
+    def of(cls, found: Hit | Document, longest: Mapping[str, int] = LONGEST, **more: Any) -> Self:
+        """Quote a document, and `more`; `longest` has the maximum length of each field."""
+        metadata, left_out = shortened(found.metadata)
+        return cls(
+            id=cut(found.id, longest["id"]),
+            title=cut(one_line(found.title), longest["title"]),
+            metadata=metadata,
+            cut=sorted(name for name, most in longest.items() if len(getattr(found, name)) > most) + left_out,
+            **more,
+        )
+
     def lines(self) -> list[str]:
         found = [f"id: {literal(self.id)}"]
         if self.title:
@@ -109,35 +124,12 @@ class Quoted(BaseModel):
         return found
 
 
-def _quoted(found: Hit | Document, **longest: int) -> dict[str, Any]:
-    """Return the fields of `Quoted`, and the fields `longest` names, each with its maximum length."""
-    metadata, left_out = shortened(found.metadata)
-    longest |= {"id": LONGEST_ID, "title": LONGEST_TITLE}
-    return {
-        "id": cut(found.id, LONGEST_ID),
-        "title": cut(one_line(found.title), LONGEST_TITLE),
-        "metadata": metadata,
-        "cut": sorted(name for name, most in longest.items() if len(getattr(found, name)) > most) + left_out,
-    }
-
-
 class QuotedHit(Quoted):
     rank: int
     score: float
     passage: str = Field(description="The passage of the document that matches best.")
     start: int = Field(description="Where the passage starts in the document's text, in characters.")
     end: int
-
-    @classmethod
-    def of(cls, hit: Hit) -> "QuotedHit":
-        return cls(
-            **_quoted(hit, passage=LONGEST_PASSAGE),
-            rank=hit.rank,
-            score=hit.score,
-            passage=visible(cut(hit.passage, LONGEST_PASSAGE)),
-            start=hit.start,
-            end=hit.end,
-        )
 
     def readable(self, quotation: Quotation) -> str:
         head = f"{self.rank}. score {self.score:.3f}, characters {self.start:,} to {self.end:,} of its text"
@@ -153,17 +145,26 @@ class HitsAnswer(BaseModel):
     notice: str = NOTICE
 
     @classmethod
-    def of(cls, collection: str, hits: Sequence[Hit], notes: Sequence[str]) -> "HitsAnswer":
-        return cls(collection=collection, hits=[QuotedHit.of(hit) for hit in hits], notes=list(notes))
+    def of(cls, collection: str, hits: Sequence[Hit], notes: list[str]) -> Self:
+        longest = {**LONGEST, "passage": LONGEST_PASSAGE}
+        quoted = [
+            QuotedHit.of(
+                hit,
+                longest,
+                passage=visible(cut(hit.passage, LONGEST_PASSAGE)),
+                **{name: getattr(hit, name) for name in ("rank", "score", "start", "end")},
+            )
+            for hit in hits
+        ]
+        return cls(collection=collection, hits=quoted, notes=notes)
 
     def readable(self) -> str:
         if not self.hits:
             return "\n".join([f"Nothing found in {self.collection!r}.", *self.notes])
         quotation = Quotation()
-        count = f"{len(self.hits)} document{'' if len(self.hits) == 1 else 's'} of {self.collection!r}, best first."
-        return "\n\n".join(
-            [" ".join([count, *self.notes]), quotation.notice(), *(hit.readable(quotation) for hit in self.hits)]
-        )
+        head = f"{plural(len(self.hits), 'document')} of {self.collection!r}, best first."
+        hits = [hit.readable(quotation) for hit in self.hits]
+        return "\n\n".join([" ".join([head, *self.notes]), quotation.notice(), *hits])
 
 
 class DocumentAnswer(Quoted):
@@ -176,20 +177,6 @@ class DocumentAnswer(Quoted):
     characters: int = Field(description="The length of the whole text.")
     next_offset: int | None = Field(description="The offset of the next part; null at the end.")
     notice: str = NOTICE
-
-    @classmethod
-    def of(cls, collection: str, document: Document, offset: int, length: int) -> "DocumentAnswer":
-        whole = len(document.text)
-        end = min(offset + length, whole)
-        return cls(
-            **_quoted(document),
-            collection=collection,
-            text=visible(document.text[offset:end]),
-            start=offset,
-            end=end,
-            characters=whole,
-            next_offset=end if end < whole else None,
-        )
 
     def readable(self) -> str:
         quotation = Quotation()

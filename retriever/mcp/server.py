@@ -4,6 +4,7 @@ Standard output carries the protocol only; everything else is written to standar
 is closed.
 """
 
+import threading
 from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
@@ -19,14 +20,48 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
 
-from retriever.mcp.open_collections import OpenCollections
+from retriever.files import folders_by_name
 from retriever.mcp.quoting import NOTICE
-from retriever.mcp.tools import Toolbox
+from retriever.mcp.tools import TOOLS, Toolbox
 from retriever.progress import Progress, silent
+from retriever.retriever import Retriever
 from retriever.terminal import cut
 
 MOST_THREADS = 4
 """Tools that run at once. Each has a thread, and every thread its own connection to the database."""
+
+
+class OpenCollections(dict[str, Retriever]):
+    """Open collections by the names of their folders.
+
+    If another collection has replaced one in its folder, the next access opens that one.
+    """
+
+    def __init__(self, folders: Sequence[Path], encoder: str | None, device: str, progress: Progress) -> None:
+        super().__init__()
+        self._folders = folders_by_name(folders)
+        self._open = partial(Retriever.open, encoder=encoder, device=device, progress=progress)
+        self._lock = threading.Lock()
+        self._replaced: list[Retriever] = []
+        """Kept open, because another thread may still be reading them."""
+        try:
+            for name, folder in self._folders.items():
+                self[name] = self._open(folder)
+        except BaseException:
+            self.close()
+            raise
+
+    def __getitem__(self, name: str) -> Retriever:
+        with self._lock:
+            current = super().__getitem__(name)
+            if current.local.store.replaced:
+                self[name] = self._open(self._folders[name])
+                self._replaced.append(current)
+            return super().__getitem__(name)
+
+    def close(self) -> None:
+        for retriever in (*self.values(), *self._replaced):
+            retriever.close()
 
 
 def serve(
@@ -47,8 +82,8 @@ async def _serve(toolbox: Toolbox) -> None:
         return ListToolsResult(tools=await to_thread.run_sync(toolbox.described, limiter=limiter))
 
     async def call_tool(context: ServerRequestContext[Any], given: CallToolRequestParams) -> CallToolResult:
-        if given.name not in toolbox.names:
-            there = ", ".join(toolbox.names)
+        if given.name not in TOOLS:
+            there = ", ".join(TOOLS)
             raise MCPError(INVALID_PARAMS, f"there is no tool {cut(given.name, 100)!r}; there are: {there}.")
         return await to_thread.run_sync(partial(toolbox.call, given.name, given.arguments or {}), limiter=limiter)
 

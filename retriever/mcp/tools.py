@@ -3,17 +3,18 @@
 import logging
 import re
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
 from pydantic import BaseModel, ValidationError
 
-from retriever.encoder.model_files import public_name
 from retriever.errors import Misuse, NoSuchDocument, RetrieverError, first_line
+from retriever.info import summary
 from retriever.mcp import answers
-from retriever.mcp.answers import CollectionFacts, DocumentAnswer, HitsAnswer
-from retriever.mcp.quoting import visible
+from retriever.mcp.answers import CollectionsAnswer, DocumentAnswer, HitsAnswer
+from retriever.mcp.quoting import visible, visible_value
 from retriever.recovery.damage import detect_damage
 from retriever.retriever import Retriever
 from retriever.search.facets import facets
@@ -29,49 +30,49 @@ PLAIN_NAME = re.compile(r"[\w.-]{1,40}")
 SCORES = {"dense": "cosines, at most 1", "lexical": "BM25", "hybrid": "nats of evidence"}
 
 
+HINTS = {"read_only_hint": True, "destructive_hint": False, "idempotent_hint": True, "open_world_hint": False}
+TOOLS: dict[str, tuple[str, type[BaseModel], type[BaseModel]]] = {
+    "search": ("Search documents", answers.SearchArguments, HitsAnswer),
+    "similar": ("Similar documents", answers.SimilarArguments, HitsAnswer),
+    "document": ("Read a document", answers.DocumentArguments, DocumentAnswer),
+    "collections": ("List collections", answers.NoArguments, CollectionsAnswer),
+}
+"""For each tool, its title, the model of its arguments, whose docstring describes the tool, and that of its answer."""
+
+
 class Toolbox:
     """The tools over some collections, of which the first is the default. Threads may share a toolbox."""
 
     def __init__(self, collections: Mapping[str, Retriever]) -> None:
         self._collections = collections
         self._default = next(iter(self._collections))
-        self._tools: dict[str, tuple[Callable[[Any], BaseModel], type[BaseModel], type[BaseModel]]] = {
-            "search": (self.search, answers.SearchArguments, HitsAnswer),
-            "similar": (self.similar, answers.SimilarArguments, HitsAnswer),
-            "document": (self.document, answers.DocumentArguments, DocumentAnswer),
-            "collections": (self.collections, answers.NoArguments, answers.CollectionsAnswer),
-        }
-
-    @property
-    def names(self) -> list[str]:
-        return list(self._tools)
 
     def described(self) -> list[Tool]:
         """Return the tools, with descriptions of the current collections."""
         there = "\n".join(self._summary(name) for name in self._collections)
-        descriptions = {
-            "search": (
-                "Search documents",
-                "Finds the documents of a collection that match a query best. Returns the best passage, id, score and "
-                "metadata of each. The tool `document` reads more of a document. If the hits do not match, try other "
-                f"words, another mode or fewer filters.\n\n{there}",
-            ),
-            "similar": (
-                "Similar documents",
-                "Finds the documents of a collection that are most similar to one of them, given by the id of a hit.",
-            ),
-            "document": (
-                "Read a document",
-                "Reads a stored document by the id of a hit: its metadata, and a part of its text from an offset. The "
-                "answer gives the length of the text and the offset of the next part.",
-            ),
-            "collections": (
-                "List collections",
-                "Lists the collections with their metadata fields and the most frequent values. Call it before you use "
-                "a filter.",
-            ),
+        collection = {
+            "type": "string",
+            "enum": list(self._collections),
+            "default": self._default,
+            "description": "The collection.",
         }
-        return [self._tool(name, *described) for name, described in descriptions.items()]
+        described = []
+        for name, (title, takes, gives) in TOOLS.items():
+            schema = takes.model_json_schema()
+            description = " ".join(schema.pop("description").split())
+            if issubclass(takes, answers.Arguments):
+                schema["properties"]["collection"] = collection
+            described.append(
+                Tool(
+                    name=name,
+                    title=title,
+                    description=f"{description}\n\n{there}" if name == "search" else description,
+                    input_schema=schema,
+                    output_schema=gives.model_json_schema(),
+                    annotations=ToolAnnotations(title=title, **HINTS),
+                )
+            )
+        return described
 
     def _summary(self, name: str) -> str:
         default = " (default)" if name == self._default and len(self._collections) > 1 else ""
@@ -89,33 +90,11 @@ class Toolbox:
         more = f" and {len(fields) - len(plain):,} more" if len(fields) > len(plain) else ""
         return f"{start}{count}; metadata fields: {', '.join(plain)}{more}." if fields else f"{start}{count}."
 
-    def _tool(self, name: str, title: str, description: str) -> Tool:
-        _, takes, gives = self._tools[name]
-        schema = takes.model_json_schema()
-        schema.pop("description", None)
-        if issubclass(takes, answers.Arguments):
-            schema["properties"]["collection"] = {
-                "type": "string",
-                "enum": list(self._collections),
-                "default": self._default,
-                "description": "The collection.",
-            }
-        return Tool(
-            name=name,
-            title=title,
-            description=description,
-            input_schema=schema,
-            output_schema=gives.model_json_schema(),
-            annotations=ToolAnnotations(
-                title=title, read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
-            ),
-        )
-
     def call(self, name: str, given: Mapping[str, Any]) -> CallToolResult:
         """Run a tool. Errors are returned as text, so that the model can correct its call."""
-        act, takes, _ = self._tools[name]
+        takes = TOOLS[name][1]
         try:
-            answer: Any = act(takes.model_validate(given))
+            answer: Any = getattr(self, name)(takes.model_validate(given))
             text, data = answer.readable(), answer.model_dump(mode="json")
             return CallToolResult(content=[TextContent(text=text)], structured_content=data)
         except ValidationError as error:
@@ -156,10 +135,19 @@ class Toolbox:
             raise Misuse(
                 f"offset {given.offset:,} is beyond the end of the text, which has {len(document.text):,} characters."
             )
-        return DocumentAnswer.of(name, document, given.offset, given.length)
+        whole, end = len(document.text), given.offset + given.length
+        return DocumentAnswer.of(
+            document,
+            collection=name,
+            text=visible(document.text[given.offset : end]),
+            start=given.offset,
+            end=min(end, whole),
+            characters=whole,
+            next_offset=end if end < whole else None,
+        )
 
-    def collections(self, given: answers.NoArguments) -> answers.CollectionsAnswer:
-        answer = answers.CollectionsAnswer(collections=[], problems=[])
+    def collections(self, given: answers.NoArguments) -> CollectionsAnswer:
+        answer = CollectionsAnswer(collections=[], problems=[])
         for name in self._collections:
             try:
                 answer.collections.append(_facts(self._collections[name], name, name == self._default))
@@ -176,29 +164,22 @@ class Toolbox:
 
 
 @detect_damage
-def _facts(retriever: Retriever, name: str, default: bool) -> CollectionFacts:
-    collection, store = retriever.local, retriever.local.store
-    generation = collection.generation()
-    transform = generation.manifest["transform"]["spec"] if generation else store.setting("transform")
-    return CollectionFacts(
+def _facts(retriever: Retriever, name: str, default: bool) -> answers.CollectionFacts:
+    return answers.CollectionFacts(
         name=name,
         default=default,
-        documents=store.count("documents"),
-        passages=store.count("passages"),
-        encoder=one_line(public_name(str(collection.encoder["name"]))),
-        transform=one_line(str(transform)),
-        generation=generation.number if generation else None,
+        **visible_value(asdict(summary(retriever.local))),
         fields=[
             answers.FieldFacts(
                 name=cut(facet.name, 200),
                 documents=facet.documents,
                 values=[
-                    answers.FieldValue(value=visible(value) if isinstance(value, str) else value, documents=count)
-                    for value, count in facet.values[:VALUES_SHOWN]
+                    answers.FieldValue(value=visible_value(one.value), documents=one.count)
+                    for one in facet.values[:VALUES_SHOWN]
                 ],
                 more=facet.more or len(facet.values) > VALUES_SHOWN,
             )
-            for facet in facets(store.db.conn)[:FIELDS_SHOWN]
+            for facet in facets(retriever.local.store)[:FIELDS_SHOWN]
         ],
     )
 

@@ -1,12 +1,11 @@
 """The metadata fields of a collection with their most common values, from which a user can choose a filter."""
 
-import json
-import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from indexes.sqlite.documents import DocumentStore
 from indexes.sqlite.filters import MOST_LEVELS
 
 Value = str | int | float | bool
@@ -21,25 +20,33 @@ COUNTED_VALUES = 10_000
 COUNTED_FIELDS = 1_000
 
 
+@dataclass(frozen=True)
+class FieldValue:
+    """A value of a metadata field, and how many documents have it."""
+
+    value: Value
+    count: int
+
+
 @dataclass
 class Facet:
     """A metadata field: how many documents have it, and its most common values."""
 
     name: str
     documents: int = 0
-    values: list[tuple[Value, int]] = field(default_factory=list)
+    values: list[FieldValue] = field(default_factory=list)
     more: bool = False
     """Whether it has further values."""
 
 
-def facets(connection: sqlite3.Connection) -> list[Facet]:
+def facets(store: DocumentStore) -> list[Facet]:
     """Return the most common fields with their most common values; a nested field has a name with dots."""
     fields: dict[str, Facet] = {}
     counts: dict[str, Counter[tuple[str, Value]]] = {}
-    for (metadata,) in connection.execute("SELECT metadata FROM documents WHERE metadata <> '{}'"):
+    for _, metadata in store.each_metadata():
         found: dict[str, set[tuple[str, Value]]] = {}
         more: set[str] = set()
-        for name, value in _values(json.loads(metadata), ""):
+        for name, value in field_values(metadata):
             if _is_unwieldy(value):
                 found.setdefault(name, set())
                 more.add(name)
@@ -61,12 +68,12 @@ def facets(connection: sqlite3.Connection) -> list[Facet]:
     commonest = sorted(fields.values(), key=lambda facet: (-facet.documents, facet.name))[:MOST_FIELDS]
     for facet in commonest:
         ranked = sorted(counts[facet.name].items(), key=lambda item: (-item[1], str(item[0][1])))
-        facet.values = [(value, count) for (_, value), count in ranked[:MOST_VALUES]]
+        facet.values = [FieldValue(value, count) for (_, value), count in ranked[:MOST_VALUES]]
         facet.more = facet.more or len(ranked) > MOST_VALUES
     return commonest
 
 
-def _values(value: Any, prefix: str) -> Iterator[tuple[str, Value]]:
+def field_values(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Value]]:
     """Yield every value that a filter can select, with the name of its field.
 
     A filter takes a name with dots as that of one field or of nested fields, but not as a mixture of both.
@@ -78,7 +85,7 @@ def _values(value: Any, prefix: str) -> Iterator[tuple[str, Value]]:
             continue
         for part in inner if isinstance(inner, list) else [inner]:
             if isinstance(part, dict) and not mixed:
-                yield from _values(part, f"{name}.")
+                yield from field_values(part, f"{name}.")
             elif isinstance(part, str | int | float):
                 yield name, part
 

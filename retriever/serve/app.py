@@ -15,15 +15,14 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import Response
 from starlette.middleware.cors import CORSMiddleware
 
-from retriever.serve import monitoring, routes_documents, routes_map, routes_search
+from retriever.serve import monitoring, routes, routes_map
 from retriever.serve.batching import SearchThreads
-from retriever.serve.collections import ReleaseCollections, ServedCollections
-from retriever.serve.limits import Readiness, RequestLimits
+from retriever.serve.collections import ServedCollections
+from retriever.serve.middleware import Gate, SecurityHeaders
 from retriever.serve.models import ProblemDetails
 from retriever.serve.monitoring import Metrics, RequestMetrics
-from retriever.serve.problems import ProblemResponses, add_handlers
-from retriever.serve.security import AccessControl, SecurityHeaders
-from retriever.serve.settings import Settings
+from retriever.serve.problems import add_handlers
+from retriever.serve.settings import Readiness, Settings
 
 PAGE = Path(__file__).parent / "page"
 MEDIA_TYPES = {
@@ -48,11 +47,10 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
-        threads.start()
 
         def loaded(error: Exception | None) -> None:
-            if error is None and not readiness.draining:
-                readiness.begin()
+            if error is None:
+                readiness.loaded()
             on_loaded(error)
 
         def load() -> None:
@@ -68,6 +66,8 @@ def create_app(
         loading = threading.Thread(target=load, name="loading", daemon=True)
         loading.start()
         yield
+        for maps in app.state.maps.values():
+            maps.close()
         await asyncio.to_thread(threads.close)
         if not loading.is_alive():
             await asyncio.to_thread(collections.close)
@@ -86,18 +86,16 @@ def create_app(
     app.state.settings = settings
     app.state.readiness = readiness
     app.state.metrics = metrics
+    app.state.maps = {}
     add_handlers(app)
-    for routes in (routes_search, routes_documents, monitoring, routes_map):
-        app.include_router(routes.router())
+    for module in (routes, monitoring, routes_map):
+        app.include_router(module.router)
     for path in sorted(PAGE.iterdir()):
         if path.suffix in MEDIA_TYPES:
             _add_file(app, path)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     # A request passes the middleware that was added last first.
-    app.add_middleware(ReleaseCollections)
-    app.add_middleware(RequestLimits, readiness=readiness)
-    app.add_middleware(AccessControl, settings=settings)
-    app.add_middleware(ProblemResponses)
+    app.add_middleware(Gate, settings=settings, readiness=readiness)
     if settings.origins:
         app.add_middleware(
             CORSMiddleware,

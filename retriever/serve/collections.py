@@ -6,24 +6,22 @@ server then opens the new collection, or answers 503 until there is one that it 
 
 import asyncio
 import contextlib
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from fastapi import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from fastapi import Depends, Request
 
-from retriever.encoder.model_files import public_name
-from retriever.errors import RetrieverError
 from retriever.files import folders_by_name
+from retriever.info import Summary, summary
 from retriever.progress import Progress, silent
 from retriever.retriever import Retriever
 from retriever.search.facets import Facet, facets
-from retriever.serve.models import Facts
+from retriever.serve.models import CollectionParameter
 from retriever.serve.problems import Problem, log, problem_of
 
 Result = TypeVar("Result")
@@ -34,45 +32,8 @@ REOPEN_AFTER = 1.0
 MOST_CACHED = 16
 
 
-def _facts(retriever: Retriever) -> Facts:
-    collection, store = retriever.local, retriever.local.store
-    generation = collection.generation()
-    transform: dict[str, Any] = generation.manifest["transform"] if generation else {}
-    return Facts(
-        documents=store.count("documents"),
-        passages=store.count("passages"),
-        encoder=public_name(str(collection.encoder["name"])),
-        transform=str(transform.get("spec") or store.setting("transform")),
-        generation=generation.number if generation else None,
-        problem=None,
-    )
-
-
-class ReadThread:
-    """A thread that reads a collection, and caches results until the collection changes.
-
-    It must be one thread: its connection detects the changes of all other connections by `data_version`.
-    """
-
-    def __init__(self, name: str, retriever: Retriever) -> None:
-        self._retriever = retriever
-        self._thread = ThreadPoolExecutor(1, name)
-        self._cache: dict[Hashable, tuple[tuple[int, ...], Any]] = {}
-        self.close = self._thread.shutdown
-
-    async def run(self, read: Callable[[], Result], cache_key: Hashable = None) -> Result:
-        def cached() -> Any:
-            version = self._retriever.local.store.data_version
-            if cache_key not in self._cache or self._cache[cache_key][0] != version:
-                self._cache.pop(cache_key, None)
-                self._cache = dict([*self._cache.items(), (cache_key, (version, read()))][-MOST_CACHED:])
-            return self._cache[cache_key][1]
-
-        return await asyncio.get_running_loop().run_in_executor(self._thread, read if cache_key is None else cached)
-
-
 class ServedCollection:
-    """One open collection, with threads of its own for writes and slow reads, so that searches do not wait for them.
+    """One open collection, with a thread each for quick reads, slow reads and writes, so that searches do not wait.
 
     Users hold it while they use it. A retired collection is closed once nobody holds it.
     """
@@ -81,14 +42,13 @@ class ServedCollection:
         self.name = name
         self.retriever = retriever
         retriever.local.store.owner_detects_replacement = True
-        self.facts = _facts(retriever)
+        self.summary = Summary(0, 0, "", "", None)
         """As last read."""
-        self._facts_thread = ReadThread(f"facts-{name}", retriever)
-        self._slow_thread = ReadThread(f"reading-{name}", retriever)
-        self._write_thread = ThreadPoolExecutor(1, f"writing-{name}")
+        self._threads = {kind: ThreadPoolExecutor(1, f"{kind}-{name}") for kind in ("quick", "slow", "write")}
+        self._cache: dict[tuple[str, Hashable], tuple[tuple[int, ...], Any]] = {}
         self._holders = 0
         self._retired = False
-        self._counting = threading.Lock()
+        self._lock = threading.Lock()
         self._closing = threading.Lock()
 
     @property
@@ -103,29 +63,39 @@ class ServedCollection:
             self.retriever.answer_many(["ready"], 1)
         else:
             self.retriever.encoder().encode(["ready"])
+        self.summary = summary(self.retriever.local)
         self.retriever.progress = silent  # progress of clients' requests is not shown in the server's terminal
 
-    async def current_facts(self) -> Facts:
-        try:
-            self.facts = await self._facts_thread.run(lambda: _facts(self.retriever), "facts")
-        except (RetrieverError, sqlite3.Error) as error:
-            self.facts = self.facts.model_copy(update={"problem": problem_of(error, self.name).detail})
-        return self.facts
+    async def current_summary(self) -> Summary:
+        self.summary = await self._run("quick", lambda: summary(self.retriever.local), "summary")
+        return self.summary
 
     async def current_facets(self) -> list[Facet]:
         """The metadata fields with their most frequent values."""
-        with self.problems():
-            return await self._facts_thread.run(lambda: facets(self.retriever.local.store.db.conn), "facets")
+        return await self._run("quick", lambda: facets(self.retriever.local.store), "facets")
 
     async def read(self, read: Callable[[], Result], cache_key: Hashable = None) -> Result:
-        """Run a slow read in the thread for these; with `cache_key`, cache its result until the collection changes."""
-        with self.problems():
-            return await self._slow_thread.run(read, cache_key)
+        """Run a slow read; with `cache_key`, cache its result until the collection changes."""
+        return await self._run("slow", read, cache_key)
 
     async def write(self, change: Callable[[], Result]) -> Result:
         """Change the collection, after all changes that were requested before."""
+        return await self._run("write", change)
+
+    async def _run(self, kind: str, work: Callable[[], Result], cache_key: Hashable = None) -> Result:
+        def cached() -> Any:
+            # The connection of a thread detects the changes of all others, so each thread has its own versions.
+            key, version = (kind, cache_key), self.retriever.local.store.data_version
+            known, result = self._cache.pop(key, (None, None))
+            if known != version:
+                result = work()
+            with self._lock:
+                self._cache = dict([*self._cache.items(), (key, (version, result))][-MOST_CACHED:])
+            return result
+
         with self.problems():
-            return await asyncio.get_running_loop().run_in_executor(self._write_thread, change)
+            thread = self._threads[kind]
+            return await asyncio.get_running_loop().run_in_executor(thread, work if cache_key is None else cached)
 
     @contextlib.contextmanager
     def problems(self) -> Iterator[None]:
@@ -137,11 +107,11 @@ class ServedCollection:
 
     def hold(self) -> None:
         """Keep the collection open until `release`."""
-        with self._counting:
+        with self._lock:
             self._holders += 1
 
     def release(self) -> None:
-        with self._counting:
+        with self._lock:
             self._holders -= 1
             unused = self._retired and not self._holders
         if unused:
@@ -163,9 +133,8 @@ class ServedCollection:
     def close(self) -> None:
         """Finish writing and close. Errors are logged, because no caller could handle them."""
         with self._closing:
-            self._write_thread.shutdown()
-            self._facts_thread.close()
-            self._slow_thread.close()
+            for thread in self._threads.values():
+                thread.shutdown()
             try:
                 self.retriever.close()
             except Exception as error:
@@ -175,19 +144,12 @@ class ServedCollection:
 class CollectionFolder:
     """A served folder, and the collection that was opened there last."""
 
-    def __init__(self, name: str, open_: Callable[[Progress], Retriever], progress: Progress) -> None:
+    def __init__(self, name: str, open_: Callable[..., Retriever], progress: Progress) -> None:
         self.name = name
         self._open = open_
-        self.served = self._opened(progress)
+        self.served = ServedCollection(name, open_(progress=progress))
         self._opening = asyncio.Lock()
         self._failed: tuple[float, str] | None = None
-
-    def _opened(self, progress: Progress) -> ServedCollection:
-        with contextlib.ExitStack() as undo:
-            retriever = undo.enter_context(self._open(progress))
-            served = ServedCollection(self.name, retriever)
-            undo.pop_all()
-        return served
 
     async def current(self) -> ServedCollection:
         """Return the collection that is in the folder now; raise a problem if it cannot be opened."""
@@ -197,18 +159,18 @@ class CollectionFolder:
                     await self._reopen()
         return self.served
 
-    async def facts(self) -> Facts:
-        """What the collection contains now, or did last, with the problem, if it cannot be opened."""
+    async def summary(self) -> tuple[Summary, str | None]:
+        """Return what the collection contains, or did when it was last read, and why it cannot be read now, if so."""
         try:
             served = await self.current()
+            with served.held():
+                return await served.current_summary(), None
         except Problem as problem:
-            return self.served.facts.model_copy(update={"problem": problem.detail})
-        with served.held():
-            return await served.current_facts()
+            return self.served.summary, problem.detail
 
     async def _reopen(self) -> None:
         def open_and_load() -> ServedCollection:
-            served = self._opened(silent)
+            served = ServedCollection(self.name, self._open(progress=silent))
             try:
                 served.load()
             except BaseException:
@@ -238,10 +200,7 @@ class ServedCollections:
         self._by_name: dict[str, CollectionFolder] = {}
         try:
             for name, folder in folders_by_name(folders).items():
-
-                def open_(progress: Progress, folder: Path = folder) -> Retriever:
-                    return Retriever.open(folder, encoder=encoder, device=device, progress=progress)
-
+                open_ = partial(Retriever.open, folder, encoder=encoder, device=device)
                 self._by_name[name] = CollectionFolder(name, open_, progress)
         except BaseException:
             self.close()
@@ -282,7 +241,7 @@ class ServedCollections:
             one.served.close()
 
 
-async def requested_collection(request: Request, name: str | None) -> ServedCollection:
+async def requested_collection(request: Request, name: CollectionParameter = None) -> ServedCollection:
     """Return the collection that a request names, or the default, and hold it until the request has ended."""
     collections: ServedCollections = request.app.state.collections
     served = await collections.named(name).current()
@@ -290,12 +249,5 @@ async def requested_collection(request: Request, name: str | None) -> ServedColl
     return served
 
 
-class ReleaseCollections:
-    """Middleware that releases the collections a request held when it has ended."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with contextlib.ExitStack() as scope[HELD]:
-            await self._app(scope, receive, send)
+Served = Annotated[ServedCollection, Depends(requested_collection)]
+"""The collection that the URL names."""

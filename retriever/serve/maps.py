@@ -4,6 +4,7 @@ The newest map is shown until the next one is done. The map before it is kept fo
 """
 
 import base64
+import contextlib
 import json
 import math
 import os
@@ -13,20 +14,19 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from indexes.sqlite.documents import DocumentStore
 from retriever.errors import NotACollection, first_line
-from retriever.maps.files import cached, load
-from retriever.maps.map import Map
-from retriever.maps.mapping import document_state
-from retriever.search.facets import Facet
+from retriever.maps.map import Map, cached, load
+from retriever.maps.mapping import DocumentState
+from retriever.search.facets import Facet, field_values
 from retriever.serve.collections import ServedCollection
 from retriever.serve.problems import Problem, log
 
@@ -65,7 +65,7 @@ class CollectionMaps:
         self._current = False
         self._missing = 0
         self._progress: MapProgress | None = None
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._failed_at: float | None = None
         self._lock = threading.Lock()
 
@@ -106,7 +106,7 @@ class CollectionMaps:
         if published is None:
             raise NotACollection(f"{collection.folder} has no index yet.")
         generation = published[2]
-        numbers, signatures = document_state(collection.store)
+        state = DocumentState(collection.store)
         newest = self._maps[-1] if self._maps else None
         if newest is None or newest.generation != generation:
             found = cached(generation)
@@ -114,8 +114,10 @@ class CollectionMaps:
                 self._add(found)
                 newest = found
         with self._lock:
-            self._current = newest is not None and newest.generation == generation and newest.shows(numbers, signatures)
-            self._missing = len(np.setdiff1d(numbers, newest.numbers)) if newest is not None else len(numbers)
+            self._current = (
+                newest is not None and newest.generation == generation and newest.shows(state.numbers, state.signatures)
+            )
+            self._missing = len(np.setdiff1d(state.numbers, newest.numbers)) if newest is not None else len(state)
             waiting = self._failed_at is not None and time.monotonic() - self._failed_at < RETRY_AFTER
             if not self._current and self._progress is None and not waiting:
                 self._progress = MapProgress(0.0, "reading")
@@ -141,54 +143,42 @@ class CollectionMaps:
             self._failed_at = None if found is not None else time.monotonic()
 
     def _run(self, target: Path) -> None:
-        """Run the process until it ends, and log its errors."""
-        with TemporaryFile() as stderr:
-            status, reported = self._follow(target, stderr)
-            if not reported and status not in (0, -signal.SIGTERM):  # SIGTERM is sent by `close`
-                stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - STDERR_LOGGED))
-                text = stderr.read().decode("utf-8", "replace").strip()
-                log.error("the map of %s: its process ended with status %s. %s", self.served.name, status, text)
-
-    def _follow(self, target: Path, stderr: IO[bytes]) -> tuple[int, bool]:
-        """Start the process and read its messages; returns its exit status, and whether it reported an error."""
+        """Run the process until it ends; follow its progress, and log its errors."""
         folder = self.served.retriever.local.folder.resolve()
         # The process must import the package that runs here, not one in the current folder (-P).
         paths = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")]))
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "retriever.maps.process", str(folder), str(target)],
-            env=os.environ | {"PYTHONPATH": paths},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-        )
-        reported = False
-        with process:
-            with self._lock:
-                self._process = process
-            assert process.stdout is not None
-            for line in process.stdout:
-                message = _message(line)
-                if "error" in message:
-                    log.error("the map of %s: %s", self.served.name, message["error"])
-                    reported = True
-                elif isinstance(message.get("done"), int | float) and message.get("what") in STAGES:
-                    begins, share = STAGES[message["what"]]
-                    done = round(begins + share * min(message["done"], 1.0), 3)
-                    with self._lock:
-                        self._progress = MapProgress(done, message["what"])
-        return process.returncode, reported
+        command = [sys.executable, "-P", "-m", "retriever.serve.map_process", str(folder), str(target)]
+        pipe, error = subprocess.PIPE, ""
+        with TemporaryFile() as stderr:
+            with subprocess.Popen(
+                command, env=os.environ | {"PYTHONPATH": paths}, stdin=pipe, stdout=pipe, stderr=stderr
+            ) as process:
+                with self._lock:
+                    self._process = process
+                assert process.stdout is not None
+                for line in process.stdout:
+                    message = _message(line)
+                    error = error or str(message.get("error", ""))
+                    if message.get("what") in STAGES:
+                        begins, share = STAGES[message["what"]]
+                        done = round(begins + share * min(message["done"], 1.0), 3)
+                        with self._lock:
+                            self._progress = MapProgress(done, message["what"])
+            if not error and process.returncode not in (0, -signal.SIGTERM):  # SIGTERM is sent by `close`
+                stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - STDERR_LOGGED))
+                text = stderr.read().decode("utf-8", "replace").strip()
+                error = f"its process ended with status {process.returncode}. {text}"
+        if error:
+            log.error("the map of %s: %s", self.served.name, error)
 
 
-def _message(line: str) -> dict[str, Any]:
+def _message(line: bytes) -> dict[str, Any]:
     """Parse a message of the process; libraries may print other lines, which give an empty dict."""
-    try:
+    with contextlib.suppress(ValueError):
         message = json.loads(line)
-    except ValueError:
-        return {}
-    return message if isinstance(message, dict) else {}
+        if isinstance(message, dict):
+            return message
+    return {}
 
 
 def colour_fields(facets: list[Facet]) -> list[str]:
@@ -197,19 +187,19 @@ def colour_fields(facets: list[Facet]) -> list[str]:
     def useful(facet: Facet) -> bool:
         if not facet.values:
             return False
-        numbers = sum(_number(value) is not None for value, _ in facet.values)
-        return facet.values[0][1] > 1 or (numbers > 1 and numbers >= MOSTLY * len(facet.values))
+        numbers = sum(_number(one.value) is not None for one in facet.values)
+        return facet.values[0].count > 1 or (numbers > 1 and numbers >= MOSTLY * len(facet.values))
 
     return [facet.name for facet in facets if useful(facet)]
 
 
 def colours(store: DocumentStore, shown: Map, field: str) -> dict[str, Any] | None:
     """Return a colour code per point, 255 for no value or a rare one; None if no document has the field."""
-    by_number: dict[int, Any] = {}
-    for number, metadata in store.db.conn.execute("SELECT number, metadata FROM documents WHERE metadata <> '{}'"):
-        value = next(_values(json.loads(metadata), field), None)
-        if value is not None:
-            by_number[number] = value
+    by_number = {
+        number: value
+        for number, metadata in store.each_metadata()
+        for value in islice((value for name, value in field_values(metadata) if name == field), 1)
+    }
     if not by_number:
         return None
     values = [by_number.get(number) for number in shown.numbers.tolist()]
@@ -229,18 +219,6 @@ def colours(store: DocumentStore, shown: Map, field: str) -> dict[str, Any] | No
     return {"kind": "category", "values": ranked, "codes": _base64(codes)}
 
 
-def _values(value: Any, field: str) -> Iterator[str | int | float]:
-    """Yield the values of a field; a dot in its name leads into objects, and into every object of a list."""
-    for key, inner in value.items():
-        parts = inner if isinstance(inner, list) else [inner]
-        if key == field:
-            yield from (part for part in parts if isinstance(part, str | int | float))
-        elif field.startswith(f"{key}."):
-            for part in parts:
-                if isinstance(part, dict):
-                    yield from _values(part, field[len(key) + 1 :])
-
-
 def _number(value: Any) -> float | None:
     """Return a number, also from a text, because all values of a CSV file are texts."""
     if value is None or isinstance(value, bool):
@@ -253,7 +231,7 @@ def _number(value: Any) -> float | None:
 
 
 def _name(value: Any) -> str:
-    return ("true" if value else "false") if isinstance(value, bool) else str(value)[:LONGEST_NAME]
+    return str(value).lower() if isinstance(value, bool) else str(value)[:LONGEST_NAME]
 
 
 def _base64(codes: list[int]) -> str:

@@ -6,8 +6,9 @@ from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from retriever.corpus import Skipped
-from retriever.hits import Hit
+from retriever.hits import Hit, Mode, Space
 from retriever.maps.map import Cluster, Preserved
+from retriever.search.facets import Facet
 from retriever.serve import settings
 
 
@@ -37,17 +38,13 @@ Filters = Annotated[
     ),
 ]
 Id = Annotated[str, Field(min_length=1, max_length=settings.LONGEST_ID, pattern=WITHOUT_NUL)]
-MapKey = Annotated[str, Field(max_length=64, description="The key of a map, from /v1/map.")]
+Key = Annotated[str, Field(max_length=64, description="The key of a map, from /v1/map.")]
 
 # Parameters in the URL.
-CollectionParameter = Annotated[
-    str | None,
-    Query(alias="collection", max_length=settings.LONGEST_NAME, description="Default: the first collection."),
-]
+CollectionParameter = Annotated[CollectionName, Query(alias="collection")]
 IdParameter = Annotated[
     str, Path(alias="id", min_length=1, max_length=settings.LONGEST_ID, description="May contain slashes.")
 ]
-KeyParameter = Annotated[str, Query(max_length=64, description="The key of a map, from /v1/map.")]
 
 
 class Request(BaseModel):
@@ -57,24 +54,16 @@ class Request(BaseModel):
 
 
 class SearchOptions(Request):
-    """How to search."""
-
     collection: CollectionName = None
     k: HitCount = 10
-    mode: Annotated[
-        Literal["dense", "lexical", "hybrid"], Field(description="By meaning, by words (BM25), or by both.")
-    ] = "dense"
+    mode: Annotated[Mode, Field(description="By meaning, by words (BM25), or by both.")] = "dense"
     where: Filters = []
-    space: Annotated[
-        Literal["index", "raw"], Field(description="Compare transformed vectors, or the encoder's raw vectors.")
-    ] = "index"
+    space: Annotated[Space, Field(description="Compare transformed vectors, or the encoder's raw vectors.")] = "index"
     highlight: Annotated[bool, Field(description="Mark the sentence of each hit that fits the query best.")] = False
     min_score: Annotated[float | None, Field(allow_inf_nan=False, description="Omit hits with a lower score.")] = None
 
 
 class SearchRequest(SearchOptions):
-    """One query."""
-
     query: QueryText
 
 
@@ -103,17 +92,13 @@ class NewDocument(Request):
 
 
 class AddRequest(Request):
-    """Documents to add."""
-
     collection: CollectionName = None
     documents: Annotated[list[NewDocument], Field(min_length=1, max_length=settings.MOST_DOCUMENTS)]
 
 
 class LocateRequest(Request):
-    """Documents to find on a map."""
-
     collection: CollectionName = None
-    key: MapKey
+    key: Key
     ids: Annotated[list[Annotated[str, Field(max_length=settings.LONGEST_ID)]], Field(max_length=settings.MOST_HITS)]
 
 
@@ -124,8 +109,6 @@ class Reply(BaseModel):
 
 
 class FieldProblem(Reply):
-    """What is wrong with one field of a request."""
-
     field: str
     reason: str
 
@@ -140,45 +123,24 @@ class ProblemDetails(Reply):
     errors: list[FieldProblem]
 
 
-class Facts(Reply):
-    """What a collection contains."""
-
+class Collection(Reply):
+    name: str
     documents: int
     passages: int
     encoder: str
     transform: str
     generation: int | None
-    problem: Annotated[str | None, Field(description="Why it cannot be read; its counts are then the last known.")]
-
-
-class Collection(Facts):
-    """A collection of the server."""
-
-    name: str
     writable: bool
     default: bool
+    problem: Annotated[str | None, Field(description="Why it cannot be read; its counts are then the last known.")]
 
 
 class Collections(Reply):
     collections: list[Collection]
 
 
-class FieldValue(Reply):
-    value: str | int | float | bool
-    count: int
-
-
-class MetadataField(Reply):
-    """A metadata field with its most frequent values."""
-
-    name: str
-    documents: int
-    values: list[FieldValue]
-    more: Annotated[bool, Field(description="True if the field has other values too.")]
-
-
 class Fields(Reply):
-    fields: list[MetadataField]
+    fields: list[Facet]
 
 
 class SearchAnswer(Reply):
@@ -197,8 +159,6 @@ class SearchAnswer(Reply):
 
 
 class SimilarAnswer(Reply):
-    """The documents nearest to a stored one."""
-
     collection: str
     id: str
     hits: list[Hit]
@@ -207,8 +167,6 @@ class SimilarAnswer(Reply):
 
 
 class Document(Reply):
-    """A stored document."""
-
     collection: str
     id: str
     title: str
@@ -234,8 +192,6 @@ class Deleted(Reply):
 
 
 class State(Reply):
-    """The state of the server."""
-
     state: Annotated[str, Field(description="`ok`.")]
 
 

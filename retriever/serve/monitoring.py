@@ -8,15 +8,18 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from retriever.info import Summary
 from retriever.serve import models
-from retriever.serve.limits import Readiness
 from retriever.serve.problems import Problem, documented
+from retriever.serve.settings import Readiness
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 QUERIES = (1, 2, 4, 8, 16, 32)
 NONE = "none"
 """Route and method of requests that match no route, so that clients cannot create labels."""
 CLIENT_CLOSED_REQUEST = 499
+
+router = APIRouter(tags=["state"])
 
 
 class Metrics:
@@ -43,7 +46,7 @@ class Metrics:
             }.items()
         }
 
-    def text(self, collections: Mapping[str, models.Facts]) -> bytes:
+    def text(self, collections: Mapping[str, Summary]) -> bytes:
         """Return all metrics in Prometheus's text format."""
         for collection, facts in collections.items():
             for name, gauge in self._facts.items():
@@ -81,33 +84,30 @@ class RequestMetrics:
             self._metrics.seconds.labels(route).observe(time.perf_counter() - began)
 
 
-def router() -> APIRouter:
-    routes = APIRouter(tags=["state"])
+@router.get("/health", responses=documented(400, 431))
+async def health() -> models.State:
+    """Tell that the process is running."""
+    return models.State(state="ok")
 
-    @routes.get("/health", responses=documented(400, 431))
-    async def health() -> models.State:
-        """Tell that the process is running."""
-        return models.State(state="ok")
 
-    @routes.get("/ready", responses=documented(400, 431, 503))
-    async def ready(request: Request) -> models.State:
-        """Tell whether requests are answered: not while collections are loading, nor during shutdown."""
-        readiness: Readiness = request.app.state.readiness
-        if readiness.not_ready_because:
-            raise Problem(503, f"{readiness.not_ready_because}.")
-        return models.State(state="ok")
+@router.get("/ready", responses=documented(400, 431, 503))
+async def ready(request: Request) -> models.State:
+    """Tell whether requests are answered: not while collections are loading, nor during shutdown."""
+    readiness: Readiness = request.app.state.readiness
+    if readiness.problem:
+        raise Problem(503, f"{readiness.problem}.")
+    return models.State(state="ok")
 
-    @routes.get(
-        "/metrics",
-        response_class=Response,
-        responses={
-            **documented(400, 401, 431),
-            200: {"description": "Metrics for Prometheus.", "content": {"text/plain": {"schema": {"type": "string"}}}},
-        },
-    )
-    async def metrics(request: Request) -> Response:
-        """Metrics of the server and its collections."""
-        facts = {one.name: await one.facts() for one in request.app.state.collections}
-        return Response(request.app.state.metrics.text(facts), media_type=prometheus.CONTENT_TYPE_LATEST)
 
-    return routes
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        **documented(400, 401, 431),
+        200: {"description": "Metrics for Prometheus.", "content": {"text/plain": {"schema": {"type": "string"}}}},
+    },
+)
+async def metrics(request: Request) -> Response:
+    """Metrics of the server and its collections."""
+    facts = {one.name: (await one.summary())[0] for one in request.app.state.collections}
+    return Response(request.app.state.metrics.text(facts), media_type=prometheus.CONTENT_TYPE_LATEST)

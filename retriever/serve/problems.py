@@ -11,7 +11,6 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from retriever.errors import BadFilter, Locked, Misuse, NoSuchDocument, RetrieverError, first_line
 
@@ -96,29 +95,6 @@ def unexpected(error: BaseException) -> Problem:
     reference = secrets.token_hex(4)
     log.error("unexpected error, reference %s: %s", reference, first_line(error), exc_info=error)
     return Problem(500, f"the server failed; the request is not at fault. Reference in the server's log: {reference}.")
-
-
-class ProblemResponses:
-    """Middleware that answers with the problems raised behind it."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started = False
-
-        async def observed_send(message: Message) -> None:
-            nonlocal started
-            started = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, observed_send)
-        except Exception as error:
-            problem = error if isinstance(error, Problem) else unexpected(error)
-            if started or scope["type"] != "http":
-                raise  # too late for another response: the server cuts the connection, so the client notices
-            await problem.response()(scope, receive, send)
 
 
 def add_handlers(app: FastAPI) -> None:

@@ -1,133 +1,120 @@
 """Routes of the map: its state, points, colours, and the documents of points."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
 from retriever.maps.map import Map
 from retriever.serve import models
-from retriever.serve.collections import ServedCollection, requested_collection
+from retriever.serve.collections import Served, ServedCollection, requested_collection
 from retriever.serve.maps import CollectionMaps, MapProgress, colour_fields, colours
-from retriever.serve.models import CollectionParameter, KeyParameter
+from retriever.serve.models import Key
 from retriever.serve.problems import BODY_PROBLEMS, READ_PROBLEMS, Problem
-from retriever.serve.routes_search import json_response
+from retriever.serve.routes import json_response
 from retriever.serve.settings import LONGEST_FILTER
 
 PASSAGE_SHOWN = 400
 OCTETS = "application/octet-stream"
 
+router = APIRouter(prefix="/v1", tags=["map"])
 
-def router() -> APIRouter:
-    by_name: dict[str, CollectionMaps] = {}
 
-    @asynccontextmanager
-    async def closing(app: FastAPI) -> AsyncIterator[None]:
-        yield
-        for maps in by_name.values():
+async def maps_of(request: Request, served: Served) -> CollectionMaps:
+    by_name: dict[str, CollectionMaps] = request.app.state.maps
+    maps = by_name.get(served.name)
+    if maps is None or maps.served is not served:
+        by_name[served.name] = CollectionMaps(served)
+        if maps:  # the folder contains another collection now
             maps.close()
+    return by_name[served.name]
 
-    routes = APIRouter(prefix="/v1", tags=["map"], lifespan=closing)
 
-    async def maps_of(request: Request, name: str | None) -> CollectionMaps:
-        served = await requested_collection(request, name)
-        maps = by_name.get(served.name)
-        if maps is None or maps.served is not served:
-            by_name[served.name] = CollectionMaps(served)
-            if maps:  # the folder contains another collection now
-                maps.close()
-        return by_name[served.name]
+Maps = Annotated[CollectionMaps, Depends(maps_of)]
+"""The maps of the collection that the URL names."""
 
-    @routes.get(
-        "/map",
-        response_model=models.MapReady,
-        responses={**READ_PROBLEMS, 202: {"model": models.MapMaking, "description": "Not ready yet; ask again."}},
+
+@router.get(
+    "/map",
+    response_model=models.MapReady,
+    responses={**READ_PROBLEMS, 202: {"model": models.MapMaking, "description": "Not ready yet; ask again."}},
+)
+async def state(maps: Maps) -> Response:
+    """Return the map of a collection, or the progress of making it. The first request starts making it."""
+    served = maps.served
+    found = await served.read(maps.newest)
+    if isinstance(found, MapProgress):
+        making = {"state": "making", "collection": served.name, "done": found.done, "what": found.what}
+        return json_response(making, 202)
+    shown, missing = found
+    return json_response(
+        {
+            "state": "ready",
+            "collection": served.name,
+            "key": shown.key,
+            "documents": len(shown),
+            "missing": missing,
+            "clusters": shown.clusters,
+            "fields": colour_fields(await served.current_facets()),
+            "kept": shown.kept,
+        }
     )
-    async def state(request: Request, name: CollectionParameter = None) -> Response:
-        """Return the map of a collection, or the progress of making it. The first request starts making it."""
-        maps = await maps_of(request, name)
-        served = maps.served
-        found = await served.read(maps.newest)
-        if isinstance(found, MapProgress):
-            making = {"state": "making", "collection": served.name, "done": found.done, "what": found.what}
-            return json_response(making, 202)
-        shown, missing = found
-        return json_response(
-            {
-                "state": "ready",
-                "collection": served.name,
-                "key": shown.key,
-                "documents": len(shown),
-                "missing": missing,
-                "clusters": shown.clusters,
-                "fields": colour_fields(await served.current_facets()),
-                "kept": shown.kept,
-            }
-        )
 
-    @routes.get(
-        "/map/points",
-        response_class=Response,
-        responses={
-            **READ_PROBLEMS,
-            200: {
-                "description": "Little-endian: uint16 x of every point, uint16 y, uint8 cluster (255 for none).",
-                "content": {OCTETS: {"schema": {"type": "string", "format": "binary"}}},
-            },
+
+@router.get(
+    "/map/points",
+    response_class=Response,
+    responses={
+        **READ_PROBLEMS,
+        200: {
+            "description": "Little-endian: uint16 x of every point, uint16 y, uint8 cluster (255 for none).",
+            "content": {OCTETS: {"schema": {"type": "string", "format": "binary"}}},
         },
-    )
-    async def points(request: Request, key: KeyParameter, name: CollectionParameter = None) -> Response:
-        """Return all points."""
-        shown = (await maps_of(request, name)).named(key)
-        parts = (shown.x.astype("<u2"), shown.y.astype("<u2"), shown.cluster)
-        return Response(b"".join(part.tobytes() for part in parts), media_type=OCTETS)
+    },
+)
+async def points(maps: Maps, key: Key) -> Response:
+    """Return all points."""
+    shown = maps.named(key)
+    parts = (shown.x.astype("<u2"), shown.y.astype("<u2"), shown.cluster)
+    return Response(b"".join(part.tobytes() for part in parts), media_type=OCTETS)
 
-    @routes.get("/map/colours", response_model=models.MapColours, responses=READ_PROBLEMS)
-    async def point_colours(
-        request: Request,
-        key: KeyParameter,
-        field: Annotated[str, Query(max_length=LONGEST_FILTER, description="A metadata field.")],
-        name: CollectionParameter = None,
-    ) -> Response:
-        """Return the colour of every point, by a metadata field."""
-        maps = await maps_of(request, name)
-        served, shown = maps.served, maps.named(key)
 
-        def read() -> dict[str, Any]:
-            found = colours(served.retriever.local.store, shown, field)
-            if found is None:
-                raise Problem(404, f"no document of the collection {served.name!r} has a metadata field {field!r}.")
-            return found
+@router.get("/map/colours", response_model=models.MapColours, responses=READ_PROBLEMS)
+async def point_colours(
+    maps: Maps,
+    key: Key,
+    field: Annotated[str, Query(max_length=LONGEST_FILTER, description="A metadata field.")],
+) -> Response:
+    """Return the colour of every point, by a metadata field."""
+    served, shown = maps.served, maps.named(key)
 
-        return json_response(await served.read(read, cache_key=(key, field)))
+    def read() -> dict[str, Any]:
+        found = colours(served.retriever.local.store, shown, field)
+        if found is None:
+            raise Problem(404, f"no document of the collection {served.name!r} has a metadata field {field!r}.")
+        return found
 
-    @routes.get("/map/points/{number}", response_model=models.MapPoint, responses=READ_PROBLEMS)
-    async def point(
-        request: Request,
-        number: Annotated[int, Path(ge=0, le=2**53)],
-        key: KeyParameter,
-        name: CollectionParameter = None,
-    ) -> Response:
-        """Return the document of a point."""
-        maps = await maps_of(request, name)
-        shown = maps.named(key)
-        return json_response(await maps.served.read(lambda: _point(maps.served, shown, number)))
+    return json_response(await served.read(read, cache_key=(key, field)))
 
-    @routes.post("/map/locate", response_model=models.Located, responses=BODY_PROBLEMS)
-    async def locate(request: Request, body: models.LocateRequest) -> Response:
-        """Return the points of documents."""
-        maps = await maps_of(request, body.collection)
-        shown, store = maps.named(body.key), maps.served.retriever.local.store
 
-        def read() -> dict[str, Any]:
-            numbers = [store.document_number(id_) for id_ in body.ids]
-            return {"numbers": [None if number is None else shown.point_of(number) for number in numbers]}
+@router.get("/map/points/{number}", response_model=models.MapPoint, responses=READ_PROBLEMS)
+async def point(maps: Maps, number: Annotated[int, Path(ge=0, le=2**53)], key: Key) -> Response:
+    """Return the document of a point."""
+    shown = maps.named(key)
+    return json_response(await maps.served.read(lambda: _point(maps.served, shown, number)))
 
-        return json_response(await maps.served.read(read))
 
-    return routes
+@router.post("/map/locate", response_model=models.Located, responses=BODY_PROBLEMS)
+async def locate(request: Request, body: models.LocateRequest) -> Response:
+    """Return the points of documents."""
+    maps = await maps_of(request, await requested_collection(request, body.collection))
+    shown, store = maps.named(body.key), maps.served.retriever.local.store
+
+    def read() -> dict[str, Any]:
+        numbers = [store.document_number(id_) for id_ in body.ids]
+        return {"numbers": [None if number is None else shown.point_of(number) for number in numbers]}
+
+    return json_response(await maps.served.read(read))
 
 
 def _point(served: ServedCollection, shown: Map, number: int) -> dict[str, Any]:

@@ -1,29 +1,112 @@
-"""Runs the application: opens the port, prints what is served, and shuts down after the running requests."""
+"""Runs the application: opens the port, limits connections, and shuts down after the running requests."""
 
 import asyncio
 import contextlib
 import errno
+import json
 import signal
 import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import click
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from retriever.card.wording import plural
 from retriever.errors import Misuse, RetrieverError
 from retriever.progress import Progress, silent
+from retriever.serve import settings as limits
 from retriever.serve.app import create_app
 from retriever.serve.collections import ServedCollections
-from retriever.serve.limits import LimitedHttpProtocol
+from retriever.serve.problems import MEDIA_TYPE, Problem
 from retriever.serve.settings import Settings
-from retriever.terminal import one_line
+from retriever.terminal import one_line, plural
 
 SECONDS_TO_FINISH = 30
 SECONDS_IDLE = 30
+
+
+class LimitedHttpProtocol(HttpToolsProtocol):
+    """Closes a connection whose request head, or trailer after a body, is too large, or whose head comes too slowly.
+
+    The parser buffers a header until it is complete and copies it with every part that arrives. An endless header
+    would therefore use all of the server's time, before any token is checked.
+    """
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._pending = 0
+        """Bytes since the last complete head, part of a body or end of a request."""
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        while data and not self.transport.is_closing():
+            part = data[: limits.LARGEST_HEAD - self._pending]
+            data = data[len(part) :]
+            self._pending += len(part)
+            super().data_received(part)
+            if self._pending >= limits.LARGEST_HEAD:
+                self._refuse(Problem(431, f"the head of a request may have {limits.LARGEST_HEAD:,} bytes."))
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._start_timer()
+
+    def on_headers_complete(self) -> None:
+        self._pending = 0
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._pending = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._pending = 0
+        super().on_message_complete()
+
+    @property
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _start_timer(self) -> None:
+        self._stop_timer()
+        self._head_timer = self.loop.call_later(limits.SECONDS_FOR_HEAD, self._on_timeout)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _on_timeout(self) -> None:
+        if self._answering:  # the previous request is being answered, and reading may be paused meanwhile
+            self._start_timer()
+        elif self.headers is None:  # nothing was sent: browsers open connections before they need them
+            self.transport.close()
+        else:
+            seconds = limits.SECONDS_FOR_HEAD
+            self._refuse(Problem(408, f"the head of a request must arrive within {seconds:g} seconds."))
+
+    def _refuse(self, problem: Problem) -> None:
+        if self.transport.is_closing():
+            return
+        if not self._answering:  # otherwise a response has begun or will be sent by the application
+            content = problem.to_json()
+            body = json.dumps(content).encode()
+            head = f"HTTP/1.1 {content['status']} {content['title']}\r\ncontent-type: {MEDIA_TYPE}\r\n"
+            self.transport.write(f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body)
+        self.transport.close()
 
 
 class Server(uvicorn.Server):
@@ -92,7 +175,7 @@ def serve(folders: Sequence[Path], settings: Settings, *, progress: Progress = s
 def _greet(url: str, collections: ServedCollections, settings: Settings) -> None:
     """Print what is served, where, and who can reach it."""
     for folder in collections:
-        facts = folder.served.facts
+        facts = folder.served.summary
         held = f"{plural(facts.documents, 'document')} in {plural(facts.passages, 'passage')}"
         click.echo(f"{one_line(folder.name)}  {held}, {one_line(facts.encoder)}, {one_line(facts.transform)}")
     if settings.writable:
@@ -112,18 +195,11 @@ def _greet(url: str, collections: ServedCollections, settings: Settings) -> None
 
 def listening_socket(host: str, port: int) -> socket.socket:
     """Open a socket that listens on this address; port 0 means any free port."""
+    bare = host.strip("[]")
     try:
-        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        listening = socket.socket(family, kind, protocol)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-            listening.listen(2048)
-        except BaseException:
-            listening.close()
-            raise
-        return listening
+        family = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server((bare, port), family=family, backlog=2048, dualstack_ipv6=both)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise RetrieverError(f"port {port} of {host} is in use; choose another with --port.") from None

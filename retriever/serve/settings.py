@@ -1,4 +1,4 @@
-"""Settings of a server, and the limits on what clients may send."""
+"""Settings of a server, whether it is ready, and the limits on what clients may send."""
 
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -43,6 +43,23 @@ class Settings:
     def loopback(self) -> bool:
         """True if only this machine can reach the server."""
         return is_loopback(self.host)
+
+
+LOADING = "the collections are being loaded"
+
+
+class Readiness:
+    """Whether requests are answered: not while collections are loading, nor during shutdown."""
+
+    def __init__(self) -> None:
+        self.problem: str | None = LOADING
+
+    def loaded(self) -> None:
+        if self.problem == LOADING:
+            self.problem = None
+
+    def drain(self) -> None:
+        self.problem = "the server is shutting down"
 
 
 def is_loopback(host: str) -> bool:

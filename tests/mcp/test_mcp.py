@@ -232,7 +232,7 @@ def test_damage_is_told_and_the_others_go_on(folders: list[Path], tmp_path: Path
         assert "run: retriever verify --repair" in reader.error("document", id="owl", collection="damaged")
         answer = reader.answer("collections")
         assert [one["name"] for one in answer["collections"]] == ["pets"]
-        assert f"look with: retriever verify --index {damaged}" in answer["problems"][0]
+        assert f"run: retriever verify --repair --index {damaged}" in answer["problems"][0]
         assert answer["problems"][0] in text(reader.call("collections"))
         assert reader.ids(query="goldfish", mode="lexical") == ["fish"]
 

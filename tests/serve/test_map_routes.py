@@ -173,7 +173,7 @@ def test_a_map_that_cannot_be_made(fresh: Callable[[str], Path]) -> None:
 
 def test_the_process_ends_with_the_one_that_started_it(made_collection: Path, tmp_path: Path) -> None:
     target = tmp_path / "map.npz"
-    command = [sys.executable, "-m", "retriever.maps.process", str(made_collection), str(target)]
+    command = [sys.executable, "-m", "retriever.serve.map_process", str(made_collection), str(target)]
     process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True)
     assert process.returncode == 1 and not target.exists()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from serving import Running, running
 
-from retriever.serve.security import HEADERS
+from retriever.serve.middleware import HEADERS
 from retriever.serve.settings import is_loopback
 
 TOKEN = "a secret, ünguessable"

@@ -12,13 +12,13 @@ from itertools import islice
 from pathlib import Path
 
 from indexes.checksums import file_sha256
-from retriever.card.wording import plural
 from retriever.corpus import Corpus, Document, Keys, Skipped
 from retriever.corpus.files import BEIR_CORPUS
 from retriever.corpus.lines import numbered_lines
 from retriever.errors import BadSource, Misuse, RetrieverError
 from retriever.evaluate.data.tsv import Reading
 from retriever.evaluate.rankings import Topics
+from retriever.terminal import plural
 
 QUERIES = ("queries.jsonl", "queries.jsonl.gz")
 QRELS = "qrels"

@@ -13,7 +13,6 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from retriever.card.wording import plural
 from retriever.evaluate.data.sts_sets import DATASETS
 from retriever.evaluate.lexical import CORRELATION, DATASET, SHARE
 from retriever.evaluate.qa import METRICS as QA_METRICS
@@ -23,7 +22,7 @@ from retriever.evaluate.results import AVERAGE, PUBLISHED, Configuration, Row, S
 from retriever.evaluate.retrieval import RetrievalFindings
 from retriever.evaluate.runs import Findings
 from retriever.evaluate.sts import ALL, WMEAN
-from retriever.terminal import one_line
+from retriever.terminal import one_line, plural
 from retriever.transforms.spec import AUTO
 
 NOTHING = "–"

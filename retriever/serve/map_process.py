@@ -1,4 +1,4 @@
-"""Makes the map of a collection in a process of its own: python -m retriever.maps.process FOLDER TARGET
+"""Makes the map of a collection in a process of its own: python -m retriever.serve.map_process FOLDER TARGET
 
 The server starts it, so that neither its searches nor its memory suffer. The process prints its progress as lines of
 JSON. It ends when its standard input is closed, and so with the server.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from retriever import Retriever
 from retriever.errors import RetrieverError
-from retriever.maps.files import save
+from retriever.maps.map import save
 
 NICENESS = 10
 
