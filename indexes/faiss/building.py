@@ -10,7 +10,8 @@ from indexes.errors import Misuse, first_line
 from indexes.faiss.recall import Find, Nearest, Queries, cpu_ms, measure
 from indexes.faiss.tuning import Tuned, tune
 from indexes.faiss.types import IndexRequest, factory_string
-from indexes.faiss.vectors import Matrix, Numbers, VectorIndex, effort_of, empty_index, import_faiss, reserve
+from indexes.faiss.vectors import VectorIndex, effort_of, empty_index, import_faiss, reserve
+from indexes.rows import Matrix, Numbers
 
 TRAINING_SAMPLE = 65_536
 # Rounds of k-means; FAISS has 25. Half the time costs half a point of recall at equal nprobe on 6,000 real vectors.

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from indexes.errors import Damaged, Misuse, RetrieverError, first_line
 from indexes.faiss.types import NAMES
+from indexes.rows import Matrix, Numbers
 
 # How many more than requested are fetched, so that a last-bit difference in FAISS's float32 scores cannot change
 # which ones are the best once they are scored again in float64.
@@ -36,8 +37,6 @@ WRITTEN_TOGETHER = 1 << 20
 
 FLAT_HEADERS = (b"IxFI", b"IxF2", b"IxFl")
 
-Numbers = NDArray[np.int64]
-Matrix = NDArray[np.float32]
 Settings = dict[str, int]
 """Search settings: `nprobe` or `efSearch` if the type has one, and `fetch`, the number of candidates to score exactly
 for each result."""
@@ -226,7 +225,7 @@ class VectorIndex:
 
     def _fetch(
         self, queries: Matrix, wanted: int, searched: NDArray[np.bool_] | None, count: int
-    ) -> Iterator[tuple[NDArray[np.float32], Numbers]]:
+    ) -> Iterator[tuple[Matrix, Numbers]]:
         """Yield scores and positions, best first, of up to `wanted` of the `count` vectors to search."""
         if self._whole is not None and self._on_gpu is None and len(queries) <= FEW_QUERIES:
             yield from self._compared(self._whole, queries, wanted, searched)
@@ -259,7 +258,7 @@ class VectorIndex:
 
     def _compared(
         self, whole: Matrix, queries: Matrix, wanted: int, searched: NDArray[np.bool_] | None
-    ) -> Iterator[tuple[NDArray[np.float32], Numbers]]:
+    ) -> Iterator[tuple[Matrix, Numbers]]:
         """Compare each query with every vector."""
         positions = None if searched is None else np.flatnonzero(searched)
         for query in queries:
@@ -274,7 +273,7 @@ class VectorIndex:
         positions = self._nearest(queries, count)[1]
         return np.where(positions >= 0, self.numbers[positions], -1)
 
-    def _nearest(self, queries: Matrix, count: int) -> tuple[NDArray[np.float32], Numbers]:
+    def _nearest(self, queries: Matrix, count: int) -> tuple[Matrix, Numbers]:
         answering = self._on_gpu if self._on_gpu is not None and count <= MOST_FROM_GPU else self.index
         scores, positions = answering.search(queries, count)
         return scores, positions

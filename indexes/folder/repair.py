@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from indexes.folder import generation as generations
 from indexes.folder.collection import QUARANTINE, Collection
-from indexes.folder.publishing import GENERATIONS
+from indexes.folder.generation import GENERATIONS
 from indexes.folder.verify import Report, any_text
 
 COLUMNS = {

@@ -14,13 +14,11 @@ from indexes.checksums import content_hash, document_seal, vector_checksum
 from indexes.errors import Damaged, first_line, salvage_advice
 from indexes.folder import generation as generations
 from indexes.folder.collection import DATABASE, Collection
-from indexes.folder.generation import Generation
-from indexes.folder.publishing import is_encoder
+from indexes.folder.generation import Generation, is_encoder
 from indexes.pages import wal
-from indexes.sqlite.database import is_transient
+from indexes.rows import VECTOR_TYPE
+from indexes.sqlite.database import CHECKSUMS, is_transient
 from indexes.sqlite.schema import changed_schema
-from indexes.sqlite.settings import CHECKSUMS
-from indexes.sqlite.vectors import VECTOR_TYPE
 
 Progress = Callable[[int, int], None]
 

@@ -14,9 +14,8 @@ from typing import Any, Self, TypeVar
 from indexes.errors import Damaged, Locked, NotACollection, RetrieverError
 from indexes.faiss.building import Stage, silent
 from indexes.faiss.types import IndexRequest
-from indexes.folder.generation import MANIFEST, Generation, plain_name
-from indexes.folder.publishing import difference, is_encoder
-from indexes.folder.space import Apply, unchanged
+from indexes.folder.generation import MANIFEST, Generation, difference, is_encoder, plain_name
+from indexes.folder.space import unchanged
 from indexes.milvus import schema
 from indexes.milvus.address import Address
 from indexes.milvus.client import Changed, Client, TableGone
@@ -27,6 +26,7 @@ from indexes.milvus.store import MilvusStore
 from indexes.milvus.transfer import MilvusTransfer
 from indexes.milvus.words import MilvusWords
 from indexes.publication import Publication
+from indexes.rows import Apply
 
 # How often a search begins again because what it has found was changed before it could be read.
 TRIES = 20

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.faiss.vectors import SPARE, TIE, unit_rows
-from indexes.folder.space import LOOKED_AT, SAMPLED, Apply, Match, Nearest, background_of, nearest_among, products
+from indexes.folder.space import SAMPLED, background_of, nearest_among, products
 from indexes.milvus.client import MOST_ROWS, Changed, Row, both
 from indexes.milvus.rows import fields_of, passage_of, seal_of
 from indexes.milvus.store import MilvusStore
+from indexes.rows import LOOKED_AT, Apply, Match, Nearest
 
 INDEX_FIELDS = ("key", "document", "position", "start", "end", "vector", "seal")
 # What a request brings back stays well below what a server gives at once.

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from indexes.checksums import is_unicode, vector_checksum
 from indexes.errors import Damaged
 from indexes.faiss.vectors import unit_rows
-from indexes.folder.space import Apply
 from indexes.milvus import facts
 from indexes.milvus.client import Changed, Client, Row, among
 from indexes.milvus.rows import (
@@ -36,9 +35,8 @@ from indexes.milvus.rows import (
     stored_document,
 )
 from indexes.milvus.state import Sealed, State
+from indexes.rows import VECTOR_TYPE, Apply, DocumentRow, PassageRow
 from indexes.sqlite.conditions import Condition, names_in, no_such_field
-from indexes.sqlite.documents import DocumentRow, PassageRow
-from indexes.sqlite.vectors import VECTOR_TYPE
 
 DELETED_TOGETHER = 1000
 # Whole documents, of a quarter of a megabyte at most, within the 100 MB that a server gives at once.

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from indexes.folder.transfer import NumberedDocument, NumberedVector
 from indexes.milvus.rows import sound_half
 from indexes.milvus.store import MilvusStore
+from indexes.rows import NumberedDocument, NumberedVector
 
 
 class MilvusTransfer:

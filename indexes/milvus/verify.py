@@ -8,13 +8,12 @@ import numpy as np
 from indexes.errors import Damaged, Locked
 from indexes.faiss.vectors import unit_rows
 from indexes.folder.generation import Generation
-from indexes.folder.space import Apply
 from indexes.folder.verify import Report
 from indexes.milvus.client import Row, TableGone
 from indexes.milvus.collection import MilvusCollection
 from indexes.milvus.facts import facts_and_bounds
 from indexes.milvus.rows import DOCUMENT_FIELDS, id_hash, passage_of, sound_half, stored_document
-from indexes.sqlite.documents import DocumentRow, PassageRow
+from indexes.rows import Apply, DocumentRow, PassageRow
 
 Progress = Callable[[int, int], None]
 Told = tuple[list[str], dict[str, str]]

@@ -9,11 +9,10 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from indexes.folder.space import Match
 from indexes.milvus.client import MOST_ROWS, Changed, among
 from indexes.milvus.rows import fields_of
 from indexes.milvus.store import MilvusStore
-from indexes.sqlite.documents import PassageRow
+from indexes.rows import Match, PassageRow
 from indexes.sqlite.words import query_words
 
 TRIES = 5

@@ -17,8 +17,8 @@ import numpy as np
 
 from indexes.checksums import content_hash, document_seal, metadata_text, setting_checksum, vector_checksum
 from indexes.pages.carving import Carver, Row
-from indexes.sqlite.settings import CHECKSUMS
-from indexes.sqlite.vectors import VECTOR_TYPE
+from indexes.rows import VECTOR_TYPE
+from indexes.sqlite.database import CHECKSUMS
 
 Place = tuple[int, int, bytes]
 

@@ -16,11 +16,10 @@ from typing import Any
 from uuid import uuid4
 
 import numpy as np
-from numpy.typing import NDArray
 
-from indexes.folder.space import Match
+from indexes.rows import Match, Numbers, PassageRow
 from indexes.sqlite.database import is_transient
-from indexes.sqlite.documents import DocumentStore, PassageRow
+from indexes.sqlite.documents import DocumentStore
 from indexes.sqlite.schema import WORDS, WORDS_TRIGGERS, execute_script
 
 K1 = 1.2
@@ -38,7 +37,7 @@ class Words:
     def __init__(self, store: DocumentStore) -> None:
         self._store = store
 
-    def best(self, query: str, k: int, documents: NDArray[np.int64] | None = None) -> list[tuple[int, float]]:
+    def best(self, query: str, k: int, documents: Numbers | None = None) -> list[tuple[int, float]]:
         """Return the k documents with the highest BM25, best first, ties by arrival: (number, score)."""
         expression = _expression(query)
         if not expression:
@@ -56,7 +55,7 @@ class Words:
         """Return the BM25 of each of these documents that holds a word of the query."""
         return {number: -score for number, score in self._select("bm25(words)", [], query, documents)}
 
-    def matches(self, query: str, k: int, documents: NDArray[np.int64] | None = None) -> list[Match]:
+    def matches(self, query: str, k: int, documents: Numbers | None = None) -> list[Match]:
         """Return the best documents, each by the passage that holds the most words of the query."""
         store, found = self._store, self.best(query, k, documents)
         numbers = [number for number, _ in found]
@@ -75,7 +74,7 @@ class Words:
         found = {}
         for number, text in self._select("highlight(words, 1, ?, '')", [MARK], query, documents):
             if not isinstance(text, str):
-                raise self._store._not_as_stored(f"document number {number}")
+                raise self._store.not_as_stored(f"document number {number}")
             offsets, position = [], 0
             for part in text.split(MARK)[:-1]:
                 position += len(part)
@@ -142,7 +141,7 @@ def _expression(query: str) -> str:
     return " OR ".join(f'"{word}"' for word in query_words(query))
 
 
-def _holds(documents: NDArray[np.int64], number: int) -> bool:
+def _holds(documents: Numbers, number: int) -> bool:
     place = int(np.searchsorted(documents, number))
     return place < len(documents) and int(documents[place]) == number
 

@@ -23,8 +23,7 @@ from indexes.pages.carved import Carved, CarvedDocument
 from indexes.pages.carving import Carver
 from indexes.pages.page_file import Pages
 from indexes.pages.wal import path_of
-from indexes.sqlite.documents import DocumentRow
-from indexes.sqlite.vectors import VECTOR_TYPE
+from indexes.rows import VECTOR_TYPE, DocumentRow
 from retriever.corpus import Document
 from retriever.corpus.passages import encoded_passages
 from retriever.encoder.encoder import Encoder
@@ -90,7 +89,7 @@ def salvage(
 
 def _refuse(target: Path, index: Path) -> None:
     if not index.is_dir() or not any((index / name).exists() for name in OWN_NAMES):
-        raise NotACollection(f"{index} holds no file of a collection; --index takes the folder of the damaged one.")
+        raise NotACollection(f"{index} holds no file of a collection; `index` takes the folder of the damaged one.")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise Misuse(f"{target} already exists; salvage into a new or empty folder.")
     if target.resolve().is_relative_to(index.resolve()):
@@ -170,7 +169,7 @@ class _Salvage:
             return settings, self.left.identity.dimension * VECTOR_TYPE.itemsize
         if self.options.name is None:
             raise Damaged(
-                f"no intact record says which encoder made {self.report.source}; give it with --encoder, and all "
+                f"no intact record says which encoder made {self.report.source}; give it as `encoder`, and all "
                 "documents are embedded again."
             )
         self.report.notes.append("no intact record says which encoder made the vectors: all texts were embedded again")
@@ -213,7 +212,7 @@ class _Salvage:
             encoder, reason = None, str(error)
             self.report.notes.append(
                 f"the encoder cannot be loaded, so documents without an intact vector could not be saved: {error} "
-                "Give it with --encoder, and salvage into another folder."
+                "Give its new location, and salvage into another folder."
             )
 
         def proven() -> Iterator[Document]:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from indexes.folder.generation import INDEX_FILE, MANIFEST, NUMBERS_FILE
-from indexes.folder.publishing import GENERATIONS, is_encoder
+from indexes.folder.generation import GENERATIONS, INDEX_FILE, MANIFEST, NUMBERS_FILE, is_encoder
 from indexes.pages.carved import Carved
 from retriever.encoder.model_files import EncoderIdentity
 from retriever.errors import RetrieverError
