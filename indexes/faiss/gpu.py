@@ -53,7 +53,7 @@ def search_on_gpu(device: str, index: VectorIndex, factory: str) -> str:
     if reason := obstacle(device, index.index, factory):
         return reason if gpu_count() else ""
     try:
-        index.search_on(_copied(index))
+        index.gpu_copy = _copied(index)
     except RuntimeError as error:
         message = f"FAISS could not copy the index to the GPU: {first_line(error)}"
         if device == "cuda":

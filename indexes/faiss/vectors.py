@@ -161,7 +161,8 @@ class VectorIndex:
         """True if it holds every vector uncompressed and compares the query with all of them."""
         self.read_lock: object = None
         """Keeps the files that the index is mapped from."""
-        self._on_gpu: Any = None
+        self.gpu_copy: Any = None
+        """A copy on a GPU, which is searched instead where possible."""
         self._whole = _rows(index) if self.exact else None
         self.settings: Settings = {}
         self.apply(settings or {})
@@ -176,14 +177,6 @@ class VectorIndex:
         if effort and effort[0] in settings:
             setattr(effort[1], effort[0], settings[effort[0]])
 
-    def search_on(self, gpu_index: Any) -> None:
-        """Search a copy of the index on a GPU where possible."""
-        self._on_gpu = gpu_index
-
-    def candidates_for(self, k: int) -> int:
-        """Return how many candidates to fetch for the k nearest."""
-        return max(k + SPARE, self.settings.get("fetch", 0) * k)
-
     def search(self, queries: Matrix, k: int, excluded: Numbers, allowed: Numbers | None = None) -> list[Numbers]:
         """Find for each query at least the k nearest and all that tie with the last of them; returns their numbers.
 
@@ -197,7 +190,7 @@ class VectorIndex:
         found = [candidates] * len(queries)
         if len(candidates) < len(self) and len(candidates) <= SCANNED:
             return found
-        open_queries, wanted = list(range(len(queries))), self.candidates_for(k)
+        open_queries, wanted = list(range(len(queries))), max(k + SPARE, self.settings.get("fetch", 0) * k)
         while open_queries and wanted < len(candidates):
             fetched = self._fetch(queries[open_queries], wanted, searched, len(candidates))
             for place, (scores, positions) in zip(open_queries, fetched, strict=True):
@@ -227,7 +220,7 @@ class VectorIndex:
         self, queries: Matrix, wanted: int, searched: NDArray[np.bool_] | None, count: int
     ) -> Iterator[tuple[Matrix, Numbers]]:
         """Yield scores and positions, best first, of up to `wanted` of the `count` vectors to search."""
-        if self._whole is not None and self._on_gpu is None and len(queries) <= FEW_QUERIES:
+        if self._whole is not None and self.gpu_copy is None and len(queries) <= FEW_QUERIES:
             yield from self._compared(self._whole, queries, wanted, searched)
             return
         left_out = len(self) - count
@@ -274,7 +267,7 @@ class VectorIndex:
         return np.where(positions >= 0, self.numbers[positions], -1)
 
     def _nearest(self, queries: Matrix, count: int) -> tuple[Matrix, Numbers]:
-        answering = self._on_gpu if self._on_gpu is not None and count <= MOST_FROM_GPU else self.index
+        answering = self.gpu_copy if self.gpu_copy is not None and count <= MOST_FROM_GPU else self.index
         scores, positions = answering.search(queries, count)
         return scores, positions
 

@@ -16,7 +16,7 @@ import os
 import shutil
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -66,8 +66,8 @@ class Generation:
     @property
     def requested(self) -> IndexRequest:
         """The index that was requested when this one was built."""
-        manifest = self.manifest
-        return IndexRequest(manifest["index_type"], manifest["asked_recall"], manifest["asked_memory"])
+        settings = settings_of(self.manifest)
+        return IndexRequest(settings["index_type"], settings["recall"], settings["memory"])
 
     @property
     def measured(self) -> dict[str, Any]:
@@ -323,6 +323,12 @@ def difference(one: Any, other: Any) -> str:
         return "one of the two is damaged"
     keys = sorted(key for key in {*one, *other} if one.get(key) != other.get(key))
     return "; ".join(f"{key} {str(one.get(key))[:64]} against {str(other.get(key))[:64]}" for key in keys)
+
+
+def settings_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that an index was built with."""
+    asked = {"transform": "asked", "index_type": "index_type", "recall": "asked_recall", "memory": "asked_memory"}
+    return {"encoder": manifest.get("encoder"), **{key: manifest.get(name) for key, name in asked.items()}}
 
 
 def is_encoder(value: Any) -> bool:

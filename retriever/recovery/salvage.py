@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from indexes.folder.collection import DATABASE, OWN_NAMES, Collection
+from indexes.folder.collection import DATABASE, OWN_NAMES, QUARANTINE, Collection
 from indexes.pages.carved import Carved, CarvedDocument
 from indexes.pages.carving import Carver
 from indexes.pages.page_file import Pages
@@ -35,7 +35,6 @@ from retriever.progress import Progress, silent
 from retriever.recovery.survivors import Survivors, survivors
 from retriever.settings import OTHER_KEYS, CollectionSettings, EncoderOptions, IndexSettings
 
-QUARANTINE = "quarantine"
 QUARANTINE_FILE = "salvage.jsonl"
 STORED_TOGETHER = 256
 
@@ -223,7 +222,8 @@ class _Salvage:
                 if found.number == self._stored.get(found.id):
                     continue  # another image of the page had it complete
                 if problem:
-                    self._keep(found, problem)
+                    values = [found.id, found.title, found.text, found.metadata, found.source]
+                    self.carved.keep_unsound("documents", found.number, problem, values)
                 elif self._is_newest(found):
                     yield _document(found)
 
@@ -232,10 +232,6 @@ class _Salvage:
             return
         ingestion = Ingestion(collection.store, encoder, progress=progress)
         self.report.texts_embedded = ingestion.run(proven()).texts_embedded
-
-    def _keep(self, found: CarvedDocument, reason: str) -> None:
-        values = [found.id, found.title, found.text, found.metadata, found.source]
-        self.carved.keep_unsound("documents", found.number, reason, values)
 
     # ---- the index ----------------------------------------------------------------------------------------
 
