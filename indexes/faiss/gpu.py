@@ -44,12 +44,10 @@ def refusal(index: Any) -> str:
 def search_on_gpu(device: str, index: VectorIndex, factory: str) -> str:
     """Copy the index to the GPU and search it there; return a line that says so, or why an existing GPU is not used.
 
-    `auto` uses a GPU if there is one and the index type allows it, `cuda` insists on it, `cpu` never does.
+    `auto` uses a GPU if there is one and the index type allows it; `cuda` insists on it.
     """
     if device not in DEVICES:
         raise Misuse(f"unknown device {device!r}; known: {', '.join(DEVICES)}.")
-    if device == "cpu":
-        return ""
     if reason := obstacle(device, index.index, factory):
         return reason if gpu_count() else ""
     try:

@@ -7,7 +7,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.errors import Damaged
 from indexes.faiss.vectors import VectorIndex, unit_rows
 from indexes.rows import LOOKED_AT, Apply, Match, Matrix, Nearest, Numbers, PassageRow
 from indexes.sqlite.documents import DocumentStore
@@ -149,7 +148,8 @@ class Space:
         A vector that several queries share is fetched once.
         """
         scores = [np.zeros(len(own), np.float64) for own in candidates]
-        everything = candidates[0] if _same(candidates) else np.unique(np.concatenate(candidates))
+        shared = all(own is candidates[0] for own in candidates)
+        everything = candidates[0] if shared else np.unique(np.concatenate(candidates))
         for start in range(0, len(everything), SCORED_TOGETHER):
             some = everything[start : start + SCORED_TOGETHER]
             if index.exact:
@@ -174,10 +174,7 @@ class Space:
             if findable is not None:
                 own = [passage for passage in own if passage.document in findable]
             if not own:  # unused vectors were left out
-                raise Damaged(
-                    f"{self.store.path}: vector {number} has lost the passages that it stands for; "
-                    f"run: retriever verify --repair --index {self.store.path.parent}"
-                )
+                raise self.store.damaged(f"vector {number} has lost the passages that it stands for")
             for passage in own:
                 best.setdefault(passage.document, (passage, score))
         return sorted(best.values(), key=lambda pair: (-pair[1], pair[0].document))
@@ -217,7 +214,3 @@ def unchanged(vectors: Matrix) -> Matrix:
 def products(rows: NDArray[np.float64], query: NDArray[np.float64]) -> NDArray[np.float64]:
     # Not `rows @ query`: BLAS sums a row in another order at another place, and equal vectors would not tie.
     return np.asarray(np.einsum("ij,j->i", rows, query))
-
-
-def _same(candidates: Sequence[Numbers]) -> bool:
-    return all(own is candidates[0] for own in candidates)

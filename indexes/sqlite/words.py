@@ -39,17 +39,11 @@ class Words:
 
     def best(self, query: str, k: int, documents: Numbers | None = None) -> list[tuple[int, float]]:
         """Return the k documents with the highest BM25, best first, ties by arrival: (number, score)."""
-        expression = _expression(query)
-        if not expression:
-            return []
-        few = documents is not None and len(documents) <= LISTED
-        allowed, values = _among(documents.tolist()) if documents is not None and few else ("", [])
-        rows = self._store.db.conn.execute(
-            f"SELECT rowid, bm25(words) AS score FROM words WHERE words MATCH ?{allowed} ORDER BY score, rowid",  # noqa: S608 - constant text
-            [expression, *values],
-        )
-        found = rows if documents is None or few else (row for row in rows if _holds(documents, row[0]))
-        return [(number, -score) for number, score in islice(found, min(k, sys.maxsize))]
+        listed = documents.tolist() if documents is not None and len(documents) <= LISTED else None
+        rows = self._select("bm25(words)", [], query, listed, " ORDER BY 2, 1")
+        if documents is not None and listed is None:
+            rows = (row for row in rows if _holds(documents, row[0]))
+        return [(number, -score) for number, score in islice(rows, min(k, sys.maxsize))]
 
     def scores(self, query: str, documents: Iterable[int]) -> dict[int, float]:
         """Return the BM25 of each of these documents that holds a word of the query."""
@@ -82,14 +76,18 @@ class Words:
             found[number] = offsets
         return found
 
-    def _select(self, what: str, bound: list[str], query: str, documents: Iterable[int]) -> Iterable[tuple[int, Any]]:
-        """Select a value for each of these documents that holds a word of the query; `what` is constant text."""
-        expression = _expression(query)
+    def _select(
+        self, what: str, bound: list[str], query: str, documents: Iterable[int] | None, order: str = ""
+    ) -> Iterable[tuple[int, Any]]:
+        """Select a value for each of these documents, None for all, that holds a word of the query."""
+        expression = " OR ".join(f'"{word}"' for word in query_words(query))
         if not expression:
             return []
-        allowed, values = _among(list(documents))
+        # The plus keeps SQLite from asking FTS5 for one document after the other, which is far slower.
+        among = "" if documents is None else " AND +rowid IN (SELECT value FROM json_each(?))"
+        values = [] if documents is None else [json.dumps(list(documents))]
         return self._store.db.conn.execute(
-            f"SELECT rowid, {what} FROM words WHERE words MATCH ?{allowed}",  # noqa: S608 - constant text
+            f"SELECT rowid, {what} FROM words WHERE words MATCH ?{among}{order}",  # noqa: S608 - constant text
             [*bound, expression, *values],
         )
 
@@ -137,15 +135,6 @@ def _in_word(character: str) -> bool:
     return character.isalnum() or unicodedata.category(character) in ("Mn", "Mc", "Me", "Co")
 
 
-def _expression(query: str) -> str:
-    return " OR ".join(f'"{word}"' for word in query_words(query))
-
-
 def _holds(documents: Numbers, number: int) -> bool:
     place = int(np.searchsorted(documents, number))
     return place < len(documents) and int(documents[place]) == number
-
-
-def _among(documents: list[int]) -> tuple[str, list[str]]:
-    # The plus keeps SQLite from asking FTS5 for one document after the other, which is far slower.
-    return " AND +rowid IN (SELECT value FROM json_each(?))", [json.dumps(documents)]

@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -76,13 +77,13 @@ def salvage(
     target, index = Path(target), Path(index)
     _refuse(target, index)
     report = SalvageReport(index, target)
-    with TemporaryDirectory(prefix=f".{target.name}.", dir=_made(target.resolve().parent)) as scratch:
+    target.resolve().parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{target.name}.", dir=target.resolve().parent) as scratch:
         carved = Carved(Path(scratch) / "carved.sqlite")
         with contextlib.closing(carved.connection), atomic_write(target.resolve()) as aside:
             _carve(index, carved, report, progress)
-            _Salvage(aside, carved, survivors(index, carved), EncoderOptions(encoder, device=device), report).run(
-                progress
-            )
+            options = EncoderOptions(encoder, device=device)
+            _Salvage(aside, carved, survivors(index, carved), options, report).run(progress)
     return report
 
 
@@ -93,11 +94,6 @@ def _refuse(target: Path, index: Path) -> None:
         raise Misuse(f"{target} already exists; salvage into a new or empty folder.")
     if target.resolve().is_relative_to(index.resolve()):
         raise Misuse(f"{target} is inside the damaged collection, which must not be changed; name another folder.")
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _carve(index: Path, carved: Carved, report: SalvageReport, progress: Progress) -> None:
@@ -269,13 +265,15 @@ class _Salvage:
                 self.report.lost_unnamed += 1
 
     def _write_quarantine(self) -> None:
-        path = self.folder / QUARANTINE / QUARANTINE_FILE
-        for record in self.carved.unsound():
-            path.parent.mkdir(exist_ok=True)
-            with path.open("a", encoding="utf-8") as file:
+        records = self.carved.unsound()
+        if (first := next(records, None)) is None:
+            return
+        (self.folder / QUARANTINE).mkdir(exist_ok=True)
+        with (self.folder / QUARANTINE / QUARANTINE_FILE).open("w", encoding="utf-8") as file:
+            for record in chain([first], records):
                 file.write(json.dumps(record) + "\n")
-            self.report.quarantined += 1
-            self.report.quarantine = self.report.target / QUARANTINE / QUARANTINE_FILE
+                self.report.quarantined += 1
+        self.report.quarantine = self.report.target / QUARANTINE / QUARANTINE_FILE
 
 
 def _row(document: CarvedDocument) -> DocumentRow:
