@@ -12,7 +12,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import wraps
-from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 LONGEST_WAIT = 60.0
@@ -40,9 +39,7 @@ class _Gate:
                 self._inside += 1
         self._own.depth = depth + 1
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._own.depth -= 1
         if not self._own.depth:
             with self._changed:
@@ -80,9 +77,7 @@ class Lock:
     def __enter__(self) -> None:
         self._lock.acquire()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._lock.release()
 
     def renew(self) -> None:

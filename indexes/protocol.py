@@ -4,7 +4,7 @@
 the address.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, Self, TypeVar
 
@@ -14,11 +14,19 @@ from numpy.typing import NDArray
 from indexes.faiss.building import Stage
 from indexes.faiss.types import IndexRequest
 from indexes.folder.generation import Generation
-from indexes.folder.space import Apply, Match, Nearest
-from indexes.folder.transfer import Transfer
 from indexes.publication import Publication
+from indexes.rows import (
+    Apply,
+    DocumentRow,
+    Match,
+    Matrix,
+    Nearest,
+    NumberedDocument,
+    NumberedVector,
+    Numbers,
+    PassageRow,
+)
 from indexes.sqlite.conditions import Condition
-from indexes.sqlite.documents import DocumentRow, PassageRow
 
 Result = TypeVar("Result")
 
@@ -42,9 +50,9 @@ class AnyStore(Protocol):
     def passage_sample(self, most: int, seed: int) -> list[PassageRow]: ...
     def documents(self, numbers: Sequence[int], found: Iterable[PassageRow] = ()) -> dict[int, dict[str, Any]]: ...
     def document_number(self, id_: str) -> int | None: ...
-    def vectors(self, numbers: Sequence[int], dimension: int, *, checked: bool = False) -> NDArray[np.float32]: ...
+    def vectors(self, numbers: Sequence[int], dimension: int, *, checked: bool = False) -> Matrix: ...
     def last_vector(self) -> int: ...
-    def used_vectors(self, after: int = 0) -> NDArray[np.int64]: ...
+    def used_vectors(self, after: int = 0) -> Numbers: ...
     def count_used_after(self, last: int) -> int: ...
 
     def check_fields(self, conditions: Sequence[Condition]) -> None: ...
@@ -69,16 +77,12 @@ class AnySpace(Protocol):
     @property
     def store(self) -> AnyStore: ...
 
-    def nearest_documents(
-        self, queries: NDArray[np.float32], k: int, *, documents: Allowed = None
-    ) -> list[list[Match]]: ...
+    def nearest_documents(self, queries: Matrix, k: int, *, documents: Allowed = None) -> list[list[Match]]: ...
     def similar_documents(self, number: int, k: int, documents: Allowed = None) -> list[Match]: ...
-    def nearest_passages(
-        self, queries: NDArray[np.float32], k: int, *, documents: Allowed = None
-    ) -> list[list[Nearest]]: ...
+    def nearest_passages(self, queries: Matrix, k: int, *, documents: Allowed = None) -> list[list[Nearest]]: ...
     def matches(self, found: Sequence[Sequence[Nearest]]) -> list[list[Match]]: ...
-    def nearest_of(self, query: NDArray[np.float32], documents: Sequence[int]) -> dict[int, Nearest]: ...
-    def background(self, queries: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
+    def nearest_of(self, query: Matrix, documents: Sequence[int]) -> dict[int, Nearest]: ...
+    def background(self, queries: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
 
 
 class AnyWords(Protocol):
@@ -87,6 +91,28 @@ class AnyWords(Protocol):
     def best(self, query: str, k: int, documents: Allowed = None) -> list[tuple[int, float]]: ...
     def scores(self, query: str, documents: Iterable[int]) -> dict[int, float]: ...
     def matches(self, query: str, k: int, documents: Allowed = None) -> list[Match]: ...
+
+
+class Transfer(Protocol):
+    """The rows of one collection."""
+
+    def last(self) -> tuple[int, int]:
+        """Return the numbers of the last vector and the last document."""
+
+    def vectors(self, after: int) -> Iterator[list[NumberedVector]]:
+        """Yield all vectors numbered above `after`, rising, in blocks; refuse a damaged one."""
+
+    def documents(self, after: int) -> Iterator[list[NumberedDocument]]:
+        """Yield all documents numbered above `after` likewise."""
+
+    def put_vectors(self, rows: Sequence[NumberedVector]) -> None:
+        """Store vectors under their numbers; storing them again changes nothing."""
+
+    def put_documents(self, rows: Sequence[NumberedDocument]) -> None:
+        """Store documents whose vectors are stored under their numbers; storing them again changes nothing."""
+
+    def seals(self) -> Iterator[tuple[int, str]]:
+        """Yield the number and seal of every document, rising."""
 
 
 class AnyCollection(Protocol):
@@ -115,7 +141,6 @@ class AnyCollection(Protocol):
     @staticmethod
     def check_index(request: IndexRequest, dimension: int, device: str) -> None: ...
 
-    def is_empty(self) -> bool: ...
     def writing(self) -> AbstractContextManager[None]: ...
     def close(self) -> None: ...
 

@@ -5,13 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from indexes.faiss.recall import SHORT_TEXTS, Queries
 from indexes.faiss.types import IndexRequest
 from indexes.faiss.vectors import unit_rows
-from indexes.folder.space import Apply, ApplyEach, Blocks
+from indexes.rows import Apply, ApplyEach, Blocks, Matrix
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,7 @@ class Publication:
     """Settings to change in the same transaction."""
     compact: bool = False
     """If True, leave the unused vectors out and delete them."""
-    queries: NDArray[np.float32] | None = None
+    queries: Matrix | None = None
     """Raw vectors that the index does not hold, for tuning and measuring it."""
     reconsider: bool = True
     """If False, `auto` keeps its last choice as long as it reaches the recall."""

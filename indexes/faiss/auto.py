@@ -6,6 +6,7 @@ worth that in an isotropic space has not been measured at large sizes.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ def choose_index(
     if not fitting:
         raise Misuse(
             f"no index of these {len(vectors):,} vectors fits {format_bytes(request.memory or 0)}: the smallest takes "
-            f"{format_bytes(min(sizes.values()))}. Give --memory at least that much."
+            f"{format_bytes(min(sizes.values()))}. Give `memory` at least that much."
         )
     if "Flat" in fitting and len(vectors) <= SCANNED_EXACTLY:
         return _with_facts(build_tuned("Flat", request.target, vectors, queries, find, progress), [], len(vectors))
@@ -73,20 +74,20 @@ def choose_index(
             evidence = {name: before["measured"][name] for name in EVIDENCE}
             return replace(again, facts=again.facts | evidence)
     trials = _trials(fitting, request, vectors, queries, find, progress)
-    ranked = sorted(trials, key=lambda trial: (not trial.built.tuned.reaches, _worth(trial)))
-    tried_on = min(len(vectors), TRIED_ON)
-    if tried_on == len(vectors):
-        best = ranked[0]
-        return _with_facts(_noted(best.built, request, best.built.tuned.reaches), trials, tried_on)
-    built: list[Built] = []
+    ranked = sorted(trials, key=_rank)
+    built = [ranked[0].built] if len(vectors) <= TRIED_ON else []
     for trial in ranked[:MOST_BUILT]:
-        if built and not trial.built.tuned.reaches:
+        if built and (built[-1].tuned.reaches or not trial.built.tuned.reaches):
             break
         built.append(build_tuned(trial.factory, request.target, vectors, queries, find, progress))
-        if built[-1].tuned.reaches:
-            return _with_facts(_noted(built[-1], request, True), trials, tried_on)
-    best_built = max(built, key=lambda one: one.tuned.recall)
-    return _with_facts(_noted(best_built, request, False), trials, tried_on)
+    best = max(built, key=lambda one: (one.tuned.reaches, one.tuned.recall))
+    if not best.tuned.reaches:
+        within = "" if request.memory is None else f" within {format_bytes(request.memory)}"
+        best = best.noted(
+            f"no index{within} reaches recall {request.target:g}; "
+            f"the best, {best.factory}, has {best.facts['recall']:.3f}"
+        )
+    return _with_facts(best, trials, min(len(vectors), TRIED_ON))
 
 
 def format_bytes(count: float) -> str:
@@ -118,29 +119,17 @@ def _trials(
             progress("trying index types", len(trials), len(fitting))
             built = build_tuned(for_sample, request.target, sample, queries, find)
             # A scan grows with the vectors; scoring the candidates again does not.
-            whole, scan = float(built.facts["cpu_ms"]), _scan_ms(built, queries)
+            whole = float(built.facts["cpu_ms"])
+            scan = cpu_ms(partial(built.index.search, k=WANTED, excluded=np.zeros(0, np.int64)), queries.vectors)
             trials.append(Trial(factory, built, fitting[factory], whole + (growth - 1) * min(scan, whole)))
     progress("trying index types", len(fitting), len(fitting))
     return trials
 
 
-def _scan_ms(built: Built, queries: Queries) -> float:
-    return cpu_ms(lambda query: built.index.search(query, WANTED, np.zeros(0, np.int64)), queries.vectors)
-
-
-def _worth(trial: Trial) -> float:
-    """Rank a trial, less is better: by time if it reaches the recall, else by recall."""
-    return trial.cpu_ms if trial.built.tuned.reaches else -trial.built.tuned.recall
-
-
-def _noted(built: Built, request: IndexRequest, reaches: bool) -> Built:
-    """Add a note if no candidate reaches the recall."""
-    if reaches:
-        return built
-    within = "" if request.memory is None else f" within {format_bytes(request.memory)}"
-    best = f"the best, {built.factory}, has {built.facts['recall']:.3f}"
-    missed = f"no index{within} reaches recall {request.target:g}; {best}"
-    return replace(built, note="; ".join(filter(None, [built.note, missed])))
+def _rank(trial: Trial) -> tuple[bool, float]:
+    """Rank by time those that reach the recall, and then the others by recall."""
+    tuned = trial.built.tuned
+    return not tuned.reaches, trial.cpu_ms if tuned.reaches else -tuned.recall
 
 
 def _with_facts(built: Built, trials: list[Trial], tried_on: int) -> Built:

@@ -10,7 +10,8 @@ from indexes.errors import Misuse, first_line
 from indexes.faiss.recall import Find, Nearest, Queries, cpu_ms, measure
 from indexes.faiss.tuning import Tuned, tune
 from indexes.faiss.types import IndexRequest, factory_string
-from indexes.faiss.vectors import Matrix, Numbers, VectorIndex, effort_of, empty_index, import_faiss, reserve
+from indexes.faiss.vectors import VectorIndex, effort_of, empty_index, import_faiss, reserve
+from indexes.rows import Matrix, Numbers
 
 TRAINING_SAMPLE = 65_536
 # Rounds of k-means; FAISS has 25. Half the time costs half a point of recall at equal nprobe on 6,000 real vectors.
@@ -59,6 +60,9 @@ class Built:
     facts: dict[str, Any]
     tuned: Tuned
 
+    def noted(self, note: str) -> "Built":
+        return replace(self, note="; ".join(filter(None, [self.note, note])))
+
 
 def build_requested(
     request: IndexRequest, vectors: Vectors, queries: Queries, find: Find, progress: Stage = silent
@@ -68,10 +72,9 @@ def build_requested(
     built = build_tuned(factory, request.target, vectors, queries, find, progress)
     if built.tuned.reaches and built.facts.get("high", 1.0) >= request.target:
         return built
-    missed = (
+    return built.noted(
         f"{factory} does not reach recall {request.target:g} with any search settings; auto chooses a type that does"
     )
-    return replace(built, note="; ".join(filter(None, [built.note, missed])))
 
 
 def build_tuned(
@@ -84,12 +87,10 @@ def build_tuned(
     except RuntimeError as error:
         raise Misuse(f"FAISS cannot make an index {factory!r} of these vectors: {_reason(error)}.") from error
     factory = "Flat" if note else factory
-    held_out = nearest.held_out()
+    held_out, found = nearest.held_out(), Tuned({}, 1.0, True)
     if held_out is None:
-        facts = {"recall": 1.0 if index.exact else None, "exact": index.exact}
-        return Built(index, factory, note, facts, Tuned({}, 1, True))
+        return Built(index, factory, note, {"recall": 1.0 if index.exact else None, "exact": index.exact}, found)
     tuning, measuring = held_out.half(0), held_out.half(1)
-    found = Tuned({}, 1.0, True)
     if not index.exact:
         found = tune(index, tuning, target, lambda tried: cpu_ms(lambda q: find(tried, q), tuning.queries.vectors))
     return Built(index, factory, note, measure(index, measuring, find), found)
@@ -134,9 +135,8 @@ def _reason(error: RuntimeError) -> str:
 def _train(index: Any, sample: Matrix) -> None:
     """Train without FAISS's warning about centroids with fewer than 39 vectors: the recall is measured anyway."""
     faiss = import_faiss()
-    effort = effort_of(index)
-    inverted = effort[1] if effort and effort[0] == "nprobe" else None
-    if inverted is not None:
+    name, inverted = effort_of(index) or ("", None)
+    if name == "nprobe" and inverted is not None:
         inverted.cp.min_points_per_centroid = 1
         inverted.cp.niter = KMEANS_ROUNDS
     for part in _parts(faiss, index):

@@ -44,40 +44,42 @@ def refusal(index: Any) -> str:
 def search_on_gpu(device: str, index: VectorIndex, factory: str) -> str:
     """Copy the index to the GPU and search it there; return a line that says so, or why an existing GPU is not used.
 
-    `auto` uses a GPU if there is one and the index type allows it, `cuda` insists on it, `cpu` never does.
+    `auto` uses a GPU if there is one and the index type allows it; `cuda` insists on it.
     """
     if device not in DEVICES:
         raise Misuse(f"unknown device {device!r}; known: {', '.join(DEVICES)}.")
-    if device == "cpu":
-        return ""
-    reason = obstacle(index.index, factory)
-    if reason and device == "cuda":
-        raise Misuse(f"--device cuda: the index cannot be searched on a GPU. {reason}")
-    if reason:
+    if reason := obstacle(device, index.index, factory):
         return reason if gpu_count() else ""
     try:
-        index.search_on(_copied(index))
+        index.gpu_copy = _copied(index)
     except RuntimeError as error:
         message = f"FAISS could not copy the index to the GPU: {first_line(error)}"
         if device == "cuda":
-            raise RetrieverError(f"{message}. Take --device cpu.") from error
+            raise RetrieverError(f'{message}. Take `device="cpu"`.') from error
         return f"{message}; it is searched on the CPU."
     return f"{factory} is searched on {'the GPU' if gpu_count() == 1 else f'{gpu_count()} GPUs'}."
 
 
-def obstacle(index: Any, factory: str) -> str:
-    """Say why an index cannot be searched on a GPU here; empty if it can."""
+def obstacle(device: str, index: Any, factory: str) -> str:
+    """Say why an index cannot be searched on a GPU here, empty if it can; an error if the device is `cuda`."""
+    reason = _obstacle(index, factory)
+    if reason and device == "cuda":
+        raise Misuse(f'`device="cuda"`: the index cannot be searched on a GPU. {reason}')
+    return reason
+
+
+def _obstacle(index: Any, factory: str) -> str:
     if not has_gpu_part():
         return (
             "faiss-cpu is installed, which has no GPU part; change it with: pip uninstall faiss-cpu, "
             "pip install 'flow-retriever[gpu]'."
         )
     if not gpu_count():
-        return "FAISS finds no GPU; look with nvidia-smi, or take --device cpu."
+        return 'FAISS finds no GPU; look with nvidia-smi, or take `device="cpu"`.'
     if kind := refusal(index):
         return (
-            f"FAISS has no {factory} ({kind}) for GPUs; take --device cpu, or rebuild with --index-type flat, ivf or "
-            "a factory string such as IVF256,Flat."
+            f'FAISS has no {factory} ({kind}) for GPUs; take `device="cpu"`, or rebuild with an `index_type` of flat, '
+            "ivf or a factory string such as IVF256,Flat."
         )
     return ""
 

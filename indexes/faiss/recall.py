@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.faiss.vectors import Matrix, Numbers, VectorIndex
-from indexes.folder.space import LOOKED_AT
+from indexes.faiss.vectors import VectorIndex
+from indexes.rows import LOOKED_AT, Matrix, Numbers
 
 RECALL_AT = 10
 WANTED = LOOKED_AT * RECALL_AT
@@ -49,7 +49,7 @@ class HeldOut:
     queries: Queries
     numbers: Numbers
     """One row per query: its nearest neighbours, best first."""
-    scores: NDArray[np.float32]
+    scores: Matrix
 
     def half(self, which: int) -> "HeldOut":
         """Return every second query, from the first (0) or the second (1); a single query is in both halves."""

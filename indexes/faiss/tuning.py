@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from indexes.faiss.recall import HeldOut
 from indexes.faiss.vectors import SPARE, Settings, VectorIndex, depends_on_k, effort_of
-from indexes.folder.space import LOOKED_AT
+from indexes.rows import LOOKED_AT, Numbers
 
 FETCHES = (0, 4, 8, 16, 32, 64)
 # The least effort that suffices needs the most candidates. So many greater efforts, which need fewer, are timed too.
@@ -92,7 +92,7 @@ def _shares(index: VectorIndex, held_out: HeldOut, effort: Settings) -> NDArray[
     return np.stack([_found(rankings[count][:, :count], held_out) for count in counts])
 
 
-def _found(ranking: NDArray[np.int64], held_out: HeldOut) -> NDArray[np.float64]:
+def _found(ranking: Numbers, held_out: HeldOut) -> NDArray[np.float64]:
     return np.array(
         [np.isin(true, own).mean() for true, own in zip(held_out.numbers, ranking, strict=True)], np.float64
     )

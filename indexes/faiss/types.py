@@ -31,16 +31,16 @@ class IndexRequest:
 
     def __post_init__(self) -> None:
         if not self.type.strip():
-            raise Misuse(f"--index-type is empty; take {', '.join(NAMES)} or a FAISS factory string.")
+            raise Misuse(f"`index_type` is empty; take {', '.join(NAMES)} or a FAISS factory string.")
         if self.type != AUTO and (self.recall is not None or self.memory is not None):
-            option = "--recall" if self.recall is not None else "--memory"
-            raise Misuse(f"{option} goes with --index-type auto; the index type is {self.type}.")
+            name = "recall" if self.recall is not None else "memory"
+            raise Misuse(f'`{name}` goes with `index_type="auto"`; the index type is {self.type}.')
         if self.type == AUTO and self.recall is None:
             object.__setattr__(self, "recall", DEFAULT_RECALL)
         if self.recall is not None and not 0 < self.recall <= 1:
-            raise Misuse(f"--recall must be above 0 and at most 1, not {self.recall:g}.")
+            raise Misuse(f"`recall` must be above 0 and at most 1, not {self.recall:g}.")
         if self.memory is not None and self.memory < 1:
-            raise Misuse(f"--memory must be at least one byte, not {self.memory}.")
+            raise Misuse(f"`memory` must be at least one byte, not {self.memory}.")
 
     @property
     def target(self) -> float:
@@ -52,7 +52,7 @@ def parse_bytes(text: str) -> int:
     """Parse a number of bytes such as 500MB, 2GB, 1.5GiB or 1000000."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([KMGT]?)(I?)B|([KMGT])|)\s*", text.upper())
     if match is None or (match[3] and not match[2]):
-        raise Misuse(f"--memory {text!r} is no number of bytes; write it as 500MB, 2GB or 1.5GiB.")
+        raise Misuse(f"`memory` {text!r} is no number of bytes; write it as 500MB, 2GB or 1.5GiB.")
     power = " KMGT".index(match[2] or match[4] or " ")
     return int(float(match[1]) * (1024 if match[3] else 1000) ** power)
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from indexes.errors import Damaged, Misuse, RetrieverError, first_line
 from indexes.faiss.types import NAMES
+from indexes.rows import Matrix, Numbers
 
 # How many more than requested are fetched, so that a last-bit difference in FAISS's float32 scores cannot change
 # which ones are the best once they are scored again in float64.
@@ -36,8 +37,6 @@ WRITTEN_TOGETHER = 1 << 20
 
 FLAT_HEADERS = (b"IxFI", b"IxF2", b"IxFl")
 
-Numbers = NDArray[np.int64]
-Matrix = NDArray[np.float32]
 Settings = dict[str, int]
 """Search settings: `nprobe` or `efSearch` if the type has one, and `fetch`, the number of candidates to score exactly
 for each result."""
@@ -162,7 +161,8 @@ class VectorIndex:
         """True if it holds every vector uncompressed and compares the query with all of them."""
         self.read_lock: object = None
         """Keeps the files that the index is mapped from."""
-        self._on_gpu: Any = None
+        self.gpu_copy: Any = None
+        """A copy on a GPU, which is searched instead where possible."""
         self._whole = _rows(index) if self.exact else None
         self.settings: Settings = {}
         self.apply(settings or {})
@@ -177,14 +177,6 @@ class VectorIndex:
         if effort and effort[0] in settings:
             setattr(effort[1], effort[0], settings[effort[0]])
 
-    def search_on(self, gpu_index: Any) -> None:
-        """Search a copy of the index on a GPU where possible."""
-        self._on_gpu = gpu_index
-
-    def candidates_for(self, k: int) -> int:
-        """Return how many candidates to fetch for the k nearest."""
-        return max(k + SPARE, self.settings.get("fetch", 0) * k)
-
     def search(self, queries: Matrix, k: int, excluded: Numbers, allowed: Numbers | None = None) -> list[Numbers]:
         """Find for each query at least the k nearest and all that tie with the last of them; returns their numbers.
 
@@ -198,7 +190,7 @@ class VectorIndex:
         found = [candidates] * len(queries)
         if len(candidates) < len(self) and len(candidates) <= SCANNED:
             return found
-        open_queries, wanted = list(range(len(queries))), self.candidates_for(k)
+        open_queries, wanted = list(range(len(queries))), max(k + SPARE, self.settings.get("fetch", 0) * k)
         while open_queries and wanted < len(candidates):
             fetched = self._fetch(queries[open_queries], wanted, searched, len(candidates))
             for place, (scores, positions) in zip(open_queries, fetched, strict=True):
@@ -226,9 +218,9 @@ class VectorIndex:
 
     def _fetch(
         self, queries: Matrix, wanted: int, searched: NDArray[np.bool_] | None, count: int
-    ) -> Iterator[tuple[NDArray[np.float32], Numbers]]:
+    ) -> Iterator[tuple[Matrix, Numbers]]:
         """Yield scores and positions, best first, of up to `wanted` of the `count` vectors to search."""
-        if self._whole is not None and self._on_gpu is None and len(queries) <= FEW_QUERIES:
+        if self._whole is not None and self.gpu_copy is None and len(queries) <= FEW_QUERIES:
             yield from self._compared(self._whole, queries, wanted, searched)
             return
         left_out = len(self) - count
@@ -259,7 +251,7 @@ class VectorIndex:
 
     def _compared(
         self, whole: Matrix, queries: Matrix, wanted: int, searched: NDArray[np.bool_] | None
-    ) -> Iterator[tuple[NDArray[np.float32], Numbers]]:
+    ) -> Iterator[tuple[Matrix, Numbers]]:
         """Compare each query with every vector."""
         positions = None if searched is None else np.flatnonzero(searched)
         for query in queries:
@@ -274,8 +266,8 @@ class VectorIndex:
         positions = self._nearest(queries, count)[1]
         return np.where(positions >= 0, self.numbers[positions], -1)
 
-    def _nearest(self, queries: Matrix, count: int) -> tuple[NDArray[np.float32], Numbers]:
-        answering = self._on_gpu if self._on_gpu is not None and count <= MOST_FROM_GPU else self.index
+    def _nearest(self, queries: Matrix, count: int) -> tuple[Matrix, Numbers]:
+        answering = self.gpu_copy if self.gpu_copy is not None and count <= MOST_FROM_GPU else self.index
         scores, positions = answering.search(queries, count)
         return scores, positions
 

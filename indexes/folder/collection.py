@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -26,12 +25,13 @@ from indexes.faiss import gpu
 from indexes.faiss.types import AUTO, IndexRequest, factory_string
 from indexes.faiss.vectors import VectorIndex, empty_index, exact_index, unit_rows
 from indexes.folder import generation as generations
-from indexes.folder.generation import CHECKED, Generation
-from indexes.folder.locks import WRITE_LOCK, ReadLock, WriteLock, remove_superseded
-from indexes.folder.publishing import GENERATIONS, PublishedIndex
-from indexes.folder.space import Apply, Space, unchanged
+from indexes.folder.generation import CHECKED, GENERATIONS, Generation, ReadLock, remove_superseded
+from indexes.folder.publishing import IndexPublisher
+from indexes.folder.space import Space, unchanged
 from indexes.folder.transfer import LocalTransfer
 from indexes.fork import Lock
+from indexes.rows import Apply
+from indexes.sqlite.connections import WRITE_LOCK, WriteLock
 from indexes.sqlite.database import is_blank, is_transient
 from indexes.sqlite.documents import DocumentStore
 from indexes.sqlite.words import Words
@@ -52,7 +52,7 @@ class _Spaces(threading.local):
     raw: Space | None = None
 
 
-class Collection(PublishedIndex):
+class Collection(IndexPublisher):
     """A collection opened for reading, or for reading and writing; threads may share it."""
 
     def __init__(self, folder: Path, store: DocumentStore, device: str = "cpu") -> None:
@@ -76,7 +76,7 @@ class Collection(PublishedIndex):
         """Open the collection in `folder` for reading; `writing()` takes the lock to change it."""
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
-            raise Misuse(f"{folder} is a file; --index takes a folder.")
+            raise Misuse(f"{folder} is a file; `index` takes a folder.")
         if not cls.exists(folder):
             why = "is no collection" if folder.is_dir() else "does not exist"
             raise NotACollection(f"{folder} {why}; make one with: retriever index SOURCE --index {folder}")
@@ -105,7 +105,7 @@ class Collection(PublishedIndex):
         folder = Path(folder)
         generations.refuse_links(folder, OWN_NAMES)
         if folder.is_dir() and any(path.name not in OWN_NAMES for path in folder.iterdir()):
-            raise Misuse(f"{folder} holds other files and no collection; give --index an empty or new folder.")
+            raise Misuse(f"{folder} holds other files and no collection; give `index` an empty or new folder.")
 
     @staticmethod
     def exists(folder: Path) -> bool:
@@ -136,9 +136,7 @@ class Collection(PublishedIndex):
         if request.type == AUTO:
             return
         factory = factory_string(request.type, 0, dimension)
-        index = empty_index(factory, dimension)
-        if device == "cuda" and (reason := gpu.obstacle(index, factory)):
-            raise Misuse(f"--device cuda: the index cannot be searched on a GPU. {reason}")
+        gpu.obstacle(device, empty_index(factory, dimension), factory)
 
     @property
     def name(self) -> str:
@@ -158,6 +156,12 @@ class Collection(PublishedIndex):
     def transfer(self) -> LocalTransfer:
         """Its rows with their numbers."""
         return LocalTransfer(self.store, self.dimension)
+
+    def backlog(self) -> tuple[int, int]:
+        """Count the vectors that are newer than the generation, and those that are no longer used."""
+        generation = self.generation()
+        last = generation.last_vector if generation else 0
+        return self.store.count_used_after(last), self.store.count("unused")
 
     def is_empty(self) -> bool:
         """True if nothing was ever stored here."""
@@ -188,9 +192,7 @@ class Collection(PublishedIndex):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     # ---- searching -----------------------------------------------------------------------------------------

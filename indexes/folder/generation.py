@@ -4,6 +4,9 @@ A generation is written aside, synced, renamed into place, and never changed aft
 with its SHA-256, and SQLite keeps the SHA-256 of the manifest: no file can change unnoticed. Hashing is skipped if
 `checked.json` says that these very files (size, times, inode) were hashed before. Any write changes the ctime, which no
 program can set back.
+
+A reader holds a shared lock on the manifest of its generation. Whoever releases a superseded generation last, reader or
+writer, removes its folder.
 """
 
 import contextlib
@@ -12,17 +15,20 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from indexes.checksums import file_sha256
 from indexes.errors import Damaged
 from indexes.faiss.types import IndexRequest
 from indexes.faiss.vectors import VectorIndex
+from indexes.sqlite.connections import WriteLock, fcntl
+from indexes.sqlite.documents import DocumentStore
 
+GENERATIONS = "generations"
 MANIFEST = "manifest.json"
 INDEX_FILE = "vectors.faiss"
 NUMBERS_FILE = "numbers.npy"
@@ -30,6 +36,8 @@ CHECKED = "checked.json"
 # File systems count time in ticks of some milliseconds; a file this young might be changed again within its tick.
 TOO_YOUNG_NS = 100_000_000
 MANIFEST_TYPES = {"files": dict, "count": int, "last_sequence": int, "factory": str, "index_type": str}
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -58,8 +66,8 @@ class Generation:
     @property
     def requested(self) -> IndexRequest:
         """The index that was requested when this one was built."""
-        manifest = self.manifest
-        return IndexRequest(manifest["index_type"], manifest["asked_recall"], manifest["asked_memory"])
+        settings = settings_of(self.manifest)
+        return IndexRequest(settings["index_type"], settings["recall"], settings["memory"])
 
     @property
     def measured(self) -> dict[str, Any]:
@@ -76,32 +84,7 @@ class Generation:
         return {name: facts["sha256"] for name, facts in files if name not in (INDEX_FILE, NUMBERS_FILE)}
 
 
-def write(
-    aside: Path, index: VectorIndex, write_transform: Callable[[Path], list[str]], facts: dict[str, Any]
-) -> tuple[str, list[str]]:
-    """Write a generation into the new folder `aside` and sync it.
-
-    `write_transform` adds the transform's files and returns their names. Returns the manifest's SHA-256 and the names.
-    """
-    if aside.exists():
-        shutil.rmtree(aside)
-    aside.mkdir(parents=True)
-    index.save(aside / INDEX_FILE, aside / NUMBERS_FILE)
-    names = write_transform(aside)
-    files = {
-        name: {"sha256": file_sha256(aside / name), "bytes": (aside / name).stat().st_size}
-        for name in sorted([INDEX_FILE, NUMBERS_FILE, *names])
-    }
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    manifest = {**facts, "count": len(index), "files": files, "created": created}
-    (aside / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    for path in aside.iterdir():
-        sync(path)
-    sync(aside)
-    return file_sha256(aside / MANIFEST), names
-
-
-def read(number: int, folder: Path, manifest_sha256: str) -> Generation:
+def read_generation(number: int, folder: Path, manifest_sha256: str) -> Generation:
     """Read the generation in `folder`; its manifest must have the hash that SQLite keeps."""
     path = folder / MANIFEST
     repair = f"run: retriever verify --repair --index {_collection(folder)}"
@@ -215,3 +198,139 @@ def sync(path: Path) -> None:
 
 def _collection(folder: Path) -> Path:
     return folder.parent.parent
+
+
+class ReadLock:
+    """Keeps the files of a generation from being removed by any process, until it is garbage-collected."""
+
+    def __init__(self, folder: Path) -> None:
+        if fcntl is None:
+            return
+        # Missing if it was removed already, locked if it is being removed now: then loading it fails with a message.
+        with contextlib.suppress(OSError):
+            descriptor = os.open(folder / MANIFEST, os.O_RDONLY | os.O_CLOEXEC)
+            weakref.finalize(self, os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def remove_superseded(generations: Path, published: int) -> None:
+    """Remove the generations before the published one that nobody holds; what cannot be removed stays."""
+    try:
+        older = [path for path in generations.iterdir() if path.name.isdecimal() and int(path.name) < published]
+    except OSError:
+        return
+    for folder in older:
+        if not _is_held(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_held(folder: Path) -> bool:
+    if fcntl is None:
+        return False
+    try:
+        descriptor = os.open(folder / MANIFEST, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+class PublishedIndex:
+    """The published generation of a collection, for reading."""
+
+    def __init__(self, folder: Path, store: DocumentStore) -> None:
+        self.folder = folder
+        self.store = store
+        self._lock = WriteLock(folder)
+        self._loaded: tuple[Generation, VectorIndex] | None = None
+
+    @property
+    def encoder(self) -> dict[str, Any]:
+        """The identity of the encoder that made the vectors."""
+        encoder = self.store.setting("encoder")
+        if not is_encoder(encoder):
+            raise self.store.damaged("the setting 'encoder' is damaged")
+        return dict(encoder)
+
+    @property
+    def dimension(self) -> int:
+        return int(self.encoder["dimension"])
+
+    def published(self) -> tuple[int, str, str] | None:
+        """Return number, folder and manifest hash of the published generation; None before the first."""
+        row = self.store.db.conn.execute(
+            "SELECT number, folder, manifest_sha256 FROM generations ORDER BY number DESC LIMIT 1"
+        ).fetchone()
+        return None if row is None else (int(row[0]), plain_name(row[1], self.store.path), str(row[2]))
+
+    def generation(self) -> Generation | None:
+        """Return the published generation; None before the first."""
+        return self.with_generation(lambda generation: generation)
+
+    def with_generation(self, use: Callable[[Generation | None], Result], *, fresh: bool = False) -> Result:
+        """Call `use` with the published generation, again with the newer one if a publication removed its files.
+
+        `fresh` reads the manifest again even if it is loaded.
+        """
+        while True:
+            row = self.published()
+            try:
+                return use(self._read(row, fresh) if row else None)
+            except Damaged:
+                if self.published() == row:
+                    raise
+
+    def _read(self, row: tuple[int, str, str], fresh: bool) -> Generation:
+        loaded = self._loaded  # not in the caller, where it would keep a superseded index
+        if not fresh and loaded and loaded[0].row == row:
+            return loaded[0]
+        return read_generation(row[0], self.folder / GENERATIONS / row[1], row[2])
+
+    def transform_files(self) -> dict[str, bytes]:
+        """Return the copies of the transform's files in the database, for making a damaged generation again."""
+        rows = self.store.db.conn.execute("SELECT name, bytes FROM generation_files ORDER BY name").fetchall()
+        if any(not isinstance(data, bytes) for _, data in rows):
+            raise Damaged(f"{self.store.path}: the copy of the transform is damaged.")
+        return {plain_name(name, self.store.path): data for name, data in rows}
+
+    def refuse_another_encoder(self, generation: Generation | None = None) -> None:
+        """Refuse to go on if the settings name another encoder than the one that the index was built for."""
+        if generation is None:
+            with contextlib.suppress(Damaged):  # without a manifest, only the setting's checksum vouches for it
+                generation = self.generation()
+        if generation is None:
+            return
+        built = generation.manifest["encoder"]
+        try:
+            own = self.store.setting("encoder", checked=False)
+        except Damaged:
+            own = None
+        if own != built:
+            raise Damaged(
+                f"{generation.folder} was built for another encoder than the one in the settings of {self.store.path} "
+                f"({difference(built, own)}); run: retriever verify --repair --index {self.folder}"
+            )
+
+
+def difference(one: Any, other: Any) -> str:
+    """Say what differs between the identities of two encoders, naming both values."""
+    if not is_encoder(one) or not is_encoder(other):
+        return "one of the two is damaged"
+    keys = sorted(key for key in {*one, *other} if one.get(key) != other.get(key))
+    return "; ".join(f"{key} {str(one.get(key))[:64]} against {str(other.get(key))[:64]}" for key in keys)
+
+
+def settings_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that an index was built with."""
+    asked = {"transform": "asked", "index_type": "index_type", "recall": "asked_recall", "memory": "asked_memory"}
+    return {"encoder": manifest.get("encoder"), **{key: manifest.get(name) for key, name in asked.items()}}
+
+
+def is_encoder(value: Any) -> bool:
+    """True if a value has the shape of an encoder's identity."""
+    return isinstance(value, dict) and type(value.get("dimension")) is int

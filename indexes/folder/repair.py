@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from indexes.folder import generation as generations
 from indexes.folder.collection import QUARANTINE, Collection
-from indexes.folder.publishing import GENERATIONS
+from indexes.folder.generation import GENERATIONS
 from indexes.folder.verify import Report, any_text
 
 COLUMNS = {
@@ -37,7 +37,7 @@ def put_aside(collection: Collection, report: Report) -> None:
     """Move everything away that the report calls damaged."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
     connection = collection.store.db.conn
-    with any_text(collection), collection.store.changing():
+    with any_text(collection.store), collection.store.changing():
         _quarantine(connection, "documents", report.bad_documents, stamp)
         _quarantine(connection, "passages", dict.fromkeys(report.stray_passages, "its document does not exist"), stamp)
         _quarantine(connection, "vectors", report.bad_vectors, stamp)

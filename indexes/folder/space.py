@@ -1,50 +1,26 @@
 """The space that a search looks in: indexes over vectors, and the documents that these vectors stand for."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.errors import Damaged
 from indexes.faiss.vectors import VectorIndex, unit_rows
-from indexes.sqlite.documents import DocumentStore, PassageRow
+from indexes.rows import LOOKED_AT, Apply, Match, Matrix, Nearest, Numbers, PassageRow
+from indexes.sqlite.documents import DocumentStore
 
-Apply = Callable[[NDArray[np.float32]], NDArray[np.float32]]
-Blocks = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
-ApplyEach = Callable[[Blocks], Blocks]
-"""A transform over numbered vectors that come in blocks."""
-
-
-LOOKED_AT = 2
-"""How many vectors are fetched per document, because several may be passages of one."""
 SCORED_TOGETHER = 8192
 SAMPLED = 2000
 SMALLEST_SPREAD = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
-    """A document found, by its best passage, with its fields."""
-
-    passage: PassageRow
-    score: float
-    document: dict[str, Any]
-    places: tuple[int, ...] = ()
-    """Where words of the query begin in the document's text, if it was found by words."""
-
-
-Nearest = tuple[PassageRow, float]
-"""The passage of a document that is nearest to a query, and its cosine."""
-
-
-@dataclass(frozen=True, slots=True)
 class Scored:
     """Vector numbers and their cosines."""
 
-    numbers: NDArray[np.int64]
+    numbers: Numbers
     scores: NDArray[np.float64]
 
     def best(self, k: int) -> "Scored":
@@ -63,15 +39,15 @@ class Space:
     store: DocumentStore
     dimension: int
     version: tuple[int, ...]
-    parts: tuple[tuple[VectorIndex, NDArray[np.int64]], ...]
+    parts: tuple[tuple[VectorIndex, Numbers], ...]
     apply: Apply
 
     def nearest_documents(
         self,
-        queries: NDArray[np.float32],
+        queries: Matrix,
         k: int,
         without: Sequence[int] = (),
-        documents: NDArray[np.int64] | None = None,
+        documents: Numbers | None = None,
     ) -> list[list[Match]]:
         """Find the k documents nearest to each query (raw vectors), each by its best passage, best first."""
         return self.matches(self.nearest_passages(queries, k, without, documents))
@@ -85,10 +61,10 @@ class Space:
 
     def nearest_passages(
         self,
-        queries: NDArray[np.float32],
+        queries: Matrix,
         k: int,
         without: Sequence[int] = (),
-        documents: NDArray[np.int64] | None = None,
+        documents: Numbers | None = None,
     ) -> list[list[Nearest]]:
         """Find the best passage of each of the k documents nearest to each query, best first.
 
@@ -112,7 +88,7 @@ class Space:
             wanted = min(4 * wanted, total)
         return found
 
-    def similar_documents(self, number: int, k: int, documents: NDArray[np.int64] | None = None) -> list[Match]:
+    def similar_documents(self, number: int, k: int, documents: Numbers | None = None) -> list[Match]:
         """Find the k documents nearest to a stored one, itself left out, by their nearest pair of passages."""
         store = self.store
         own = [passage.vector for passage in store.passages_of_documents([number])[number]]
@@ -126,13 +102,13 @@ class Space:
                 best[document] = match
         return sorted(best.values(), key=lambda match: (-match.score, match.passage.document))[:k]
 
-    def nearest_of(self, query: NDArray[np.float32], documents: Sequence[int]) -> dict[int, Nearest]:
+    def nearest_of(self, query: Matrix, documents: Sequence[int]) -> dict[int, Nearest]:
         """Find the passage of each of these documents that is nearest to the query (a raw vector)."""
         passages = self.store.passages_of_documents(documents)
         self.store.refuse_without_passages(passages)
         return nearest_among(query, passages, lambda numbers: self.store.vectors(numbers, self.dimension), self.apply)
 
-    def background(self, queries: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def background(self, queries: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Estimate mean and standard deviation of each query's cosines with the collection, from a sample."""
         return background_of(self._sample, queries, self.apply)
 
@@ -147,10 +123,10 @@ class Space:
 
     def nearest_vectors(
         self,
-        queries: NDArray[np.float32],
+        queries: Matrix,
         k: int,
         without: Sequence[int] = (),
-        allowed: NDArray[np.int64] | None = None,
+        allowed: Numbers | None = None,
     ) -> list[Scored]:
         """Find the k vectors nearest to each query (unit vectors of this space) and all that tie with the last."""
         results: list[list[Scored]] = [[] for _ in queries]
@@ -166,15 +142,14 @@ class Space:
             for own in results
         ]
 
-    def _scored(
-        self, index: VectorIndex, candidates: Sequence[NDArray[np.int64]], queries: NDArray[np.float32]
-    ) -> list[Scored]:
+    def _scored(self, index: VectorIndex, candidates: Sequence[Numbers], queries: Matrix) -> list[Scored]:
         """Score each query's candidates in float64, so that the order does not depend on how FAISS batches its sums.
 
         A vector that several queries share is fetched once.
         """
         scores = [np.zeros(len(own), np.float64) for own in candidates]
-        everything = candidates[0] if _same(candidates) else np.unique(np.concatenate(candidates))
+        shared = all(own is candidates[0] for own in candidates)
+        everything = candidates[0] if shared else np.unique(np.concatenate(candidates))
         for start in range(0, len(everything), SCORED_TOGETHER):
             some = everything[start : start + SCORED_TOGETHER]
             if index.exact:
@@ -199,19 +174,16 @@ class Space:
             if findable is not None:
                 own = [passage for passage in own if passage.document in findable]
             if not own:  # unused vectors were left out
-                raise Damaged(
-                    f"{self.store.path}: vector {number} has lost the passages that it stands for; "
-                    f"run: retriever verify --repair --index {self.store.path.parent}"
-                )
+                raise self.store.damaged(f"vector {number} has lost the passages that it stands for")
             for passage in own:
                 best.setdefault(passage.document, (passage, score))
         return sorted(best.values(), key=lambda pair: (-pair[1], pair[0].document))
 
 
 def nearest_among(
-    query: NDArray[np.float32],
+    query: Matrix,
     passages: Mapping[int, Sequence[PassageRow]],
-    vectors: Callable[[list[int]], NDArray[np.float32]],
+    vectors: Callable[[list[int]], Matrix],
     apply: Apply,
 ) -> dict[int, Nearest]:
     """Find the passage of each document that is nearest to the query (a raw vector); `vectors` reads raw ones."""
@@ -225,7 +197,7 @@ def nearest_among(
 
 
 def background_of(
-    sample: NDArray[np.float64], queries: NDArray[np.float32], apply: Apply
+    sample: NDArray[np.float64], queries: Matrix, apply: Apply
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Compute mean and standard deviation of each query's cosines with a sample of unit vectors."""
     if not len(sample):
@@ -234,7 +206,7 @@ def background_of(
     return cosines.mean(axis=0), np.maximum(cosines.std(axis=0), SMALLEST_SPREAD)
 
 
-def unchanged(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+def unchanged(vectors: Matrix) -> Matrix:
     """The transform of the encoder's own space."""
     return vectors
 
@@ -242,7 +214,3 @@ def unchanged(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 def products(rows: NDArray[np.float64], query: NDArray[np.float64]) -> NDArray[np.float64]:
     # Not `rows @ query`: BLAS sums a row in another order at another place, and equal vectors would not tie.
     return np.asarray(np.einsum("ij,j->i", rows, query))
-
-
-def _same(candidates: Sequence[NDArray[np.int64]]) -> bool:
-    return all(own is candidates[0] for own in candidates)

@@ -1,42 +1,12 @@
 """The rows of a collection with their numbers, as `retriever copy` reads and writes them."""
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from indexes.checksums import vector_checksum
-from indexes.sqlite.documents import DocumentRow, DocumentStore
-from indexes.sqlite.vectors import VECTOR_TYPE
-
-NumberedVector = tuple[int, bytes, NDArray[np.float16]]
-"""A vector's number, the hash of its text, and the raw vector as it is stored."""
-NumberedDocument = tuple[int, DocumentRow]
+from indexes.rows import VECTOR_TYPE, NumberedDocument, NumberedVector
+from indexes.sqlite.documents import DocumentStore
 
 TOGETHER = 1000
-
-
-class Transfer(Protocol):
-    """The rows of one collection."""
-
-    def last(self) -> tuple[int, int]:
-        """Return the numbers of the last vector and the last document."""
-
-    def vectors(self, after: int) -> Iterator[list[NumberedVector]]:
-        """Yield all vectors numbered above `after`, rising, in blocks; refuse a damaged one."""
-
-    def documents(self, after: int) -> Iterator[list[NumberedDocument]]:
-        """Yield all documents numbered above `after` likewise."""
-
-    def put_vectors(self, rows: Sequence[NumberedVector]) -> None:
-        """Store vectors under their numbers; storing them again changes nothing."""
-
-    def put_documents(self, rows: Sequence[NumberedDocument]) -> None:
-        """Store documents whose vectors are stored under their numbers; storing them again changes nothing."""
-
-    def seals(self) -> Iterator[tuple[int, str]]:
-        """Yield the number and seal of every document, rising."""
 
 
 class LocalTransfer:
@@ -61,7 +31,7 @@ class LocalTransfer:
         while found := self.store.db.conn.execute(query, [after, TOGETHER]).fetchall():
             numbers = [row[0] for row in found]
             after = numbers[-1]
-            yield list(self.store.sealed_rows(numbers))
+            yield list(self.store.document_rows(numbers))
 
     def put_vectors(self, rows: Sequence[NumberedVector]) -> None:
         with self.store.changing() as db:

@@ -14,13 +14,12 @@ from indexes.checksums import content_hash, document_seal, vector_checksum
 from indexes.errors import Damaged, first_line, salvage_advice
 from indexes.folder import generation as generations
 from indexes.folder.collection import DATABASE, Collection
-from indexes.folder.generation import Generation
-from indexes.folder.publishing import is_encoder
+from indexes.folder.generation import Generation, is_encoder, settings_of
 from indexes.pages import wal
-from indexes.sqlite.database import is_transient
+from indexes.rows import VECTOR_TYPE
+from indexes.sqlite.database import CHECKSUMS, is_transient
+from indexes.sqlite.documents import DocumentStore
 from indexes.sqlite.schema import changed_schema
-from indexes.sqlite.settings import CHECKSUMS
-from indexes.sqlite.vectors import VECTOR_TYPE
 
 Progress = Callable[[int, int], None]
 
@@ -64,26 +63,38 @@ class Report:
     def clean(self) -> bool:
         return not self.problems
 
+    def broken(self, problem: str) -> None:
+        """Add a problem of the database itself, which `repair` cannot mend."""
+        self.database_broken = True
+        self.problems.append(problem)
+
 
 def check(collection: Collection, defaults: Mapping[str, str | None], progress: Progress | None = None) -> Report:
     """Check the database, every row, and every file of the published generation, as of one snapshot.
 
     `defaults` are the values that lost settings are reset to; the encoder has none.
     """
-    report = Report()
-    with _reported(collection, report):
-        _check_log(collection, report)
-        with any_text(collection), collection.store.db.atomic():
-            _check_database(collection, report)
+    report, store = Report(), collection.store
+    try:
+        if found := wal.problem(store.path, with_index=False):
+            report.broken(found)
+        with any_text(store), store.db.atomic():
+            _check_database(store, report)
             if not report.database_broken:
                 _check_settings(collection, report, defaults)
             if not report.database_broken:
-                _check_vectors(collection, report, progress)
-                _check_documents(collection, report)
-                _check_unused(collection, report)
+                _check_vectors(store, report, progress)
+                _check_documents(store, report)
+                _check_unused(store, report)
         if not report.database_broken:
-            _check_words(collection, report)
+            if not report.words_wrong and (found := collection.words.problem()):
+                report.words_wrong = True
+                report.problems.append(found)
             _check_generation(collection, report)
+    except (sqlite3.Error, Damaged) as error:
+        if isinstance(error, sqlite3.Error) and is_transient(error):
+            raise
+        report.broken(f"{store.path} is damaged: {first_line(error)}")
     return report
 
 
@@ -99,21 +110,9 @@ def refuse_broken_log(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _reported(collection: Collection, report: Report) -> Iterator[None]:
-    """Report an error of the check itself as a problem."""
-    try:
-        yield
-    except (sqlite3.Error, Damaged) as error:
-        if isinstance(error, sqlite3.Error) and is_transient(error):
-            raise
-        report.database_broken = True
-        report.problems.append(f"{collection.store.path} is damaged: {first_line(error)}")
-
-
-@contextlib.contextmanager
-def any_text(collection: Collection) -> Iterator[None]:
+def any_text(store: DocumentStore) -> Iterator[None]:
     """Read also texts that damage has made invalid UTF-8."""
-    connection = collection.store.db.conn
+    connection = store.db.conn
     connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
     try:
         yield
@@ -121,49 +120,36 @@ def any_text(collection: Collection) -> Iterator[None]:
         connection.text_factory = str
 
 
-def _check_log(collection: Collection, report: Report) -> None:
-    if found := wal.problem(collection.store.path, with_index=False):
-        report.database_broken = True
-        report.problems.append(found)
-
-
-def _check_database(collection: Collection, report: Report) -> None:
-    if changed := changed_schema(collection.store.db.conn):
+def _check_database(store: DocumentStore, report: Report) -> None:
+    connection = store.db.conn
+    if changed := changed_schema(connection):
         # The index of words can be made again, unless its table exists and SQLite cannot even drop it.
-        existing = collection.store.db.conn.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchone()
+        existing = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchone()
         report.words_wrong = all(n.startswith("words") for n in changed) and not ("words" in changed and existing)
         report.database_broken = not report.words_wrong
         what = "the index of words" if report.words_wrong else "the schema"
-        report.problems.append(f"{collection.store.path}: {what} was changed: {', '.join(changed)} differ")
-    for (message,) in collection.store.db.conn.execute("PRAGMA integrity_check"):
-        if message != "ok" and "fts5" not in message.lower():  # since SQLite 3.44; `_check_words` checks those
-            report.database_broken = True
-            report.problems.append(f"{collection.store.path}: {message}")
+        report.problems.append(f"{store.path}: {what} was changed: {', '.join(changed)} differ")
+    for (message,) in connection.execute("PRAGMA integrity_check"):
+        if message != "ok" and "fts5" not in message.lower():  # since SQLite 3.44; `Words.problem` checks those
+            report.broken(f"{store.path}: {message}")
 
 
 def _check_settings(collection: Collection, report: Report, defaults: Mapping[str, str | None]) -> None:
     """Compare the settings with the manifest, which has a hash: a damaged setting must not condemn rows."""
-    try:
-        generation = collection.with_generation(lambda found: found, fresh=True)
-    except Damaged:
-        generation = None
-    known = {}
-    if generation:
-        manifest = generation.manifest
-        known = {"encoder": manifest["encoder"], "transform": manifest["asked"], "index_type": manifest["index_type"]}
-        known |= {"recall": manifest["asked_recall"], "memory": manifest["asked_memory"]}
+    known: dict[str, Any] = {}
+    with contextlib.suppress(Damaged):
+        if generation := collection.with_generation(lambda found: found, fresh=True):
+            known = settings_of(generation.manifest)
     for key, valid in SETTINGS.items():
-        try:
+        value = None
+        with contextlib.suppress(Damaged):
             value = collection.store.setting(key, checked=False)
-        except Damaged:
-            value = None
         if key in known and value != known[key]:
             report.bad_settings[key] = known[key]
             report.problems.append(f"the setting {key!r} is not what the index was built with")
         elif key not in known and not valid(value) and not collection.is_empty():
             if key == "encoder":
-                report.database_broken = True
-                report.problems.append("the setting 'encoder' is damaged, and there is no index to restore it from")
+                report.broken("the setting 'encoder' is damaged, and there is no index to restore it from")
             else:
                 report.bad_settings[key] = defaults[key]
                 report.problems.append(f"the setting {key!r} is damaged")
@@ -184,8 +170,7 @@ def _check_settings(collection: Collection, report: Report, defaults: Mapping[st
                 report.problems.append(f"the setting {key!r} is damaged")
 
 
-def _check_vectors(collection: Collection, report: Report, progress: Progress | None) -> None:
-    store = collection.store
+def _check_vectors(store: DocumentStore, report: Report, progress: Progress | None) -> None:
     total = store.count("vectors")
     encoder = report.bad_settings.get("encoder") or store.setting("encoder", checked=False)
     width = encoder["dimension"] * VECTOR_TYPE.itemsize if encoder else 0
@@ -204,15 +189,13 @@ def _check_vectors(collection: Collection, report: Report, progress: Progress | 
     report.problems += report.bad_vectors.values()
 
 
-def _check_documents(collection: Collection, report: Report) -> None:
-    passages = iter(
-        collection.store.db.conn.execute(
-            'SELECT document, position, start, "end", passages.vector, text_hash FROM passages'
-            " LEFT JOIN vectors ON vectors.id = passages.vector ORDER BY document, position"
-        )
+def _check_documents(store: DocumentStore, report: Report) -> None:
+    passages = store.db.conn.execute(
+        'SELECT document, position, start, "end", passages.vector, text_hash FROM passages'
+        " LEFT JOIN vectors ON vectors.id = passages.vector ORDER BY document, position"
     )
     ahead = next(passages, None)
-    for row in collection.store.each_document():
+    for row in store.each_document():
         report.documents += 1
         own = []
         while ahead and (not isinstance(ahead[0], int) or ahead[0] <= row["number"]):
@@ -252,8 +235,8 @@ def _document_problem(row: dict[str, Any], own: list[tuple[Any, ...]], bad_vecto
     return "" if sealed == row["seal"] else "does not match its seal: its id or its passages were changed"
 
 
-def _check_unused(collection: Collection, report: Report) -> None:
-    wrong = collection.store.db.conn.execute(
+def _check_unused(store: DocumentStore, report: Report) -> None:
+    wrong = store.db.conn.execute(
         "SELECT (SELECT count(*) FROM vectors WHERE (id IN (SELECT vector FROM unused))"
         " = (id IN (SELECT vector FROM passages)))"
         " + (SELECT count(*) FROM unused WHERE vector NOT IN (SELECT id FROM vectors))"
@@ -261,14 +244,6 @@ def _check_unused(collection: Collection, report: Report) -> None:
     if wrong:
         report.unused_wrong = True
         report.problems.append(f"the list of unused vectors is wrong about {wrong:,} of them")
-
-
-def _check_words(collection: Collection, report: Report) -> None:
-    if report.words_wrong:
-        return
-    if found := collection.words.problem():
-        report.words_wrong = True
-        report.problems.append(found)
 
 
 def _check_generation(collection: Collection, report: Report) -> None:

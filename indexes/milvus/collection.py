@@ -12,9 +12,8 @@ from typing import Any, Self, TypeVar
 from indexes.errors import Damaged, NotACollection, RetrieverError
 from indexes.faiss.building import Stage, silent
 from indexes.faiss.types import IndexRequest
-from indexes.folder.generation import MANIFEST, Generation, plain_name
-from indexes.folder.publishing import difference, is_encoder
-from indexes.folder.space import Apply, unchanged
+from indexes.folder.generation import MANIFEST, Generation, difference, is_encoder, plain_name
+from indexes.folder.space import unchanged
 from indexes.milvus import publishing, schema
 from indexes.milvus.address import Address
 from indexes.milvus.client import Client
@@ -23,6 +22,7 @@ from indexes.milvus.space import MilvusSpace, MilvusWords
 from indexes.milvus.state import STATE, State, no_collection
 from indexes.milvus.store import MilvusStore, MilvusTransfer
 from indexes.publication import Publication
+from indexes.rows import Apply
 
 AGAIN = "copy or index the collection again"
 

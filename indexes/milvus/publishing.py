@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 
 from indexes.faiss.building import Stage
 from indexes.faiss.recall import RECALL_AT, WANTED, Nearest, recall_facts
-from indexes.folder.space import Blocks
 from indexes.milvus import schema
 from indexes.milvus.client import Row
 from indexes.milvus.store import MilvusStore
 from indexes.publication import Publication
-from indexes.sqlite.documents import DocumentRow
+from indexes.rows import Blocks, DocumentRow
 
 BUILDING = "building"
 # Documents transformed together, and vectors between two records of the progress.

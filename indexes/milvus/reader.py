@@ -23,8 +23,8 @@ from indexes.milvus.rows import (
     stored_passages,
 )
 from indexes.milvus.state import State
+from indexes.rows import DocumentRow, PassageRow
 from indexes.sqlite.conditions import Condition, names_in, no_such_field
-from indexes.sqlite.documents import DocumentRow, PassageRow
 
 # A document takes up to 256 kB, and a server returns up to 100 MB.
 READ_DOCUMENTS = 200

@@ -16,8 +16,7 @@ from indexes.checksums import content_hash, document_seal, metadata_text, vector
 from indexes.milvus.client import Row
 from indexes.milvus.facts import facts_and_bounds
 from indexes.milvus.records import Records
-from indexes.sqlite.documents import DocumentRow, PassageRow
-from indexes.sqlite.vectors import VECTOR_TYPE
+from indexes.rows import VECTOR_TYPE, DocumentRow, PassageRow
 
 # Bytes of a text in a row. A document with a longer one is stored in a record.
 ROW_BYTES = 65_000

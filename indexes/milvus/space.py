@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.faiss.vectors import SPARE, TIE, unit_rows
-from indexes.folder.space import LOOKED_AT, SAMPLED, Apply, Match, Nearest, background_of, nearest_among, products
+from indexes.folder.space import SAMPLED, background_of, nearest_among, products
 from indexes.milvus.client import MAX_ROWS, Row, in_list, join_conditions
 from indexes.milvus.rows import PASSAGE_FIELDS, hit_fields, indexed_passage, seal_of
 from indexes.milvus.schema import EXACT
 from indexes.milvus.store import MilvusStore
+from indexes.rows import LOOKED_AT, Apply, Match, Nearest
 from indexes.sqlite.words import query_words
 
 INDEX_FIELDS = ("key", *PASSAGE_FIELDS, "seal")

@@ -16,14 +16,11 @@ from numpy.typing import NDArray
 
 from indexes.checksums import vector_checksum
 from indexes.faiss.vectors import unit_rows
-from indexes.folder.space import Apply
-from indexes.folder.transfer import NumberedDocument, NumberedVector
 from indexes.milvus.client import Client, in_list
 from indexes.milvus.reader import Reader
 from indexes.milvus.rows import document_record, document_row, index_rows, intact_vector, seal_of
 from indexes.milvus.state import Sealed, State
-from indexes.sqlite.documents import DocumentRow
-from indexes.sqlite.vectors import VECTOR_TYPE
+from indexes.rows import VECTOR_TYPE, Apply, DocumentRow, NumberedDocument, NumberedVector
 
 DELETE_DOCUMENTS = 1000
 DELETE_VERSIONS = 100

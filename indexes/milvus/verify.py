@@ -8,7 +8,6 @@ import numpy as np
 from indexes.errors import Damaged, Locked
 from indexes.faiss.vectors import unit_rows
 from indexes.folder.generation import Generation
-from indexes.folder.space import Apply
 from indexes.folder.verify import Report
 from indexes.milvus.client import Row
 from indexes.milvus.collection import MilvusCollection
@@ -22,7 +21,7 @@ from indexes.milvus.rows import (
     intact_vector,
     stored_document,
 )
-from indexes.sqlite.documents import DocumentRow, PassageRow
+from indexes.rows import Apply, DocumentRow, PassageRow
 
 Progress = Callable[[int, int], None]
 Filterable = tuple[list[str], dict[str, str]]

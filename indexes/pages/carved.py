@@ -17,17 +17,15 @@ import numpy as np
 
 from indexes.checksums import content_hash, document_seal, metadata_text, setting_checksum, vector_checksum
 from indexes.pages.carving import Carver, Row
-from indexes.sqlite.settings import CHECKSUMS
-from indexes.sqlite.vectors import VECTOR_TYPE
+from indexes.rows import VECTOR_TYPE
+from indexes.sqlite.database import CHECKSUMS
 
 Place = tuple[int, int, bytes]
 
 TABLES = """
 CREATE TABLE settings (key, value, doubtful);
 CREATE TABLE ids (id, number);
-CREATE TABLE documents (
-    number, id, title, text, metadata, content_hash, source, seal, whole, doubtful
-);
+CREATE TABLE documents (number, id, title, text, metadata, content_hash, source, seal, whole, doubtful);
 CREATE TABLE passages (document, position, start, "end", vector);
 CREATE TABLE vectors (number INTEGER PRIMARY KEY, text_hash, vector);
 CREATE TABLE generations (number, manifest_sha256);
@@ -82,9 +80,6 @@ class Carved:
         self.connection.execute("PRAGMA journal_mode=OFF")
         self.connection.execute("PRAGMA synchronous=OFF")
         self.connection.executescript(TABLES)
-
-    def close(self) -> None:
-        self.connection.close()
 
     def take(self, carver: Carver) -> None:
         """Carve all rows and store them."""
@@ -155,8 +150,7 @@ class Carved:
 
         Its passages count if their vectors have `width` bytes.
         """
-        names = "number, id, title, text, metadata, content_hash, source, seal, whole, doubtful"
-        cursor = self.connection.execute(f"SELECT {names} FROM documents ORDER BY number, doubtful DESC, rowid")  # noqa: S608 - constant text
+        cursor = self.connection.execute("SELECT * FROM documents ORDER BY number, doubtful DESC, rowid")
         for number, *row, whole, doubtful in cursor:
             found = self._document(number, row, width) if whole else None
             if found is not None:
@@ -166,10 +160,9 @@ class Carved:
 
     def documents_numbered(self, numbers: Sequence[int]) -> Iterator[CarvedDocument]:
         """Yield these documents without their passages."""
-        names = "id, title, text, metadata, content_hash, source, seal"
-        query = f"SELECT {names} FROM documents WHERE number = ? AND whole ORDER BY doubtful, rowid"  # noqa: S608 - constant text
+        query = "SELECT * FROM documents WHERE number = ? AND whole ORDER BY doubtful, rowid"
         for number in dict.fromkeys(numbers):
-            for row in self.connection.execute(query, [number]).fetchall():
+            for _, *row, _, _ in self.connection.execute(query, [number]).fetchall():
                 if (found := self._document(number, row, 0)) is not None:
                     yield found
 
@@ -183,12 +176,20 @@ class Carved:
                 return None
         except (ValueError, RecursionError):
             return None
-        content = content_hash(title, text, metadata)
-        seal = seal if isinstance(seal, bytes) else b""
-        proven, known = content == stored_hash, self._ids_of(number)
-        others = [other for other in known if other != id_]
+        content, known = content_hash(title, text, metadata), self._ids_of(number)
         found = CarvedDocument(
-            number, id_, title, text, parsed, content, source, seal, None, proven, id_ in known, others
+            number=number,
+            id=id_,
+            title=title,
+            text=text,
+            metadata=parsed,
+            content_hash=content,
+            source=source,
+            seal=seal if isinstance(seal, bytes) else b"",
+            places=None,
+            content_proven=content == stored_hash,
+            id_proven=id_ in known,
+            other_ids=[other for other in known if other != id_],
         )
         places = self._places(number, width)
         return (found.sealed_with(places) if places else None) or found

@@ -8,7 +8,6 @@ import contextlib
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Self
 
 from indexes.pages import wal
@@ -79,9 +78,7 @@ class Pages:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _bytes(self, name: str, offset: int, size: int, page: int = 1) -> bytes:

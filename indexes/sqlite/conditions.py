@@ -1,17 +1,18 @@
-"""What a filter asks of a document's metadata, as SQL in which every name and value is bound.
+"""Conditions on a document's metadata, as SQL in which every name and value is bound.
 
-A field's values are all it holds but null: the value itself, or each element if it is a list. A dot in its name
-reaches into an object, or into each object of a list; a key that is the whole name, dot included, counts as well.
+The values of a field are the value itself or, if it is a list, its elements; null is no value. A dot in a field's name
+reaches into an object, or into each object of a list. A key that contains the dot itself matches as well.
 
-    field = value      some value equals it (`in`: equals one of them); missing fields do not match
-    field != value     there are values, and none equals it
-    field < value      some value is lower, and likewise <=, > and >=
-    field = null       there are no values: the field is missing, null, or a list of nothing
-    field != null      there are some
+    field = value      at least one value equals it (`in`: equals one of the list); a missing field does not match
+    field != value     the field has values, and none of them equals it
+    field < value      at least one value is lower; <=, > and >= likewise
+    field = null       the field has no values: it is missing, null or an empty list
+    field != null      the field has values
 
-A number is compared as one, with stored numbers and with stored texts that are numbers (all that a CSV has); whole
-numbers beyond 64 bits as floating-point ones. A text is compared with texts only, exactly, by code point. true and
-false equal the JSON values, and texts that say so in any case; they are no numbers. NULs in metadata are passed over.
+A number equals stored numbers, and stored texts that are numbers, because a CSV file has only texts. Integers beyond 64
+bits are compared as floating-point numbers. A text is compared with texts only, by code point. true and false equal the
+JSON values and the texts "true" and "false" in any case; they never equal numbers. NUL characters in metadata are
+ignored.
 """
 
 import difflib
@@ -26,35 +27,35 @@ from indexes.errors import BadFilter
 
 Value = str | int | float | bool | None
 Sql = tuple[str, list[Any]]
-"""An expression and what is bound to its placeholders."""
+"""An expression, and the values of its placeholders."""
 
 SHOWN_FIELDS = 20
-# Of names there may be as many as documents, or more: so many are gathered, and compared with one that is not there.
+# There may be more field names than documents, so only some are collected and compared with an unknown one.
 MOST_FIELDS = 100_000
 COMPARED_FIELDS = 2000
 COMPARED_LENGTH = 200
 NOT_METADATA = {"id", "_id", "title", "text"}
 
-# SQLite ends a text at a NUL in some versions and not in others. Pairs of backslashes are written in another way
-# first, so that what is left of \u0000 is a NUL and never the end of an escaped backslash and "u0000".
+# Some versions of SQLite end a text at a NUL. Escaped backslashes are rewritten first, so that every \u0000 left is
+# a NUL, and never the second backslash of a pair followed by "u0000".
 METADATA = r"""CASE WHEN instr(documents.metadata, '\u0000')
  THEN replace(replace(documents.metadata, '\\', '\u005c'), '\u0000', '') ELSE documents.metadata END"""
-# Compared with CAST(... AS NUMERIC), a text that is wholly a number becomes one; any other text stays what it is,
-# and sorts after every number, infinity included.
+# Compared with CAST(... AS NUMERIC), a text that is a number becomes one. Any other text stays a text, and sorts after
+# every number, infinity included.
 NUMERIC = "CAST(? AS NUMERIC)"
 INFINITY = "CAST('9e999' AS NUMERIC)"
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A field, one of = != < <= > >= in, and one value (for `in` one or more)."""
+    """A field, one of the operators = != < <= > >= in, and one value (for `in` one or more)."""
 
     field: str
     operator: str
     values: tuple[Value, ...]
 
     def sql(self) -> Sql:
-        """Whether a row of `documents` meets it, as an expression that is true or false, never NULL."""
+        """Return an expression on a row of `documents`: true if it meets the condition, else false, never NULL."""
         if self.operator not in ("=", "!=", "in"):
             return _any_value(self.field, _ordered(self.operator, self.values[0]))
         equal = _any_value(self.field, _equal([value for value in self.values if value is not None]))
@@ -69,7 +70,7 @@ def _both(left: Sql, joint: str, right: Sql) -> Sql:
 
 
 def _equal(values: Sequence[Value]) -> Sql:
-    """A test of one JSON value, given as `{0}.type` and `{0}.value`: does it equal one of these?"""
+    """Return a test that one JSON value, `{0}.type` and `{0}.value`, equals one of these."""
     texts = [value for value in values if isinstance(value, str)]
     numbers = [str(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     tests: list[str] = []
@@ -90,10 +91,10 @@ def _equal(values: Sequence[Value]) -> Sql:
 
 
 def _ordered(operator: str, value: Value) -> Sql:
-    """The same for < <= > >=."""
+    """Return a test that one JSON value is lower or higher than this one."""
     if isinstance(value, str):
         return f"{{0}}.type = 'text' AND {{0}}.value {operator} ?", [value]
-    # As text, because SQLite then reads the digits as it reads those of the metadata, rounding included.
+    # Bound as text, so that SQLite rounds its digits as it rounds those of the metadata.
     return (
         f"{{0}}.type IN ('integer', 'real', 'text') AND {{0}}.value {operator} {NUMERIC} AND {{0}}.value <= {INFINITY}",
         [str(value)],
@@ -101,7 +102,7 @@ def _ordered(operator: str, value: Value) -> Sql:
 
 
 def _any_value(field: str, test: Sql) -> Sql:
-    """Whether one of the field's values passes a test."""
+    """Return an expression that is true if one of the field's values passes the test."""
     one, bound = test
     whole = (
         f"CASE {{0}}.type WHEN 'array' THEN EXISTS (SELECT 1 FROM json_each({{0}}.value) AS element"  # noqa: S608 - constant text
@@ -111,7 +112,7 @@ def _any_value(field: str, test: Sql) -> Sql:
 
 
 def _any_place(field: str, test: Sql) -> Sql:
-    """Whether what stands under the field's name, found by either reading of it, passes a test."""
+    """Return an expression that is true if the field passes the test, its name taken whole or split at its dots."""
     readings = [[field], field.split(".")] if "." in field else [[field]]
     found = [_place(keys, test) for keys in readings]
     return f"({' OR '.join(text for text, _ in found)})", [value for _, bound in found for value in bound]
@@ -134,7 +135,7 @@ def _place(keys: Sequence[str], test: Sql) -> Sql:
 
 
 def check_fields(connection: sqlite3.Connection, conditions: Sequence[Condition]) -> None:
-    """Refuse a condition on a field that no document has, with the names of those there are."""
+    """Refuse a condition on a field that no document has, and name the existing ones."""
     for field in dict.fromkeys(condition.field for condition in conditions):
         there, bound = _any_place(field, ("1", []))
         query = f"SELECT EXISTS (SELECT 1 FROM documents WHERE {there})"  # noqa: S608 - names and values are bound
@@ -143,18 +144,18 @@ def check_fields(connection: sqlite3.Connection, conditions: Sequence[Condition]
 
 
 def no_such_field(field: str, known: list[str]) -> BadFilter:
-    """The refusal of a field that no document has; `known` are those there are, the most common first."""
+    """Make the error about a field that no document has; `known` are the existing ones, the most common first."""
     return BadFilter(f"no document has a metadata field {_shown(field)}; {_advice(field, known)}")
 
 
 def known_fields(connection: sqlite3.Connection) -> list[str]:
-    """The names of all metadata fields of a database."""
+    """Return the names of all metadata fields, the most common first."""
     rows = connection.execute("SELECT metadata FROM documents WHERE metadata <> '{}'")
     return names_in(json.loads(metadata) for (metadata,) in rows)
 
 
 def names_in(every: Iterable[Any]) -> list[str]:
-    """The names of all fields in the metadata of documents, those inside objects with dots, the most common first."""
+    """Return the names of all fields in this metadata, the most common first; a dot leads into an object."""
     counts: Counter[str] = Counter()
     for metadata in every:
         counts.update(set(_names(metadata, "")))
@@ -174,7 +175,7 @@ def _names(value: Any, prefix: str) -> Iterator[str]:
 
 def _advice(field: str, known: list[str]) -> str:
     if field in NOT_METADATA:
-        return "a filter looks at the metadata, not at id, title and text."
+        return "a filter applies to the metadata, not to id, title and text."
     if not known:
         return "no document has any metadata."
     near_in_length = (name for name in known[:COMPARED_FIELDS] if len(name) <= COMPARED_LENGTH)

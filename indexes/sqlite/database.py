@@ -1,23 +1,24 @@
-"""The SQLite file of a collection: opening it, one state for a whole read, one transaction for a write.
+"""The SQLite file of a collection: opening it, one state for a whole read, one transaction for a write; its settings.
+
+A setting is one JSON value per key, with a checksum so that damage is noticed.
 
 SQLite reads a database with a write-ahead log only if the log's index exists or can be made. If this user may not write
 to the folder and there is no index, the database is opened as `immutable`; whether another process has changed it since
 is then checked before and after every read (`FileState`).
 """
 
+import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from indexes.checksums import setting_checksum
 from indexes.errors import Damaged, Locked, NotACollection, NotReadable, first_line, salvage_advice
-from indexes.sqlite.connections import Connections, Database
+from indexes.sqlite.connections import Connections, Database, file_identity, file_state
 from indexes.sqlite.schema import FORMAT, PRE_RELEASE_TABLE, migrate
 
 ATTEMPTS = 10
@@ -40,6 +41,9 @@ TRANSIENT = ("locked", "busy", "full", "readonly", "unable to open", "interrupte
 FileState = tuple[tuple[int, int, int, int] | None, ...]
 """Of the database and its log: device, inode, size and time of change; None for a file that is missing."""
 Result = TypeVar("Result")
+
+CHECKSUMS = "checksums"
+"""The setting that holds the checksums of the others."""
 
 
 class DatabaseFile:
@@ -186,16 +190,64 @@ class DatabaseFile:
             some = values[i : i + PLACEHOLDERS]
             yield from self.db.conn.execute(query.format(",".join("?" * len(some))), list(some)).fetchall()
 
-    def _integers(self, values: Iterable[Any], what: str) -> NDArray[np.int64]:
-        try:
-            return np.fromiter(values, np.int64)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise self._not_as_stored(what) from error
+    def damaged(self, what: str) -> Damaged:
+        """Make the error about damage that `verify --repair` can repair."""
+        return Damaged(f"{self.path}: {what}; run: retriever verify --repair --index {self.path.parent}")
 
-    def _not_as_stored(self, what: str) -> Damaged:
-        return Damaged(
-            f"{self.path}: {what} is not what was stored; run: retriever verify --repair --index {self.path.parent}"
-        )
+    def not_as_stored(self, what: str) -> Damaged:
+        return self.damaged(f"{what} is not what was stored")
+
+    def parsed(self, text: Any, what: str) -> Any:
+        try:
+            return json.loads(text)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise self.not_as_stored(what) from error
+
+    # ---- settings ------------------------------------------------------------------------------------------
+
+    def setting(self, key: str, *, checked: bool = True) -> Any:
+        """Return a setting, None if it was never set. A `checked` one must match its checksum."""
+        rows = dict(self.db.conn.execute("SELECT key, value FROM settings WHERE key IN (?, ?)", [key, CHECKSUMS]))
+        if checked and not _matches(key, rows.get(key), self._checksums(rows)):
+            raise self.not_as_stored(f"the setting {key!r}")
+        return None if key not in rows else self.parsed(rows[key], f"the setting {key!r}")
+
+    def set_settings(self, values: dict[str, Any]) -> None:
+        """Change these settings. The others keep their checksums, so that no damage to them is hidden."""
+        insert = "INSERT INTO settings VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+        texts = {key: json.dumps(value, sort_keys=True) for key, value in values.items()}
+        with self.changing() as db:
+            sums = self._checksums(dict(db.conn.execute("SELECT key, value FROM settings")))
+            sums |= {key: setting_checksum(key, text) for key, text in texts.items()}
+            db.conn.executemany(insert, [*texts.items(), (CHECKSUMS, json.dumps(sums, sort_keys=True))])
+
+    def renew_checksums(self) -> None:
+        """Make the checksums of all settings again, from the values they have now."""
+        with self.changing() as db:
+            rows = dict(db.conn.execute("SELECT key, value FROM settings WHERE key <> ?", [CHECKSUMS]))
+            sums = {key: setting_checksum(key, str(text)) for key, text in rows.items()}
+            db.conn.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", [CHECKSUMS, json.dumps(sums)])
+
+    def changed_settings(self) -> list[str]:
+        """List the settings that do not match their checksums."""
+        rows = dict(self.db.conn.execute("SELECT key, value FROM settings"))
+        try:
+            sums = self._checksums(rows)
+        except Damaged:
+            return [CHECKSUMS]
+        if rows.pop(CHECKSUMS, None) is None:
+            return [CHECKSUMS] if rows else []
+        return sorted(key for key in {*rows, *sums} if not _matches(key, rows.get(key), sums))
+
+    def _checksums(self, rows: dict[str, Any]) -> dict[str, int]:
+        found = self.parsed(rows[CHECKSUMS], f"the setting {CHECKSUMS!r}") if CHECKSUMS in rows else {}
+        if not isinstance(found, dict):
+            raise self.not_as_stored(f"the setting {CHECKSUMS!r}")
+        return found
+
+
+def _matches(key: str, text: Any, sums: dict[str, int]) -> bool:
+    return key not in sums if text is None else setting_checksum(key, str(text)) == sums.get(key)
 
 
 def is_blank(path: Path) -> bool:
@@ -219,12 +271,6 @@ def is_transient(error: sqlite3.Error) -> bool:
 def may_write(path: Path) -> bool:
     """True if this user may write to the folder of the database, or make it."""
     return not path.exists() or os.access(path.parent, os.W_OK)
-
-
-def file_identity(path: Path) -> tuple[int, int] | None:
-    """What distinguishes a file from another one that has taken its name; None if there is none."""
-    state = _stat(path)
-    return state and state[:2]
 
 
 def _connect(path: Path) -> tuple[sqlite3.Connection, FileState | None]:
@@ -271,12 +317,4 @@ def _beside(path: Path, ending: str) -> Path:
 
 
 def _file_state(path: Path) -> FileState:
-    return _stat(path), _stat(_beside(path, "wal"))
-
-
-def _stat(path: Path) -> tuple[int, int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return file_state(path), file_state(_beside(path, "wal"))

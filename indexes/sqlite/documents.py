@@ -1,57 +1,34 @@
-"""The documents of a collection and their passages.
+"""The documents of a collection, their passages, and the raw vector of every distinct text.
 
 SQLite is the only truth; everything FAISS holds can be made again from here. Every method that writes is one
 transaction, and with WAL and full sync what it wrote is on disk when it returns. A document is read only if it still
-matches its hash and its seal.
+matches its hash and its seal. A vector is stored in float16 with a checksum. It is used if a passage points to it.
 """
 
 import contextlib
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.checksums import content_hash, document_seal, is_unicode, metadata_text
-from indexes.errors import BadFilter, Damaged
+from indexes.checksums import content_hash, document_seal, is_unicode, metadata_text, vector_checksum
+from indexes.errors import BadFilter, Damaged, salvage_advice
+from indexes.rows import VECTOR_TYPE, Blocks, DocumentRow, Matrix, Numbers, PassageRow
 from indexes.sqlite.conditions import Condition, check_fields
-from indexes.sqlite.vectors import VectorTable
+from indexes.sqlite.database import DatabaseFile
 
-COLUMNS = ("number", "id", "title", "text", "metadata", "content_hash", "source", "seal")
+COLUMNS = "number, id, title, text, metadata, content_hash, source, seal"
 PASSAGES = (
     'SELECT document, position, start, "end", vector FROM passages JOIN documents ON number = document'
     "{} ORDER BY document, position"
 )
+USED = " AND id NOT IN (SELECT vector FROM unused)"
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentRow:
-    """A document as it is stored, with the offsets of its passages and the hash of each passage's encoded text."""
-
-    id: str
-    title: str
-    text: str
-    metadata: dict[str, Any]
-    content_hash: bytes
-    source: str
-    passages: Sequence[tuple[int, int, bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class PassageRow:
-    """One passage of a stored document, with the number of its vector."""
-
-    document: int
-    position: int
-    start: int
-    end: int
-    vector: int
-
-
-class DocumentStore(VectorTable):
+class DocumentStore(DatabaseFile):
     """The tables of one collection. Writers hold the collection's lock; any number of readers may be open."""
 
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
@@ -67,33 +44,37 @@ class DocumentStore(VectorTable):
     def documents(self, numbers: Sequence[int], found: Iterable[PassageRow] = ()) -> dict[int, dict[str, Any]]:
         """Return id, title, text and metadata of these documents.
 
-        Each document must match its hash and, with its passages, its seal. `found` are passages of them that were read
-        by another index; they must be the same.
+        `found` are passages of them that were read by another index; they must be the same.
         """
-        query = f"SELECT {', '.join(COLUMNS)} FROM documents WHERE number IN ({{}})"  # noqa: S608 - constant text
         passages = self._sealed_passages(numbers)
-        stored = {}
-        for number, id_, title, text, metadata, expected, source, seal in self._select_in(query, numbers):
-            typed = all(isinstance(part, str) for part in (id_, title, text, metadata, source))
-            sound = typed and content_hash(title, text, metadata) == expected
-            if not sound or document_seal(id_, expected, source, _places(passages[number])) != seal:
-                raise self._not_as_stored(f"document {id_!r}")
-            fields = {"id": id_, "title": title, "text": text}
-            stored[number] = {**fields, "metadata": self._json(metadata, f"document {id_!r}")}
+        stored = {
+            number: {"id": row.id, "title": row.title, "text": row.text, "metadata": row.metadata}
+            for number, row in self._sealed_rows(numbers, passages)
+        }
         for passage in found:
             own = passages[passage.document]
             same = 0 <= passage.position < len(own) and PassageRow(*own[passage.position][:5]) == passage
             if not same or passage.document not in stored:
-                raise self._not_as_stored(f"a passage of document number {passage.document}")
+                raise self.not_as_stored(f"a passage of document number {passage.document}")
         return stored
 
-    def sealed_rows(self, numbers: Sequence[int]) -> Iterator[tuple[int, DocumentRow]]:
+    def document_rows(self, numbers: Sequence[int]) -> Iterator[tuple[int, DocumentRow]]:
         """Yield these documents as they were stored, with their numbers."""
-        stored, passages = self.documents(numbers), self._sealed_passages(numbers)
-        rows = self._select_in("SELECT number, content_hash, source FROM documents WHERE number IN ({})", numbers)
-        for number, content, source in sorted(rows):
-            id_, title, text, metadata = (stored[number][name] for name in ("id", "title", "text", "metadata"))
-            yield number, DocumentRow(id_, title, text, metadata, content, source, _places(passages[number]))
+        return self._sealed_rows(numbers, self._sealed_passages(numbers))
+
+    def _sealed_rows(
+        self, numbers: Sequence[int], passages: Mapping[int, list[tuple[Any, ...]]]
+    ) -> Iterator[tuple[int, DocumentRow]]:
+        """Yield these documents; each must match its hash and, with its passages, its seal."""
+        query = f"SELECT {COLUMNS} FROM documents WHERE number IN ({{}}) ORDER BY number"  # noqa: S608 - constant text
+        for number, id_, title, text, metadata, expected, source, seal in self._select_in(query, numbers):
+            places = [(start, end, text_hash) for _, _, start, end, _, text_hash in passages[number]]
+            typed = all(isinstance(part, str) for part in (id_, title, text, metadata, source))
+            sound = typed and content_hash(title, text, metadata) == expected
+            if not sound or document_seal(id_, expected, source, places) != seal:
+                raise self.not_as_stored(f"document {id_!r}")
+            parsed = self.parsed(metadata, f"document {id_!r}")
+            yield number, DocumentRow(id_, title, text, parsed, expected, source, places)
 
     def _sealed_passages(self, numbers: Sequence[int]) -> dict[int, list[tuple[Any, ...]]]:
         """Return the passages of each of these documents in order: the columns, and the hash of the passage's text."""
@@ -104,25 +85,25 @@ class DocumentStore(VectorTable):
             numbers,
         ):
             if not isinstance(row[5], bytes):
-                raise self._not_as_stored(f"a passage of document number {row[0]}")
+                raise self.not_as_stored(f"a passage of document number {row[0]}")
             found[self._passage(row[:5]).document].append(row)
         return found
 
     def each_document(self) -> Iterator[dict[str, Any]]:
         """Yield every document's row as it is, unchecked, in the order of arrival."""
-        for row in self.db.conn.execute(f"SELECT {', '.join(COLUMNS)} FROM documents ORDER BY number"):  # noqa: S608 - constant text
-            yield dict(zip(COLUMNS, row, strict=True))
+        for row in self.db.conn.execute(f"SELECT {COLUMNS} FROM documents ORDER BY number"):  # noqa: S608 - constant text
+            yield dict(zip(COLUMNS.split(", "), row, strict=True))
 
     def each_metadata(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the number and the metadata of every document that has any."""
         for number, text in self.db.conn.execute("SELECT number, metadata FROM documents WHERE metadata <> '{}'"):
-            yield number, self._json(text, f"the metadata of document number {number}")
+            yield number, self.parsed(text, f"the metadata of document number {number}")
 
     # ---- passages ------------------------------------------------------------------------------------------
 
     def _passage(self, row: Sequence[Any]) -> PassageRow:
         if not all(isinstance(value, int) for value in row):
-            raise self._not_as_stored(f"a passage of document number {row[0]}")
+            raise self.not_as_stored(f"a passage of document number {row[0]}")
         return PassageRow(*row)
 
     def passages_of_vectors(self, vectors: Sequence[int]) -> dict[int, list[PassageRow]]:
@@ -142,10 +123,7 @@ class DocumentStore(VectorTable):
     def refuse_without_passages(self, passages: Mapping[int, Sequence[PassageRow]]) -> None:
         """Refuse documents that have lost all their passages."""
         if lost := [number for number, own in passages.items() if not own]:
-            raise Damaged(
-                f"{self.path}: document number {lost[0]} lacks passages; "
-                f"run: retriever verify --repair --index {self.path.parent}"
-            )
+            raise self.damaged(f"document number {lost[0]} lacks passages")
 
     def passage_sample(self, most: int, seed: int) -> list[PassageRow]:
         """Return all passages, or a seeded random sample, in the order of the documents' arrival."""
@@ -153,24 +131,117 @@ class DocumentStore(VectorTable):
         rows = self.db.conn.execute(PASSAGES.format(""))
         return [self._passage(row) for place, row in enumerate(rows) if place in wanted]
 
-    def passage_vectors(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def passage_vectors(self) -> tuple[Numbers, Numbers]:
         """Return the document and the vector of every passage, documents rising."""
-        rows = self.db.conn.execute("SELECT document, vector FROM passages ORDER BY document, position")
-        pairs = self._integers((number for row in rows for number in row), "the table of passages").reshape(-1, 2)
+        pairs = self._integers("SELECT document, vector FROM passages ORDER BY document, position").reshape(-1, 2)
         return pairs[:, 0], pairs[:, 1]
 
-    def vectors_of_documents(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    def vectors_of_documents(self, numbers: Numbers) -> Numbers:
         """Return the vectors of these documents' passages, rising; refuse a document without its first passage."""
         # One number per passage, as there may be millions: the first passage of each document is above zero.
         query = "SELECT iif(position, -vector, vector) FROM passages WHERE document IN (SELECT value FROM json_each(?))"
-        rows = self.db.conn.execute(query, [json.dumps(numbers.tolist())])
-        found = self._integers((number for (number,) in rows), "the table of passages")
+        found = self._integers(query, json.dumps(numbers.tolist()))
         if (first := int((found > 0).sum())) != len(numbers):
-            raise Damaged(
-                f"{self.path}: of {len(numbers):,} documents {first:,} have their first passage; "
-                f"run: retriever verify --repair --index {self.path.parent}"
-            )
+            raise self.damaged(f"of {len(numbers):,} documents {first:,} have their first passage")
         return np.unique(np.abs(found))
+
+    def _integers(self, query: str, *bound: Any) -> Numbers:
+        """Return all values that a query selects, row by row."""
+        try:
+            return np.fromiter((value for row in self.db.conn.execute(query, bound) for value in row), np.int64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise self.not_as_stored("a table of passages or vectors") from error
+
+    # ---- vectors -------------------------------------------------------------------------------------------
+
+    def vectors(self, numbers: Sequence[int], dimension: int, *, checked: bool = False) -> Matrix:
+        """Return the raw vectors with these numbers, in that order. `checked` ones must match their checksums."""
+        if checked:
+            rows = self._select_in("SELECT id, vector, text_hash, checksum FROM vectors WHERE id IN ({})", numbers)
+            blobs = {row[0]: self._checked(*row) for row in rows}
+        else:
+            blobs = dict(self._select_in("SELECT id, vector FROM vectors WHERE id IN ({})", numbers))
+        if missing := [number for number in numbers if number not in blobs]:
+            raise self.damaged(f"there is no vector {missing[0]}")
+        return self._matrix([blobs[number] for number in numbers], dimension)
+
+    def each_vector(
+        self, dimension: int, *, after: int = 0, last: int | None = None, used_only: bool = False, rows: int = 8192
+    ) -> Blocks:
+        """Yield all vectors numbered above `after` up to `last`, in blocks: (numbers, raw float32 rows).
+
+        Each must match its checksum, because what is made of them would hide the damage.
+        """
+        query = (
+            "SELECT id, vector, text_hash, checksum FROM vectors WHERE id > ? AND id <= ?"  # noqa: S608 - constant text
+            f"{USED if used_only else ''} ORDER BY id LIMIT ?"
+        )
+        upto = self.last_vector() if last is None else last
+        while block := self.db.conn.execute(query, [after, upto, rows]).fetchall():
+            rising = [after, *(row[0] for row in block)]
+            if any(a >= b for a, b in zip(rising, rising[1:], strict=False)):  # else this might never end
+                raise Damaged(f"{self.path}: the table of vectors is out of order; {salvage_advice(self.path.parent)}")
+            after = block[-1][0]
+            blobs = [self._checked(*row) for row in block]
+            yield np.array([row[0] for row in block], np.int64), self._matrix(blobs, dimension)
+
+    def _checked(self, number: int, vector: Any, text_hash: Any, expected: Any) -> bytes:
+        typed = isinstance(vector, bytes) and isinstance(text_hash, bytes)
+        if not typed or vector_checksum(text_hash, vector) != expected:
+            raise self.not_as_stored(f"vector {number}")
+        return bytes(vector)
+
+    def _matrix(self, blobs: Sequence[Any], dimension: int) -> Matrix:
+        width = dimension * VECTOR_TYPE.itemsize
+        if any(not isinstance(blob, bytes) or len(blob) != width for blob in blobs):
+            raise self.not_as_stored(f"a vector of {dimension} dimensions")
+        return np.frombuffer(b"".join(blobs), VECTOR_TYPE).reshape(len(blobs), dimension).astype(np.float32)
+
+    def vectors_of_texts(self, hashes: Sequence[bytes]) -> dict[bytes, int]:
+        """Return the vector number of each of these text hashes that was embedded before."""
+        return dict(self._select_in("SELECT text_hash, id FROM vectors WHERE text_hash IN ({})", hashes))
+
+    def hashes_of_vectors(self, numbers: Sequence[int]) -> dict[int, bytes]:
+        """Return the hash of the text of each of these vectors."""
+        return dict(self._select_in("SELECT id, text_hash FROM vectors WHERE id IN ({})", numbers))
+
+    def last_vector(self) -> int:
+        return int(self.db.conn.execute("SELECT coalesce(max(id), 0) FROM vectors").fetchone()[0])
+
+    def count_vectors(self, last: int) -> int:
+        """Count the vectors up to `last` without reading them: SQLite counts all of them by another index."""
+        query = "SELECT (SELECT count(*) FROM vectors) - (SELECT count(*) FROM vectors WHERE id > ?)"
+        return int(self.db.conn.execute(query, [last]).fetchone()[0])
+
+    def count_used_after(self, last: int) -> int:
+        """Count the used vectors that are newer than `last`."""
+        return int(self.db.conn.execute(f"SELECT count(*) FROM vectors WHERE id > ?{USED}", [last]).fetchone()[0])  # noqa: S608 - constant text
+
+    def vector_numbers(self, last: int, *, used_only: bool = False) -> Numbers:
+        """Return the numbers of the vectors up to `last`, rising."""
+        return self._integers(f"SELECT id FROM vectors WHERE id <= ?{USED if used_only else ''} ORDER BY id", last)  # noqa: S608 - constant text
+
+    def used_vectors(self, after: int = 0) -> Numbers:
+        """Return the numbers of the used vectors that are newer than `after`, rising."""
+        return self._integers(f"SELECT id FROM vectors WHERE id > ?{USED} ORDER BY id", after)  # noqa: S608 - constant text
+
+    def unused_vectors(self, last: int) -> Numbers:
+        """Return the numbers of the vectors up to `last` that no passage points to any more, rising."""
+        return self._integers("SELECT vector FROM unused WHERE vector <= ? ORDER BY vector", last)
+
+    def add_vectors(self, hashes: Sequence[bytes], vectors: NDArray[np.floating[Any]]) -> None:
+        """Store one raw vector per text, before any document points to it, so that no embedding is lost."""
+        blobs = [row.tobytes() for row in np.ascontiguousarray(vectors, dtype=VECTOR_TYPE)]
+        with self.changing() as db:
+            db.conn.executemany(
+                "INSERT OR IGNORE INTO vectors (text_hash, vector, checksum) VALUES (?, ?, ?)",
+                [(own, blob, vector_checksum(own, blob)) for own, blob in zip(hashes, blobs, strict=True)],
+            )
+
+    def drop_unused_vectors(self) -> int:
+        """Delete the unused vectors; only together with publishing an index that does not hold them."""
+        with self.changing() as db:
+            return int(db.conn.execute("DELETE FROM vectors WHERE id IN (SELECT vector FROM unused)").rowcount)
 
     # ---- filters -------------------------------------------------------------------------------------------
 
@@ -179,7 +250,7 @@ class DocumentStore(VectorTable):
         with self._metadata_errors():
             check_fields(self.db.conn, conditions)
 
-    def matching(self, conditions: Sequence[Condition]) -> NDArray[np.int64]:
+    def matching(self, conditions: Sequence[Condition]) -> Numbers:
         """Return the numbers of the documents that meet all conditions, rising."""
         tests = [condition.sql() for condition in conditions]
         met = " AND ".join(test for test, _ in tests) or "1"
@@ -193,13 +264,13 @@ class DocumentStore(VectorTable):
         try:
             yield
         except json.JSONDecodeError as error:
-            raise self._not_as_stored("the metadata of a document") from error
+            raise self.not_as_stored("the metadata of a document") from error
         except sqlite3.OperationalError as error:
             if "too large" in str(error):
                 raise BadFilter("there are too many filters, or values in them, for one search.") from error
             if "JSON" not in str(error):
                 raise
-            raise self._not_as_stored("the metadata of a document") from error
+            raise self.not_as_stored("the metadata of a document") from error
 
     # ---- writing -------------------------------------------------------------------------------------------
 
@@ -217,7 +288,7 @@ class DocumentStore(VectorTable):
         values = [document.id, document.title, document.text, metadata_text(document.metadata), document.content_hash]
         seal = document_seal(document.id, document.content_hash, document.source, document.passages)
         (number,) = self.db.conn.execute(
-            f"INSERT INTO documents ({', '.join(COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constant text
+            f"INSERT INTO documents ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constant text
             " ON CONFLICT (id) DO UPDATE SET title = excluded.title, text = excluded.text,"
             " metadata = excluded.metadata, content_hash = excluded.content_hash, source = excluded.source,"
             " seal = excluded.seal RETURNING number",
@@ -263,7 +334,3 @@ class DocumentStore(VectorTable):
         """Delete every document that this run has not met."""
         with self.changing() as db:
             return int(db.conn.execute("DELETE FROM documents WHERE id NOT IN (SELECT id FROM met)").rowcount)
-
-
-def _places(passages: Iterable[tuple[Any, ...]]) -> list[tuple[int, int, bytes]]:
-    return [(start, end, text_hash) for _, _, start, end, _, text_hash in passages]

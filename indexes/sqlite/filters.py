@@ -1,12 +1,12 @@
-"""Filters as people write them: one text is one condition on the metadata, such as `year >= 2020`.
+"""Parses filters: one text is one condition on the metadata, such as `year >= 2020`.
 
     FIELD  = VALUE     also == != < <= > >=
     FIELD in (VALUE, VALUE, ...)
 
-A field is a bare name (letters of any script, digits, _ - .) or any name in quotes. A value is a number, true, false
-or null; a text in quotes, in which a quote is doubled or follows a backslash; or any other words as they stand, up to
-the end. Only quoted words are always text: `year = 2020` compares numbers, `year = '2020'` texts. A number with
-leading zeros is a text too, for it is a code. What a condition means is told in indexes/sqlite/conditions.py.
+A field is a bare name (letters of any script, digits, _ - .) or any name in quotes. A value is a number, true, false or
+null; a text in quotes, in which a quote is doubled or follows a backslash; or all words up to the end, without quotes.
+Words in quotes are always a text: `year = 2020` compares numbers, `year = '2020'` texts. A number with leading zeros is
+a text as well, because it is a code. indexes/sqlite/conditions.py defines what a condition means.
 """
 
 import math
@@ -24,7 +24,7 @@ MORE_CONDITIONS = re.compile(r"[+-]?[0-9][0-9.]*\s+(?:and|or)\s", re.IGNORECASE)
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 WORDS: dict[str, Value] = {"true": True, "false": False, "null": None}
 QUOTES = "'\""
-# In words without quotes these are most likely another condition, which would silently become part of a text.
+# Without quotes, these characters are most likely another condition, which must not silently become part of a text.
 NEEDS_QUOTES = '=<>()"'
 MOST_LEVELS = 16
 LONGEST = 4_000_000
@@ -32,7 +32,7 @@ SHOWN_AROUND = 60
 
 
 def parse(text: str) -> Condition:
-    """The condition that a filter states; a BadFilter says where it cannot be understood and what was expected."""
+    """Parse a filter; the error says at which column it cannot be understood, and what was expected there."""
     return _Parser(text).condition()
 
 
@@ -43,7 +43,7 @@ class _Parser:
 
     def condition(self) -> Condition:
         if len(self.text) > LONGEST:
-            raise BadFilter(f"a filter has {len(self.text):,} characters, and at most {LONGEST:,} are read.")
+            raise BadFilter(f"a filter has {len(self.text):,} characters; the most are {LONGEST:,}.")
         for position, character in enumerate(self.text):
             if character == "\0":
                 self.fail("expected text, found a NUL character", position)
@@ -89,7 +89,7 @@ class _Parser:
         start = self.position
         value = self.quoted() if self.peek() and self.peek() in QUOTES else self.bare("")
         if operator not in ("=", "!=") and (value is None or isinstance(value, bool)):
-            self.fail(f"expected a number or a text after {operator}, which {self.text[start:].strip()} is not", start)
+            self.fail(f"expected a number or a text after {operator}, found {self.text[start:].strip()}", start)
         return value
 
     def listed(self) -> tuple[Value, ...]:
@@ -108,13 +108,13 @@ class _Parser:
         return tuple(values)
 
     def bare(self, separators: str) -> Value:
-        """Words up to the end or a separator: a number, true, false, null, or a text."""
+        """Parse words without quotes, up to the end or a separator: a number, true, false, null, or a text."""
         start = self.position
         while not self.at_end() and self.peek() not in separators and self.peek() not in NEEDS_QUOTES:
             self.position += 1
         word = self.text[start : self.position].rstrip()
         if not word:
-            also = "; in quotes it would be text" if not self.at_end() and self.peek() in NEEDS_QUOTES else ""
+            also = "; put it in quotes to make it a text" if not self.at_end() and self.peek() in NEEDS_QUOTES else ""
             self.fail(f"expected a value, found {self.found()}{also}")
         if not self.at_end() and not separators:
             self.fail(
@@ -147,7 +147,7 @@ class _Parser:
         self.fail(f"expected another {quote} that closes the one here", start)
 
     def peek(self) -> str:
-        """The next character, or nothing at the end."""
+        """Return the next character; empty at the end."""
         return self.text[self.position : self.position + 1]
 
     def at_end(self) -> bool:
@@ -172,5 +172,5 @@ class _Parser:
 
 
 def _in_name(character: str) -> bool:
-    # Marks are no letters to Python, but many scripts write their vowels with them.
+    # Python does not count marks as letters, but many scripts write their vowels with them.
     return character != "" and (character.isalnum() or character in "_-." or unicodedata.category(character)[0] == "M")

@@ -16,11 +16,10 @@ from typing import Any
 from uuid import uuid4
 
 import numpy as np
-from numpy.typing import NDArray
 
-from indexes.folder.space import Match
+from indexes.rows import Match, Numbers, PassageRow
 from indexes.sqlite.database import is_transient
-from indexes.sqlite.documents import DocumentStore, PassageRow
+from indexes.sqlite.documents import DocumentStore
 from indexes.sqlite.schema import WORDS, WORDS_TRIGGERS, execute_script
 
 K1 = 1.2
@@ -38,25 +37,19 @@ class Words:
     def __init__(self, store: DocumentStore) -> None:
         self._store = store
 
-    def best(self, query: str, k: int, documents: NDArray[np.int64] | None = None) -> list[tuple[int, float]]:
+    def best(self, query: str, k: int, documents: Numbers | None = None) -> list[tuple[int, float]]:
         """Return the k documents with the highest BM25, best first, ties by arrival: (number, score)."""
-        expression = _expression(query)
-        if not expression:
-            return []
-        few = documents is not None and len(documents) <= LISTED
-        allowed, values = _among(documents.tolist()) if documents is not None and few else ("", [])
-        rows = self._store.db.conn.execute(
-            f"SELECT rowid, bm25(words) AS score FROM words WHERE words MATCH ?{allowed} ORDER BY score, rowid",  # noqa: S608 - constant text
-            [expression, *values],
-        )
-        found = rows if documents is None or few else (row for row in rows if _holds(documents, row[0]))
-        return [(number, -score) for number, score in islice(found, min(k, sys.maxsize))]
+        listed = documents.tolist() if documents is not None and len(documents) <= LISTED else None
+        rows = self._select("bm25(words)", [], query, listed, " ORDER BY 2, 1")
+        if documents is not None and listed is None:
+            rows = (row for row in rows if _holds(documents, row[0]))
+        return [(number, -score) for number, score in islice(rows, min(k, sys.maxsize))]
 
     def scores(self, query: str, documents: Iterable[int]) -> dict[int, float]:
         """Return the BM25 of each of these documents that holds a word of the query."""
         return {number: -score for number, score in self._select("bm25(words)", [], query, documents)}
 
-    def matches(self, query: str, k: int, documents: NDArray[np.int64] | None = None) -> list[Match]:
+    def matches(self, query: str, k: int, documents: Numbers | None = None) -> list[Match]:
         """Return the best documents, each by the passage that holds the most words of the query."""
         store, found = self._store, self.best(query, k, documents)
         numbers = [number for number, _ in found]
@@ -75,7 +68,7 @@ class Words:
         found = {}
         for number, text in self._select("highlight(words, 1, ?, '')", [MARK], query, documents):
             if not isinstance(text, str):
-                raise self._store._not_as_stored(f"document number {number}")
+                raise self._store.not_as_stored(f"document number {number}")
             offsets, position = [], 0
             for part in text.split(MARK)[:-1]:
                 position += len(part)
@@ -83,14 +76,18 @@ class Words:
             found[number] = offsets
         return found
 
-    def _select(self, what: str, bound: list[str], query: str, documents: Iterable[int]) -> Iterable[tuple[int, Any]]:
-        """Select a value for each of these documents that holds a word of the query; `what` is constant text."""
-        expression = _expression(query)
+    def _select(
+        self, what: str, bound: list[str], query: str, documents: Iterable[int] | None, order: str = ""
+    ) -> Iterable[tuple[int, Any]]:
+        """Select a value for each of these documents, None for all, that holds a word of the query."""
+        expression = " OR ".join(f'"{word}"' for word in query_words(query))
         if not expression:
             return []
-        allowed, values = _among(list(documents))
+        # The plus keeps SQLite from asking FTS5 for one document after the other, which is far slower.
+        among = "" if documents is None else " AND +rowid IN (SELECT value FROM json_each(?))"
+        values = [] if documents is None else [json.dumps(list(documents))]
         return self._store.db.conn.execute(
-            f"SELECT rowid, {what} FROM words WHERE words MATCH ?{allowed}",  # noqa: S608 - constant text
+            f"SELECT rowid, {what} FROM words WHERE words MATCH ?{among}{order}",  # noqa: S608 - constant text
             [*bound, expression, *values],
         )
 
@@ -138,15 +135,6 @@ def _in_word(character: str) -> bool:
     return character.isalnum() or unicodedata.category(character) in ("Mn", "Mc", "Me", "Co")
 
 
-def _expression(query: str) -> str:
-    return " OR ".join(f'"{word}"' for word in query_words(query))
-
-
-def _holds(documents: NDArray[np.int64], number: int) -> bool:
+def _holds(documents: Numbers, number: int) -> bool:
     place = int(np.searchsorted(documents, number))
     return place < len(documents) and int(documents[place]) == number
-
-
-def _among(documents: list[int]) -> tuple[str, list[str]]:
-    # The plus keeps SQLite from asking FTS5 for one document after the other, which is far slower.
-    return " AND +rowid IN (SELECT value FROM json_each(?))", [json.dumps(documents)]

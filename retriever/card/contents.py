@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from indexes.folder.collection import DATABASE, Collection
-from indexes.folder.publishing import GENERATIONS
+from indexes.folder.generation import GENERATIONS
 from retriever.card.space import IsotropyReport, isotropy_report
 from retriever.card.wording import is_exact, transform_name
 from retriever.encoder.model_files import public_name

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from indexes.protocol import AnyStore
-from indexes.sqlite.documents import DocumentRow
+from indexes.rows import DocumentRow
 from retriever.corpus import Document, Skipped
 from retriever.corpus.source import OnError
 from retriever.encoder.encoder import Encoder

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from indexes.protocol import AnyStore
-from indexes.sqlite.vectors import VECTOR_TYPE
+from indexes.rows import VECTOR_TYPE
 from retriever.encoder.batches import Batch
 from retriever.errors import RetrieverError
 from retriever.ingest.engines import Encodes

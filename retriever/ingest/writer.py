@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.folder.generation import Generation
-from indexes.folder.space import ApplyEach
 from indexes.protocol import AnyCollection
 from indexes.publication import Publication
+from indexes.rows import ApplyEach
 from retriever.corpus.source import OnError, Source
 from retriever.encoder.encoder import Encoder
 from retriever.encoder.model_loader import resolve_device

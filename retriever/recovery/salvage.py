@@ -15,16 +15,16 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from indexes.folder.collection import DATABASE, OWN_NAMES, Collection
+from indexes.folder.collection import DATABASE, OWN_NAMES, QUARANTINE, Collection
 from indexes.pages.carved import Carved, CarvedDocument
 from indexes.pages.carving import Carver
 from indexes.pages.page_file import Pages
 from indexes.pages.wal import path_of
-from indexes.sqlite.documents import DocumentRow
-from indexes.sqlite.vectors import VECTOR_TYPE
+from indexes.rows import VECTOR_TYPE, DocumentRow
 from retriever.corpus import Document
 from retriever.corpus.passages import encoded_passages
 from retriever.encoder.encoder import Encoder
@@ -36,7 +36,6 @@ from retriever.progress import Progress, silent
 from retriever.recovery.survivors import Survivors, survivors
 from retriever.settings import OTHER_KEYS, CollectionSettings, EncoderOptions, IndexSettings
 
-QUARANTINE = "quarantine"
 QUARANTINE_FILE = "salvage.jsonl"
 STORED_TOGETHER = 256
 
@@ -78,28 +77,23 @@ def salvage(
     target, index = Path(target), Path(index)
     _refuse(target, index)
     report = SalvageReport(index, target)
-    with TemporaryDirectory(prefix=f".{target.name}.", dir=_made(target.resolve().parent)) as scratch:
+    target.resolve().parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{target.name}.", dir=target.resolve().parent) as scratch:
         carved = Carved(Path(scratch) / "carved.sqlite")
         with contextlib.closing(carved.connection), atomic_write(target.resolve()) as aside:
             _carve(index, carved, report, progress)
-            _Salvage(aside, carved, survivors(index, carved), EncoderOptions(encoder, device=device), report).run(
-                progress
-            )
+            options = EncoderOptions(encoder, device=device)
+            _Salvage(aside, carved, survivors(index, carved), options, report).run(progress)
     return report
 
 
 def _refuse(target: Path, index: Path) -> None:
     if not index.is_dir() or not any((index / name).exists() for name in OWN_NAMES):
-        raise NotACollection(f"{index} holds no file of a collection; --index takes the folder of the damaged one.")
+        raise NotACollection(f"{index} holds no file of a collection; `index` takes the folder of the damaged one.")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise Misuse(f"{target} already exists; salvage into a new or empty folder.")
     if target.resolve().is_relative_to(index.resolve()):
         raise Misuse(f"{target} is inside the damaged collection, which must not be changed; name another folder.")
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _carve(index: Path, carved: Carved, report: SalvageReport, progress: Progress) -> None:
@@ -170,7 +164,7 @@ class _Salvage:
             return settings, self.left.identity.dimension * VECTOR_TYPE.itemsize
         if self.options.name is None:
             raise Damaged(
-                f"no intact record says which encoder made {self.report.source}; give it with --encoder, and all "
+                f"no intact record says which encoder made {self.report.source}; give it as `encoder`, and all "
                 "documents are embedded again."
             )
         self.report.notes.append("no intact record says which encoder made the vectors: all texts were embedded again")
@@ -213,7 +207,7 @@ class _Salvage:
             encoder, reason = None, str(error)
             self.report.notes.append(
                 f"the encoder cannot be loaded, so documents without an intact vector could not be saved: {error} "
-                "Give it with --encoder, and salvage into another folder."
+                "Give its new location, and salvage into another folder."
             )
 
         def proven() -> Iterator[Document]:
@@ -224,7 +218,8 @@ class _Salvage:
                 if found.number == self._stored.get(found.id):
                     continue  # another image of the page had it complete
                 if problem:
-                    self._keep(found, problem)
+                    values = [found.id, found.title, found.text, found.metadata, found.source]
+                    self.carved.keep_unsound("documents", found.number, problem, values)
                 elif self._is_newest(found):
                     yield _document(found)
 
@@ -233,10 +228,6 @@ class _Salvage:
             return
         ingestion = Ingestion(collection.store, encoder, progress=progress)
         self.report.texts_embedded = ingestion.run(proven()).texts_embedded
-
-    def _keep(self, found: CarvedDocument, reason: str) -> None:
-        values = [found.id, found.title, found.text, found.metadata, found.source]
-        self.carved.keep_unsound("documents", found.number, reason, values)
 
     # ---- the index ----------------------------------------------------------------------------------------
 
@@ -274,13 +265,15 @@ class _Salvage:
                 self.report.lost_unnamed += 1
 
     def _write_quarantine(self) -> None:
-        path = self.folder / QUARANTINE / QUARANTINE_FILE
-        for record in self.carved.unsound():
-            path.parent.mkdir(exist_ok=True)
-            with path.open("a", encoding="utf-8") as file:
+        records = self.carved.unsound()
+        if (first := next(records, None)) is None:
+            return
+        (self.folder / QUARANTINE).mkdir(exist_ok=True)
+        with (self.folder / QUARANTINE / QUARANTINE_FILE).open("w", encoding="utf-8") as file:
+            for record in chain([first], records):
                 file.write(json.dumps(record) + "\n")
-            self.report.quarantined += 1
-            self.report.quarantine = self.report.target / QUARANTINE / QUARANTINE_FILE
+                self.report.quarantined += 1
+        self.report.quarantine = self.report.target / QUARANTINE / QUARANTINE_FILE
 
 
 def _row(document: CarvedDocument) -> DocumentRow:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from indexes.folder.generation import INDEX_FILE, MANIFEST, NUMBERS_FILE
-from indexes.folder.publishing import GENERATIONS, is_encoder
+from indexes.folder.generation import GENERATIONS, INDEX_FILE, MANIFEST, NUMBERS_FILE, is_encoder, settings_of
 from indexes.pages.carved import Carved
 from retriever.encoder.model_files import EncoderIdentity
 from retriever.errors import RetrieverError
@@ -38,11 +37,7 @@ class _Manifest:
 def survivors(index: Path, carved: Carved) -> Survivors:
     """Collect the settings from the table and the manifests; proven manifests come first."""
     manifests = sorted(_manifests(index, carved), key=lambda m: (m.proven, m.folder.name), reverse=True)
-    known: dict[str, Any] = {}
-    for manifest in manifests:
-        if manifest.proven:
-            known = _settings_of(manifest.content)
-            break
+    known: dict[str, Any] = settings_of(manifests[0].content) if manifests and manifests[0].proven else {}
     identity = _identity(known.get("encoder")) or _identity(carved.setting("encoder"))
     settings = _index_settings({key: known.get(key, carved.setting(key)) for key in INDEX_KEYS})
     return Survivors(identity, settings, _transforms(manifests, carved))
@@ -65,16 +60,6 @@ def _agree(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> bool:
     return bool(files) and all(
         hashlib.sha256((folder / name).read_bytes()).hexdigest() == facts["sha256"] for name, facts in files.items()
     )
-
-
-def _settings_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "encoder": manifest.get("encoder"),
-        "transform": manifest.get("asked"),
-        "index_type": manifest.get("index_type"),
-        "recall": manifest.get("asked_recall"),
-        "memory": manifest.get("asked_memory"),
-    }
 
 
 def _identity(value: Any) -> EncoderIdentity | None:

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.folder.space import Match, Nearest
 from indexes.protocol import AnySpace, AnyWords
+from indexes.rows import Match, Nearest
 from indexes.sqlite.words import K1
 from retriever.transforms.choice import MARGIN
 

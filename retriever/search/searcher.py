@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from indexes.checksums import is_unicode
 from indexes.faiss.vectors import unit_rows
 from indexes.folder.generation import Generation
-from indexes.folder.space import Apply, Match
 from indexes.protocol import AnyCollection, AnySpace, AnyStore
+from indexes.rows import Apply, Match
 from indexes.sqlite.conditions import Condition
 from indexes.sqlite.filters import parse
 from retriever.corpus.passages import encoded_text, sentences

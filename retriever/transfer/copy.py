@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from indexes.folder.collection import Collection
-from indexes.folder.transfer import Transfer
 from indexes.milvus.address import Address
 from indexes.places import collection_class, in_milvus
-from indexes.protocol import AnyCollection
+from indexes.protocol import AnyCollection, Transfer
 from retriever.errors import Damaged, Misuse
 from retriever.ingest.writer import COPY_OF, republish
 from retriever.progress import Progress, silent

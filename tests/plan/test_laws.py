@@ -13,7 +13,7 @@ from rates_made_up import RATES
 from indexes.faiss.building import Vectors, build
 from indexes.faiss.vectors import unit_rows
 from indexes.folder.collection import Collection
-from indexes.sqlite.documents import DocumentRow
+from indexes.rows import DocumentRow
 from retriever.plan.laws import BUILDING, EMBEDDING, FITTING, START, Law, Measured, Rates, lists_of
 
 LAW = Law(RATES)

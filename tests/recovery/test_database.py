@@ -197,7 +197,7 @@ def test_settings_lost_in_every_copy(folder: Path, tmp_path: Path, tiny_bert: st
         connection.execute("DELETE FROM generation_files")
     connection.close()
     shutil.rmtree(folder / "generations")
-    with pytest.raises(Damaged, match="give it with --encoder"):
+    with pytest.raises(Damaged, match="give it as `encoder`"):
         salvage(tmp_path / "new", folder)
     report = salvage(tmp_path / "new", folder, encoder=tiny_bert)
     assert report.vectors == 0 and contents(tmp_path / "new") == stored

@@ -352,7 +352,7 @@ def _database_judge(
             assert "nothing could be salvaged" in str(error), error
             assert not (folder / "saved").exists(), "something was left at the target"
             untouched = _untouched(case, pages, original)
-            assert not untouched or case.file == LOG or "--encoder" in str(error), (
+            assert not untouched or case.file == LOG or "`encoder`" in str(error), (
                 f"there was {sorted(untouched)[:3]}: {error}"
             )
             own.nothing_left += 1

@@ -29,7 +29,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from indexes.sqlite.vectors import VECTOR_TYPE
+from indexes.rows import VECTOR_TYPE
 from retriever import Document, Retriever
 from retriever.corpus.passages import encoded_text
 

@@ -22,7 +22,7 @@ from indexes.faiss.types import IndexRequest, candidates, estimated_bytes, facto
 from indexes.faiss.vectors import VectorIndex, empty_index, import_faiss, unit_rows
 from indexes.folder.collection import Collection
 from indexes.publication import Publication
-from indexes.sqlite.documents import DocumentRow
+from indexes.rows import DocumentRow
 from retriever import Document, Retriever
 
 Rows = NDArray[np.float32]
@@ -187,8 +187,8 @@ def test_auto_names_the_least_memory_that_would_do(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (("flat", 0.9, None), "--recall goes with --index-type auto"),
-        (("hnsw", None, 10), "--memory goes with --index-type auto"),
+        (("flat", 0.9, None), '`recall` goes with `index_type="auto"`'),
+        (("hnsw", None, 10), '`memory` goes with `index_type="auto"`'),
         (("auto", 0.0, None), "above 0 and at most 1"),
         (("auto", 1.5, None), "above 0 and at most 1"),
         (("auto", float("nan"), None), "above 0 and at most 1"),

@@ -16,10 +16,10 @@ from indexes.faiss.building import Vectors, build
 from indexes.faiss.types import IndexRequest
 from indexes.faiss.vectors import SCANNED, VectorIndex, unit_rows
 from indexes.folder.collection import Collection
-from indexes.folder.space import Apply, Match, Space
+from indexes.folder.space import Space
 from indexes.publication import Publication
+from indexes.rows import Apply, DocumentRow, Match
 from indexes.sqlite.conditions import Condition
-from indexes.sqlite.documents import DocumentRow
 from indexes.sqlite.filters import parse
 
 COUNT, DIMENSION, K = 20_000, 32, 10

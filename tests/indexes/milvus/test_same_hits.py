@@ -17,8 +17,8 @@ from indexes.folder.collection import Collection
 from indexes.milvus.collection import MilvusCollection
 from indexes.protocol import AnyCollection
 from indexes.publication import Publication
+from indexes.rows import DocumentRow
 from indexes.sqlite.conditions import Condition
-from indexes.sqlite.documents import DocumentRow
 from retriever import Document, Retriever
 
 DIMENSION = 8

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.sqlite.vectors import VECTOR_TYPE
+from indexes.rows import VECTOR_TYPE
 from retriever.encoder.batches import Batch, TokenBatch
 from retriever.encoder.encoder import BATCH_TOKENS
 from retriever.errors import Misuse

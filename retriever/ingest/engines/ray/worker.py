@@ -15,7 +15,7 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
-from indexes.sqlite.vectors import VECTOR_TYPE
+from indexes.rows import VECTOR_TYPE
 from retriever.encoder.encoder import Encoder
 from retriever.encoder.model_files import EncoderIdentity
 from retriever.encoder.runtimes.onnx_runtime import export_folder
