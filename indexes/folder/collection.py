@@ -136,7 +136,9 @@ class Collection(IndexPublisher):
         if request.type == AUTO:
             return
         factory = factory_string(request.type, 0, dimension)
-        gpu.obstacle(device, empty_index(factory, dimension), factory)
+        index = empty_index(factory, dimension)
+        if device == "cuda":
+            gpu.obstacle(device, index, factory)
 
     @property
     def name(self) -> str:
