@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from retriever.evaluate.data.published import EDIT_DISTANCE, EDIT_DISTANCE_GOLD
 from retriever.evaluate.data.sts_sets import DATASETS
 from retriever.evaluate.isotropy import HISTOGRAM_BINS, QUANTILES
 from retriever.evaluate.lexical import CORRELATION, DATASET, GOLD, SHARE
@@ -128,10 +127,11 @@ def draw_lexical(rows: Sequence[Row], path: Path) -> Path:
     gold, split = next((row.value, row.split) for row in rows if row.encoder == GOLD)
     marks = [
         Mark(gold, f"people (gold scores): {gold:.1f}", "-", GOLD_COLOUR),
-        Mark(EDIT_DISTANCE_GOLD, f"published: gold {EDIT_DISTANCE_GOLD}"),
     ]
-    for (name, value), style in zip(EDIT_DISTANCE.items(), (":", "--"), strict=True):
-        marks.append(Mark(value, f"published: bert-base, {'raw' if name == RAW else name} {value}", style))
+    theirs = [row for row in rows if row.published and row.metric == CORRELATION]
+    for row, style in zip(theirs, ("-", ":", "--"), strict=True):
+        name = f"bert-base, {system_of(row.configuration)}" if row.transform else GOLD
+        marks.append(Mark(row.value, f"published: {name} {row.value}", style))
     panels = [
         BarPanel("Spearman × 100 of cosine with edit distance", bars_of(own, DATASET, split, CORRELATION), marks),
         BarPanel("share of the way from raw to people, %", bars_of(own, DATASET, split, SHARE)),

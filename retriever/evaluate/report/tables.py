@@ -106,7 +106,8 @@ class Column:
         if math.isfinite(one.low):
             values |= {"low": 100 * one.low, "high": 100 * one.high}
         if one.p is not None:
-            values |= {name: 100 * getattr(one, name) for name in ("gain", "gain_low", "gain_high")} | {"p": one.p}
+            values |= {name: 100 * getattr(one, name) for name in ("gain", "gain_low", "gain_high")}
+            values["p"] = "<0.001" if one.p < 0.001 else f"{one.p:.3f}"
             values["stars"] = next((stars for limit, stars in STARS if one.p < limit), "")
         try:
             return self.form.format_map(values).strip()
@@ -195,7 +196,7 @@ def compared_table(
         Column("95 %", dataset, main, "[{low:.1f}, {high:.1f}]"),
         Column("gain over raw", dataset, main, "{stars} {gain:+.1f}"),
         Column("95 %", dataset, main, "[{gain_low:+.1f}, {gain_high:+.1f}]"),
-        Column("p", dataset, main, "{p:.3f}"),
+        Column("p", dataset, main, "{p}"),
         *(Column(metric_name(metric), dataset, metric, bold=True) for metric in metrics[1:]),
     ]
     return figures_table(title, figures, columns, [one for one in published if one.dataset == dataset])
