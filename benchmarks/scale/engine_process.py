@@ -1,14 +1,12 @@
-"""One run of `benchmarks.scale.engines` in its own process; prints seconds and memory as JSON."""
+"""One run of `benchmarks.scale.engines`, in a worker's process: its seconds and its memory."""
 
-import json
 import os
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed.cost import cpu_seconds_of, status_of
+from benchmarks.speed.process import cpu_seconds_of, status_of
 from retriever import Corpus, Retriever
 
 EVERY_SECONDS = 0.5
@@ -60,7 +58,7 @@ def _below(pid: int, ancestor: int) -> bool:
     return pid == ancestor
 
 
-def main(source: str, folder: str, encoder: str, precision: str, engine: str) -> None:
+def index(source: str, folder: str, engine: str, **options: str) -> dict[str, Any]:
     times: list[float] = []
 
     def ingest(self: Retriever, *args: Any, **kwargs: Any) -> None:
@@ -72,15 +70,9 @@ def main(source: str, folder: str, encoder: str, precision: str, engine: str) ->
     Retriever._ingest = ingest  # type: ignore[method-assign]
     began = time.perf_counter()
     with ProcessWatch() as watch:
-        built = Retriever.build(
-            Corpus([source]), folder, encoder=encoder, precision=precision, transform="none", engine=engine
-        )
+        built = Retriever.build(Corpus([source]), folder, transform="none", engine=engine, **options)  # type: ignore[arg-type]
     whole = time.perf_counter() - began
     assert built.report.texts_embedded
     built.close()
-    found = {"seconds": times[1] - times[0], "whole_seconds": whole, "cpu_seconds": watch.cpu_seconds}
-    print(json.dumps({**found, "peak_bytes": watch.bytes}))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:6])
+    took = {"seconds": times[1] - times[0], "whole_seconds": whole, "cpu_seconds": watch.cpu_seconds}
+    return {**took, "peak_bytes": watch.bytes}

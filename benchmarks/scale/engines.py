@@ -1,13 +1,10 @@
 """Ingestion by threads and by Ray's workers on one machine, taking turns.
 
-Every run is a process (`benchmarks.scale.engine_process`) that makes a new collection with a fixed precision and no
-transform. The start and end of a Ray cluster are timed separately, because they do not grow with the documents. Memory
-is the peak of any one process of a kind.
+Every run is in a process of its own (`benchmarks.scale.engine_process`) and makes a new collection with a fixed
+precision and no transform. The start and end of a Ray cluster are timed separately, because they do not grow with the
+documents. Memory is the peak of any one process of a kind.
 """
 
-import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,12 +14,13 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from benchmarks.speed.process import environment
-from retriever.errors import RetrieverError
+from benchmarks.speed.process import MeasuredProcess
+from benchmarks.speed.tasks import write_documents
 from retriever.evaluate.report.tables import text_table
 from retriever.progress import Progress, silent
 
 ENGINES = ("local", "ray")
+PROCESSES = {"driver": "driver", "worker": "a worker", "reader": "reader"}
 TIMES = ("seconds", "whole_seconds", "cpu_seconds")
 
 
@@ -66,20 +64,10 @@ class EngineFigures:
         return {**asdict(self), "ratios": ratios}
 
     def table(self) -> Table:
-        heads = [
-            "documents",
-            "engine",
-            "seconds",
-            "a second",
-            "with the cluster",
-            "CPU",
-            "driver",
-            "a worker",
-            "reader",
-        ]
+        heads = ["documents", "engine", "seconds", "a second", "with the cluster", "CPU", *PROCESSES.values()]
         table = text_table(f"Engines, {self.encoder}, {self.precision}", heads, 2)
         for run in self.runs:
-            peaks = (run.peak_bytes.get(kind) for kind in ("driver", "worker", "reader"))
+            peaks = (run.peak_bytes.get(kind) for kind in PROCESSES)
             shown = (f"{peak / 1e6:,.0f} MB" if peak else "–" for peak in peaks)
             took = (f"{run.seconds:,.1f}", f"{run.per_second:,.0f}", f"{run.whole_seconds:,.1f}")
             table.add_row(f"{run.documents:,}", run.engine, *took, f"{run.cpu_seconds:,.1f}", *shown)
@@ -106,28 +94,10 @@ def measure(
             progress(f"indexing {count:,} documents, {engine}", number, len(plan))
             source = Path(name) / f"{count}.jsonl"
             if not source.exists():
-                with source.open("w", encoding="utf-8") as file:
-                    for place, text in enumerate(texts[:count]):
-                        file.write(json.dumps({"id": str(place), "text": text}, ensure_ascii=False) + "\n")
-            folder = Path(name) / f"{number}"
-            figures.runs.append(_run(source, folder, encoder, precision, engine, min(count, len(texts))))
+                write_documents(source, texts[:count])
+            given = {"source": str(source), "folder": str(Path(name) / str(number)), "engine": engine}
+            with MeasuredProcess(f"{engine}, {count:,} documents,") as worker:
+                found = worker.request("index", encoder=encoder, precision=precision, **given)
+            figures.runs.append(EngineRun(min(count, len(texts)), engine, **found))
         progress("indexing", len(plan), len(plan))
     return figures
-
-
-def _run(source: Path, folder: Path, encoder: str, precision: str, engine: str, count: int) -> EngineRun:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.scale.engine_process",
-        str(source),
-        str(folder),
-        encoder,
-        precision,
-        engine,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        raise RetrieverError(f"indexing {count:,} documents by {engine} failed: {lines[-1] if lines else ''}")
-    return EngineRun(count, engine, **json.loads(done.stdout.splitlines()[-1]))

@@ -21,6 +21,7 @@ from typing import Any
 import retriever.plan
 from benchmarks.sentence_vectors import read_sentences, sentence_files
 from benchmarks.speed.process import folder_bytes, run_whole
+from benchmarks.speed.tasks import write_documents
 from benchmarks.work_folder import work_folder
 from indexes.folder.collection import Collection
 from retriever.corpus import Corpus
@@ -147,9 +148,7 @@ class Validation:
     def _source(self, count: int) -> Path:
         """Write the first sentences as JSON lines; all ids have one length, to make bytes in SQLite comparable."""
         path = self.folder / f"{count:09d}.jsonl"
-        with path.open("w", encoding="utf-8") as file:
-            for number, text in enumerate(self.texts[:count]):
-                file.write(json.dumps({"id": f"{number:07d}", "text": text}, ensure_ascii=False) + "\n")
+        write_documents(path, self.texts[:count], digits=7)
         return path
 
     def _encoder_key(self) -> str:

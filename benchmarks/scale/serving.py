@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from rich.table import Table
 
-from benchmarks.speed.cost import cpu_seconds_of, status_of
+from benchmarks.speed.process import cpu_seconds_of, status_of
 from retriever.errors import RetrieverError
 from retriever.evaluate.report.tables import text_table
 from retriever.progress import Progress, silent

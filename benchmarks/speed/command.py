@@ -78,8 +78,9 @@ def measure(
     import numpy as np
 
     from benchmarks.sentence_vectors import read_sentences, sentence_files, sentence_vectors
-    from benchmarks.speed.benchmark import Bench, Sizes
+    from benchmarks.speed.benchmark import Bench
     from benchmarks.speed.rivals import chosen_systems
+    from benchmarks.speed.tasks import Sizes, Tasks
     from benchmarks.work_folder import work_folder
     from retriever.cli import display
     from retriever.encoder.model_files import DEFAULT_ENCODER
@@ -104,7 +105,7 @@ def measure(
         plan = Plan("speed", [bert], [], cache=VectorCache(cache), results=results, progress=progress)
         counts = sorted({min(count, len(texts)) for count in documents})
         sizes = Sizes(counts, queries=queries, repeats=repeats, embed_at_most=embed_at_most)
-        bench = Bench(plan, chosen, str(bert.encoder.files.folder), texts, vectors, sizes, folder)
+        bench = Bench(Tasks(plan, str(bert.encoder.files.folder), texts, vectors, sizes, folder), chosen)
         findings = bench.profile() if profile else bench.run()
     findings.problems[:0] = notes
     return findings
