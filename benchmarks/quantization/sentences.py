@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from benchmarks.quantization import codes
 from benchmarks.quantization.cells import BYTES, REFINE, Space, measure, variants
-from benchmarks.sentence_vectors import Halves, read_shards, sentence_vectors
+from benchmarks.sentence_vectors import Halves, read_sentences, sentence_vectors
 from retriever.errors import Misuse
 from retriever.evaluate.fitting import code_digest, fit_as_published
 from retriever.evaluate.measures.intervals import mean_figures
@@ -46,7 +46,7 @@ class Sentences:
     @cached_property
     def _all(self) -> list[str]:
         wanted = self.documents + self.queries
-        texts = [text for shard in read_shards(self.paths, wanted) for text in shard.sentences][:wanted]
+        texts = read_sentences(self.paths, wanted)
         if len(texts) < wanted:
             raise Misuse(
                 f"there are {len(texts):,} sentences, and --documents {self.documents} with {self.queries:,} held out "
