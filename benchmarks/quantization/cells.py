@@ -118,21 +118,16 @@ def _measure_space(
     except (FitFailed, Misuse) as error:
         findings.add_note(runs[missing[0]], f"{error}; left out")
     for number, (index_type, run) in enumerate(runs.items()):
-        if index_type not in missing:
-            findings.reused += 1
-        elif space is None:
-            continue
-        else:
+        if index_type in missing:
+            if space is None:
+                continue
             plan.progress(f"indexing {run.dataset}, {run.transform}", number, len(runs))
             try:
                 plan.results.add(run, *_figures(index_type, subject, space, inputs))
             except Misuse as error:
                 findings.add_note(run, f"{error}; left out")
                 continue
-            findings.measured += 1
-        findings.runs.append(run)
-        for note in findings.provenance(run).get("notes", []):
-            findings.add_note(run, note)
+        findings.take(run, measured=index_type in missing)
 
 
 def _figures(

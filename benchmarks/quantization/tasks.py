@@ -21,9 +21,8 @@ from indexes.folder.collection import Collection
 from retriever.evaluate.data.beir import BeirSet
 from retriever.evaluate.data.trec import strictly_decreasing
 from retriever.evaluate.fitting import code_digest
-from retriever.evaluate.measures import effectiveness
 from retriever.evaluate.measures.intervals import mean_figures
-from retriever.evaluate.rankings import DEPTH, MAIN
+from retriever.evaluate.rankings import DEPTH, MAIN, scores
 from retriever.evaluate.results import RAW
 from retriever.evaluate.retrieval import build_collection, collection_folder
 from retriever.evaluate.runs import Findings, Plan
@@ -98,7 +97,7 @@ class _Task:
             own = query if query in self.found.repeated else None
             documents = [id_ for id_ in self._passages.documents_at(positions) if id_ != own][: codes.NEAREST]
             hits[query] = strictly_decreasing([(id_, float(-rank)) for rank, id_ in enumerate(documents)])
-        by_query = effectiveness.scores(self.found.topics.judgements, hits)[MAIN]
+        by_query = scores(self.found.topics.judgements, hits)[MAIN]
         return np.array(list(by_query.values()), np.float64)
 
 

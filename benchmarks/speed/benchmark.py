@@ -94,11 +94,10 @@ class Bench:
                 details = {name: value for name, value in figures.items() if name not in values}
                 provenance = {"inputs": self._inputs(task, count, system), "made_by": made_by(), "details": details}
                 self.plan.results.add(self._run(task, count, system), values, provenance)
-                self.findings.runs.append(self._run(task, count, system))
-                self.findings.measured += 1
+                self.findings.take(self._run(task, count, system), measured=True)
             return
-        self.findings.runs += [self._run(task, count, system) for system in systems]
-        self.findings.reused += len(systems)
+        for system in systems:
+            self.findings.take(self._run(task, count, system), measured=False)
 
     def _known(self, task: str, count: int, systems: Sequence[str]) -> bool:
         return all(self._measured(task, count, system) for system in systems)

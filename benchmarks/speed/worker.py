@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.scale import engine_process
+from benchmarks.scale import engines
 from benchmarks.speed.encoding import encode_in_turns
 from benchmarks.speed.process import measured
 from benchmarks.speed.profile import profile_ingestion
@@ -32,7 +32,7 @@ class Worker:
 
     encode = staticmethod(encode_in_turns)
     profile = staticmethod(profile_ingestion)
-    index = staticmethod(engine_process.index)
+    index = staticmethod(engines.index)
     _rival: Rival
     _texts: list[str]
     _vectors: Matrix | None
