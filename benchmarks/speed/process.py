@@ -3,13 +3,14 @@
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from types import TracebackType
 from typing import IO, Any, Self
 
@@ -132,3 +133,16 @@ def status_of(pid: int, name: str) -> int:
         return 0
     lines = (PROC / str(pid) / "status").read_text().splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), 0)
+
+
+@contextmanager
+def work_folder(out: Path | None) -> Iterator[Path]:
+    """A folder in --out, removed at the end, so a killed run finds its files; without --out a temporary folder."""
+    if out is None:
+        with TemporaryDirectory() as name:
+            yield Path(name)
+        return
+    folder = out / "work"
+    folder.mkdir(parents=True, exist_ok=True)
+    yield folder
+    shutil.rmtree(folder)
