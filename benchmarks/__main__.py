@@ -1,11 +1,15 @@
 """`python -m benchmarks`: this project beside others, and the studies behind its design."""
 
+from pathlib import Path
+from typing import Any
+
 import click
 
 from benchmarks.quantization.command import quantization
 from benchmarks.scale.commands import engines, plan, serve, stores
 from benchmarks.speed.command import speed
-from benchmarks.studies.commands import flow, fusion
+from retriever.cli.bench.options import FOLDER, POOLINGS
+from retriever.cli.bench.space import SETS
 from retriever.cli.errors import Cli
 
 
@@ -15,6 +19,36 @@ def main() -> None:
 
     With --out, a benchmark that was interrupted continues where it stopped.
     """
+
+
+@click.command()
+@click.option("--data", type=FOLDER, required=True, help="Folder with the sets (or with sts/).")
+@click.option("--encoder", required=True, metavar="NAME|DIR", help="Hugging Face name or folder of a BERT.")
+@click.option("--pooling", type=click.Choice(POOLINGS), default="first-last", show_default=True)
+@click.option("--set", "sets", multiple=True, type=click.Choice(SETS), help="Only this set; may be repeated.")
+@click.option("--only", multiple=True, metavar="TEXT", help="Only variants with this in their name; may be repeated.")
+@click.option("--steps", type=click.IntRange(1), default=300, show_default=True, help="Most batches of training.")
+@click.option("--rate", type=float, help="Learning rate.  [default: that of the flow]")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--cache", type=FOLDER, help="Folder of raw vectors.  [default: ~/.cache/flow-retriever/vectors]")
+def flow(**options: Any) -> None:
+    """Compare learned maps on top of whitening: likelihood and agreement with people on the STS sets."""
+    from benchmarks.studies.flow import run
+
+    run(**options)
+
+
+@click.command()
+@click.argument("data", type=FOLDER)
+@click.argument("collection", type=FOLDER)
+def fusion(data: Path, collection: Path) -> None:
+    """Compare ways of joining vectors and words: nDCG@10 × 100 on the BEIR folder DATA.
+
+    COLLECTION is a collection of that corpus, made by `retriever index` or `retriever bench retrieval`.
+    """
+    from benchmarks.studies.fusion import run
+
+    run(data, collection)
 
 
 for command in (speed, quantization, engines, stores, serve, plan, flow, fusion):

@@ -4,10 +4,10 @@ The split of a row is the index type. A figure that the results have from the sa
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,11 @@ from benchmarks.quantization import codes
 from indexes.faiss.vectors import import_faiss, unit_rows
 from retriever.errors import FitFailed, Misuse
 from retriever.evaluate.fitting import code_digest
+from retriever.evaluate.models.encoders import TextEncoder
 from retriever.evaluate.results import Run
 from retriever.evaluate.runs import Findings
+from retriever.evaluate.systems import Model
+from retriever.ingest.fitted import SEED
 from retriever.settings import made_by
 from retriever.transforms import Transform, parse
 from retriever.transforms.spec import AUTO
@@ -74,66 +77,68 @@ def variants(metric: str, refine: Sequence[int]) -> dict[str, int]:
     return {metric: codes.NEAREST, **{refined(metric, factor): codes.NEAREST * factor for factor in refine}}
 
 
-def inputs_of(refine: Sequence[int]) -> dict[str, str]:
-    """The inputs of every figure besides texts, encoder and transform."""
-    return {
-        "refine": " ".join(map(str, refine)),
-        "faiss": str(import_faiss().__version__),
-        "own_code": code_digest(OWN),
-    }
-
-
 def dimension_of(spec: str, dimension: int) -> int:
     """The number of dimensions after a transform, as far as its spec says."""
     return dimension if spec == AUTO else int(parse(spec).options.get("dimension", dimension))
 
 
-def measure_types(
-    findings: Findings,
-    runs: Mapping[str, Run],
-    inputs: Mapping[str, str],
-    open_space: Callable[[], Space],
-    figures: Callable[[Any, Space], Mapping[str, float]],
+class Subject(Protocol):
+    """Documents and queries with one encoder: what the indexes are measured on."""
+
+    dataset: str
+    documents: int
+    encoder: TextEncoder | Model
+    inputs: Mapping[str, str]
+    """What the figures depend on besides the transform and the index."""
+
+    def space(self, spec: str) -> Space: ...
+    def figures(self, index: Any, space: Space) -> Mapping[str, float]: ...
+
+
+def measure(findings: Findings, subject: Subject, index_types: Sequence[str], refine: Sequence[int]) -> None:
+    """Measure an index of each type in the space of every transform; the notes say what could not be measured."""
+    factors, faiss = " ".join(map(str, refine)), str(import_faiss().__version__)
+    inputs = {**subject.inputs, "refine": factors, "faiss": faiss, "own_code": code_digest(OWN)}
+    encoder = subject.encoder
+    for spec in findings.plan.transforms:
+        types = codes.types_for(index_types, dimension_of(spec, encoder.dimension), subject.documents)
+        place = encoder.label, encoder.pooling, spec, FIT, SEED
+        runs = {name: Run(BENCH, subject.dataset, name, *place) for name in types}
+        _measure_space(findings, subject, spec, runs, inputs)
+
+
+def _measure_space(
+    findings: Findings, subject: Subject, spec: str, runs: Mapping[str, Run], inputs: Mapping[str, str]
 ) -> None:
-    """Measure an index of each type; the notes say what could not be measured."""
     plan = findings.plan
-    open_types = [index_type for index_type, run in runs.items() if not plan.results.known(run, inputs)]
+    missing = [index_type for index_type, run in runs.items() if not plan.results.known(run, inputs)]
     space: Space | None = None
     try:
-        space = open_space() if open_types else None
+        space = subject.space(spec) if missing else None
     except (FitFailed, Misuse) as error:
-        findings.add_note(runs[open_types[0]], f"{error}; left out")
+        findings.add_note(runs[missing[0]], f"{error}; left out")
     for number, (index_type, run) in enumerate(runs.items()):
-        if index_type not in open_types:
-            findings.reused += 1
-        elif space is None:
-            continue
-        else:
+        if index_type in missing:
+            if space is None:
+                continue
             plan.progress(f"indexing {run.dataset}, {run.transform}", number, len(runs))
             try:
-                _measure(findings, index_type, run, inputs, space, figures)
+                plan.results.add(run, *_figures(index_type, subject, space, inputs))
             except Misuse as error:
                 findings.add_note(run, f"{error}; left out")
                 continue
-            findings.measured += 1
-        findings.runs.append(run)
-        for note in findings.provenance(run).get("notes", []):
-            findings.add_note(run, note)
+        findings.take(run, measured=index_type in missing)
 
 
-def _measure(
-    findings: Findings,
-    index_type: str,
-    run: Run,
-    inputs: Mapping[str, str],
-    space: Space,
-    figures: Callable[[Any, Space], Mapping[str, float]],
-) -> None:
+def _figures(
+    index_type: str, subject: Subject, space: Space, inputs: Mapping[str, str]
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """The figures of one index, and their provenance."""
     began = time.perf_counter()
     index = codes.build(index_type, space.documents)
     built = time.perf_counter()
     sizes = {BYTES: codes.file_bytes(index) / index.ntotal, CODE_BYTES: float(codes.code_bytes(index))}
-    values = {**sizes, **figures(index, space)}
+    values = {**sizes, **subject.figures(index, space)}
     provenance: dict[str, Any] = {
         "inputs": dict(inputs),
         "made_by": made_by(),
@@ -145,4 +150,4 @@ def _measure(
     }
     if space.chosen:
         provenance["chosen"] = space.chosen
-    findings.plan.results.add(run, values, provenance)
+    return values, provenance

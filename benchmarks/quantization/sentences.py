@@ -14,26 +14,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from benchmarks.quantization import codes
-from benchmarks.quantization.cells import (
-    BENCH,
-    BYTES,
-    FIT,
-    REFINE,
-    Space,
-    dimension_of,
-    inputs_of,
-    measure_types,
-    variants,
-)
-from benchmarks.sentence_vectors import Halves, read_shards, sentence_vectors
+from benchmarks.quantization.cells import BYTES, REFINE, Space, measure, variants
+from benchmarks.sentence_vectors import Halves, read_sentences, sentence_vectors
 from retriever.errors import Misuse
 from retriever.evaluate.fitting import code_digest, fit_as_published
 from retriever.evaluate.measures.intervals import mean_figures
 from retriever.evaluate.models.encoders import TextEncoder
 from retriever.evaluate.results import Row, Run
 from retriever.evaluate.runs import Findings, Plan, digest
-from retriever.ingest.fitted import SEED
 from retriever.settings import made_by
 
 SENTENCES = "sentences"
@@ -54,7 +46,7 @@ class Sentences:
     @cached_property
     def _all(self) -> list[str]:
         wanted = self.documents + self.queries
-        texts = [text for shard in read_shards(self.paths, wanted) for text in shard.sentences][:wanted]
+        texts = read_sentences(self.paths, wanted)
         if len(texts) < wanted:
             raise Misuse(
                 f"there are {len(texts):,} sentences, and --documents {self.documents} with {self.queries:,} held out "
@@ -79,15 +71,6 @@ class Sentences:
     def digest(self) -> str:
         return digest([str(self.documents), *self._all])
 
-    @property
-    def dataset(self) -> str:
-        return f"{SENTENCES}-{self.documents}"
-
-    def vectors(self, encoder: TextEncoder, plan: Plan) -> tuple[Halves, Halves]:
-        wanted = self.documents + self.queries
-        _, found = sentence_vectors(self.paths, encoder, wanted, plan.cache.folder, plan.progress)
-        return found[: self.documents], found[self.query_positions]
-
 
 def run(
     plan: Plan, sentences: Sentences, *, index_types: Sequence[str] = (), refine: Sequence[int] = REFINE
@@ -99,7 +82,7 @@ def run(
             f"of {sentences.queries:,} sentences held out as queries {left_out:,} are documents too and left out"
         )
     for encoder in plan.encoders:
-        _measure(findings, sentences, encoder, index_types, refine)
+        measure(findings, _Encoded(plan, sentences, encoder, refine), index_types, refine)
     least = least_bytes(findings.rows, refine)
     for run in dict.fromkeys(one.run for one in least):
         own = [one for one in least if one.run == run]
@@ -109,35 +92,39 @@ def run(
     return findings
 
 
-def _measure(
-    findings: Findings, sentences: Sentences, encoder: TextEncoder, index_types: Sequence[str], refine: Sequence[int]
-) -> None:
-    plan = findings.plan
-    vectors: list[tuple[Halves, Halves]] = []  # of the encoder, once a space is open
+@dataclass
+class _Encoded:
+    """The sentences with one encoder."""
 
-    def open_space(spec: str) -> Space:
-        if not vectors:
-            vectors.append(sentences.vectors(encoder, plan))
-        documents, queries = vectors[0]
-        fitted = fit_as_published(
-            spec, sentences.texts, documents, lambda texts: plan.cache.vectors(encoder, texts), progress=plan.progress
-        )
+    plan: Plan
+    sentences: Sentences
+    encoder: TextEncoder
+    refine: Sequence[int]
+
+    def __post_init__(self) -> None:
+        self.dataset, self.documents = f"{SENTENCES}-{self.sentences.documents}", self.sentences.documents
+        code = {"encoder": self.encoder.key, "transform_code": code_digest()}
+        self.inputs = {"sentences": self.sentences.digest, **code}
+
+    @cached_property
+    def _vectors(self) -> tuple[Halves, Halves]:
+        """Of the documents and of the queries."""
+        own = self.sentences
+        wanted = own.documents + own.queries
+        _, found = sentence_vectors(own.paths, self.encoder, wanted, self.plan.cache.folder, self.plan.progress)
+        return found[: own.documents], found[own.query_positions]
+
+    def space(self, spec: str) -> Space:
+        documents, queries = self._vectors
+
+        def encode(texts: Sequence[str]) -> NDArray[np.float32]:
+            return self.plan.cache.vectors(self.encoder, texts)
+
+        fitted = fit_as_published(spec, self.sentences.texts, documents, encode, progress=self.plan.progress)
         return Space.of(fitted.transform, documents, queries, fitted.chosen)
 
-    def figures(index: Any, space: Space) -> dict[str, float]:
-        return recall_figures(index, space, refine)
-
-    inputs = {
-        "sentences": sentences.digest,
-        "encoder": encoder.key,
-        "transform_code": code_digest(),
-        **inputs_of(refine),
-    }
-    for spec in plan.transforms:
-        types = codes.types_for(index_types, dimension_of(spec, encoder.dimension), sentences.documents)
-        place = encoder.label, encoder.pooling, spec, FIT, SEED
-        runs = {index_type: Run(BENCH, sentences.dataset, index_type, *place) for index_type in types}
-        measure_types(findings, runs, inputs, lambda spec=spec: open_space(spec), figures)  # type: ignore[misc]
+    def figures(self, index: Any, space: Space) -> dict[str, float]:
+        return recall_figures(index, space, self.refine)
 
 
 def recall_figures(index: Any, space: Space, refine: Sequence[int]) -> dict[str, float]:

@@ -6,8 +6,9 @@ recall within a space, nDCG@10 compares spaces.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.quantization import codes
-from benchmarks.quantization.cells import BENCH, FIT, REFINE, Space, dimension_of, inputs_of, measure_types, variants
+from benchmarks.quantization.cells import REFINE, Space, measure, variants
 from indexes.folder.collection import Collection
 from retriever.evaluate.data.beir import BeirSet
 from retriever.evaluate.data.trec import strictly_decreasing
 from retriever.evaluate.fitting import code_digest
-from retriever.evaluate.measures import effectiveness
 from retriever.evaluate.measures.intervals import mean_figures
-from retriever.evaluate.rankings import DEPTH, MAIN
-from retriever.evaluate.results import RAW, Run
+from retriever.evaluate.rankings import DEPTH, MAIN, scores
+from retriever.evaluate.results import RAW
 from retriever.evaluate.retrieval import build_collection, collection_folder
 from retriever.evaluate.runs import Findings, Plan
 from retriever.evaluate.systems import Model
-from retriever.ingest.fitted import SEED
 from retriever.retriever import Retriever
 from retriever.transforms.families import load_transform
 
@@ -48,8 +47,8 @@ def run(
     for found in sets:
         for model in models:
             with contextlib.ExitStack() as stack:
-                task = _Task(plan, found, model, collection_folder(collections, found, model), device, stack)
-                task.measure(findings, index_types, refine)
+                folder = collection_folder(collections, found, model)
+                measure(findings, _Task(plan, found, model, folder, device, refine, stack), index_types, refine)
     return findings
 
 
@@ -59,37 +58,30 @@ class _Task:
 
     plan: Plan
     found: BeirSet
-    model: Model
+    encoder: Model
     folder: Path
     device: str
+    refine: Sequence[int]
     stack: contextlib.ExitStack
-    _opened: "_Passages | None" = None
 
-    def measure(self, findings: Findings, index_types: Sequence[str], refine: Sequence[int]) -> None:
-        inputs = {**self.found.files, "encoder": self.model.key, "code": code_digest(), **inputs_of(refine)}
-        topics, dimension = self.found.topics, self.model.identity.dimension
+    def __post_init__(self) -> None:
+        self.dataset, self.documents = self.found.topics.dataset, self.found.topics.documents
+        self.inputs = {**self.found.files, "encoder": self.encoder.key, "code": code_digest()}
 
-        def figures(index: Any, space: Space) -> dict[str, float]:
-            return self._figures(index, space, refine)
+    @cached_property
+    def _passages(self) -> "_Passages":
+        transform = None if Collection.is_begun(self.folder) else RAW
+        built = build_collection(self.plan, self.found, self.encoder, self.folder, transform, self.device)
+        collection = self.stack.enter_context(built)
+        self.stack.enter_context(collection.collection.writing())  # nobody else rebuilds it meanwhile
+        return _Passages(collection, list(self.found.topics.queries.values()))
 
-        for spec in self.plan.transforms:
-            types = codes.types_for(index_types, dimension_of(spec, dimension), topics.documents)
-            place = self.model.label, self.model.pooling, spec, FIT, SEED
-            runs = {index_type: Run(BENCH, topics.dataset, index_type, *place) for index_type in types}
-            measure_types(findings, runs, inputs, lambda spec=spec: self._open(spec), figures)  # type: ignore[misc]
+    def space(self, spec: str) -> Space:
+        return self._passages.space(spec)
 
-    def _open(self, spec: str) -> Space:
-        if self._opened is None:
-            transform = None if Collection.is_begun(self.folder) else RAW
-            built = build_collection(self.plan, self.found, self.model, self.folder, transform, self.device)
-            collection = self.stack.enter_context(built)
-            self.stack.enter_context(collection.collection.writing())  # nobody else rebuilds it meanwhile
-            self._opened = _Passages(collection, list(self.found.topics.queries.values()))
-        return self._opened.space(spec)
-
-    def _figures(self, index: Any, space: Space, refine: Sequence[int]) -> dict[str, float]:
+    def figures(self, index: Any, space: Space) -> dict[str, float]:
         """nDCG@10 × 100 by the codes alone and re-scored, each with its interval over queries."""
-        refined_depths = {m: depth for m, depth in variants(MAIN, refine).items() if m != MAIN}
+        refined_depths = {m: depth for m, depth in variants(MAIN, self.refine).items() if m != MAIN}
         found = codes.candidates(index, space.queries, [DEPTH, *refined_depths.values()])
         rankings: dict[str, Iterator[codes.Positions]] = {MAIN: iter(found[min(DEPTH, index.ntotal)])}
         for metric, depth in refined_depths.items():
@@ -100,13 +92,12 @@ class _Task:
         return figures
 
     def _ndcg(self, ranked: Iterator[codes.Positions]) -> NDArray[np.float64]:
-        assert self._opened is not None
         hits = {}
         for query, positions in zip(self.found.topics.queries, ranked, strict=True):
             own = query if query in self.found.repeated else None
-            documents = [id_ for id_ in self._opened.documents_at(positions) if id_ != own][: codes.NEAREST]
+            documents = [id_ for id_ in self._passages.documents_at(positions) if id_ != own][: codes.NEAREST]
             hits[query] = strictly_decreasing([(id_, float(-rank)) for rank, id_ in enumerate(documents)])
-        by_query = effectiveness.scores(self.found.topics.judgements, hits)[MAIN]
+        by_query = scores(self.found.topics.judgements, hits)[MAIN]
         return np.array(list(by_query.values()), np.float64)
 
 
@@ -119,7 +110,8 @@ class _Passages:
         numbers = store.used_vectors().tolist()
         self.vectors = store.vectors(numbers, collection.collection.dimension)
         passages = store.passages_of_vectors(numbers)
-        ids = _ids(store.documents(list({own.document for found in passages.values() for own in found})))
+        documents = store.documents(list({own.document for found in passages.values() for own in found}))
+        ids = {number: str(fields["id"]) for number, fields in documents.items()}
         self.ids = [list(dict.fromkeys(ids[own.document] for own in passages.get(n, ()))) for n in numbers]
         self.queries = collection.encoder().encode(queries)
 
@@ -133,7 +125,3 @@ class _Passages:
     def documents_at(self, positions: codes.Positions) -> list[str]:
         """The ids of the documents at these positions, each at the place of its best passage."""
         return list(dict.fromkeys(id_ for position in positions if position >= 0 for id_ in self.ids[position]))
-
-
-def _ids(documents: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
-    return {number: str(fields["id"]) for number, fields in documents.items()}

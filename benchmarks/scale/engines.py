@@ -1,13 +1,13 @@
 """Ingestion by threads and by Ray's workers on one machine, taking turns.
 
-Every run is a process (`benchmarks.scale.engine_process`) that makes a new collection with a fixed precision and no
-transform. The start and end of a Ray cluster are timed separately, because they do not grow with the documents. Memory
-is the peak of any one process of a kind.
+Every run is in a process of its own (`benchmarks.speed.worker`) and makes a new collection with a fixed precision and
+no transform. The start and end of a Ray cluster are timed separately, because they do not grow with the documents.
+Memory is the peak of any one process of a kind.
 """
 
-import json
-import subprocess
-import sys
+import os
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,12 +17,16 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from benchmarks.speed.process import environment
-from retriever.errors import RetrieverError
+from benchmarks.speed.process import MeasuredProcess, cpu_seconds_of, status_of
+from benchmarks.speed.tasks import write_documents
+from retriever import Corpus, Retriever
 from retriever.evaluate.report.tables import text_table
 from retriever.progress import Progress, silent
 
 ENGINES = ("local", "ray")
+PROCESSES = {"driver": "driver", "worker": "a worker", "reader": "reader"}
+EVERY_SECONDS = 0.5
+KINDS = {b"driver": "driver", b"ray::Worker": "worker", b"ray::Reader": "reader"}
 TIMES = ("seconds", "whole_seconds", "cpu_seconds")
 
 
@@ -66,20 +70,10 @@ class EngineFigures:
         return {**asdict(self), "ratios": ratios}
 
     def table(self) -> Table:
-        heads = [
-            "documents",
-            "engine",
-            "seconds",
-            "a second",
-            "with the cluster",
-            "CPU",
-            "driver",
-            "a worker",
-            "reader",
-        ]
+        heads = ["documents", "engine", "seconds", "a second", "with the cluster", "CPU", *PROCESSES.values()]
         table = text_table(f"Engines, {self.encoder}, {self.precision}", heads, 2)
         for run in self.runs:
-            peaks = (run.peak_bytes.get(kind) for kind in ("driver", "worker", "reader"))
+            peaks = (run.peak_bytes.get(kind) for kind in PROCESSES)
             shown = (f"{peak / 1e6:,.0f} MB" if peak else "–" for peak in peaks)
             took = (f"{run.seconds:,.1f}", f"{run.per_second:,.0f}", f"{run.whole_seconds:,.1f}")
             table.add_row(f"{run.documents:,}", run.engine, *took, f"{run.cpu_seconds:,.1f}", *shown)
@@ -106,28 +100,75 @@ def measure(
             progress(f"indexing {count:,} documents, {engine}", number, len(plan))
             source = Path(name) / f"{count}.jsonl"
             if not source.exists():
-                with source.open("w", encoding="utf-8") as file:
-                    for place, text in enumerate(texts[:count]):
-                        file.write(json.dumps({"id": str(place), "text": text}, ensure_ascii=False) + "\n")
-            folder = Path(name) / f"{number}"
-            figures.runs.append(_run(source, folder, encoder, precision, engine, min(count, len(texts))))
+                write_documents(source, texts[:count])
+            given = {"source": str(source), "folder": str(Path(name) / str(number)), "engine": engine}
+            with MeasuredProcess(f"{engine}, {count:,} documents,") as worker:
+                found = worker.request("index", encoder=encoder, precision=precision, **given)
+            figures.runs.append(EngineRun(min(count, len(texts)), engine, **found))
         progress("indexing", len(plan), len(plan))
     return figures
 
 
-def _run(source: Path, folder: Path, encoder: str, precision: str, engine: str, count: int) -> EngineRun:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.scale.engine_process",
-        str(source),
-        str(folder),
-        encoder,
-        precision,
-        engine,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        raise RetrieverError(f"indexing {count:,} documents by {engine} failed: {lines[-1] if lines else ''}")
-    return EngineRun(count, engine, **json.loads(done.stdout.splitlines()[-1]))
+class ProcessWatch:
+    """Samples the peak memory and CPU time of this process and its descendants, among them the cluster's."""
+
+    def __init__(self) -> None:
+        self.bytes = {"driver": 0}
+        self._cpu: dict[int, float] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The sum over all processes, Ray's own included; of a process that ended, up to its last sample."""
+        return sum(self._cpu.values())
+
+    def __enter__(self) -> "ProcessWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(EVERY_SECONDS):
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                pid = int(path.parent.name)
+                try:
+                    if _below(pid, os.getpid()):
+                        title = b"driver" if pid == os.getpid() else path.read_bytes()
+                        self._note(pid, next((kind for word, kind in KINDS.items() if title.startswith(word)), None))
+                except (OSError, ValueError):  # it has ended meanwhile
+                    continue
+
+    def _note(self, pid: int, kind: str | None) -> None:
+        self._cpu[pid] = cpu_seconds_of(pid)
+        if kind:
+            self.bytes[kind] = max(1024 * status_of(pid, "VmHWM"), self.bytes.get(kind, 0))
+
+
+def _below(pid: int, ancestor: int) -> bool:
+    while pid > 1 and pid != ancestor:
+        pid = status_of(pid, "PPid")
+    return pid == ancestor
+
+
+def index(source: str, folder: str, engine: str, **options: str) -> dict[str, Any]:
+    times: list[float] = []
+
+    def ingest(self: Retriever, *args: Any, **kwargs: Any) -> None:
+        times.append(time.perf_counter())
+        original(self, *args, **kwargs)
+        times.append(time.perf_counter())
+
+    original = Retriever._ingest
+    Retriever._ingest = ingest  # type: ignore[method-assign]
+    began = time.perf_counter()
+    with ProcessWatch() as watch:
+        built = Retriever.build(Corpus([source]), folder, transform="none", engine=engine, **options)  # type: ignore[arg-type]
+    whole = time.perf_counter() - began
+    assert built.report.texts_embedded
+    built.close()
+    took = {"seconds": times[1] - times[0], "whole_seconds": whole, "cpu_seconds": watch.cpu_seconds}
+    return {**took, "peak_bytes": watch.bytes}

@@ -11,6 +11,7 @@ import re
 import sys
 import time
 from collections import Counter
+from statistics import quantiles
 from typing import Any, cast
 
 GENERATION = re.compile(rb'"generation":(\d+)')
@@ -95,14 +96,18 @@ async def load(host: str, port: int, path: str, bodies: list[Any], clients: int,
         running.append((client, done))
     await asyncio.gather(*(done for _, done in running))
     lasted = time.perf_counter() - began
+    spent = time.process_time()
     statuses = sum((client.statuses for client, _ in running), Counter[int]())
+    took = [one for client, _ in running for one in client.milliseconds]
+    cuts = quantiles(took if len(took) > 1 else [*took, 0.0, 0.0], n=100, method="inclusive")
     return {
         "clients": clients,
+        "requests": statuses[200],
+        "errors": statuses.total() - statuses[200],
         "seconds": lasted,
-        "milliseconds": sorted(took for client, _ in running for took in client.milliseconds),
-        "statuses": {str(status): count for status, count in statuses.items()},
+        **{f"p{share}_ms": cuts[share - 1] for share in (50, 95, 99)},
+        "client_cpu_seconds": spent,
         "generations": sorted({number for client, _ in running for number in client.generations}),
-        "client_cpu_seconds": time.process_time(),
     }
 
 

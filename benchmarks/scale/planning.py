@@ -15,13 +15,14 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import retriever.plan
 from benchmarks.sentence_vectors import read_sentences, sentence_files
-from benchmarks.speed.process import folder_bytes, run_whole
-from benchmarks.work_folder import work_folder
+from benchmarks.speed.process import folder_bytes, run_whole, work_folder
+from benchmarks.speed.tasks import write_documents
 from indexes.folder.collection import Collection
 from retriever.corpus import Corpus
 from retriever.corpus.short_texts import short_texts
@@ -66,7 +67,7 @@ class Validation:
         for count in sizes:
             law = Law(self._rates(count))
             for name in self.types:
-                self._add(self._run(count, name, PREDICTED), predicted(law, count, name), self._predicted_from(count))
+                self._add(self._run(count, name, PREDICTED), predicted(law, count, name), self._predicted_from)
                 self._measured(count, name)
             shutil.rmtree(self._folder(count), ignore_errors=True)
             self._source(count).unlink(missing_ok=True)
@@ -78,20 +79,21 @@ class Validation:
         """Return the rehearsal for a collection of this size, from the results if it is there."""
         run = self._run(count, FLAT, PREDICTED)
         known = self.results.provenance(run)
-        if known.get("inputs") == self._predicted_from(count):
+        if known.get("inputs") == self._predicted_from:
             return Rates.from_json(known["rates"])
         source = self._source(self.sample)
         options = {"pooling": None, "max_length": None, "precision": None, "transform": DEFAULT_TRANSFORM}
         sample = from_source(Corpus([str(source)]))
         rates = rehearse(sample, {"encoder": self.encoder, **options}, count, self.progress)
-        provenance = {"inputs": self._predicted_from(count), "made_by": made_by(), "rates": asdict(rates)}
+        provenance = {"inputs": self._predicted_from, "made_by": made_by(), "rates": asdict(rates)}
         self.results.add(run, predicted(Law(rates), count, FLAT), provenance)
         return rates
 
-    def _predicted_from(self, count: int) -> dict[str, str]:
+    @cached_property
+    def _predicted_from(self) -> dict[str, str]:
         room = Path(retriever.plan.__file__).parent
         return {
-            "encoder": self._encoder_key(),
+            "encoder": self._encoder_key,
             "texts": digest(self.texts[: self.sample]),
             "code": files_digest(room / name for name in REHEARSING),
         }
@@ -100,10 +102,9 @@ class Validation:
 
     def _measured(self, count: int, name: str) -> None:
         run = self._run(count, name, MEASURED)
-        inputs = {"encoder": self._encoder_key(), "texts": digest(self.texts[:count])}
+        inputs = {"encoder": self._encoder_key, "texts": digest(self.texts[:count])}
         if self.results.known(run, inputs):
-            self.findings.runs.append(run)
-            self.findings.reused += 1
+            self.findings.take(run, measured=False)
             return
         folder = self._folder(count)
         if name == FLAT:
@@ -147,11 +148,10 @@ class Validation:
     def _source(self, count: int) -> Path:
         """Write the first sentences as JSON lines; all ids have one length, to make bytes in SQLite comparable."""
         path = self.folder / f"{count:09d}.jsonl"
-        with path.open("w", encoding="utf-8") as file:
-            for number, text in enumerate(self.texts[:count]):
-                file.write(json.dumps({"id": f"{number:07d}", "text": text}, ensure_ascii=False) + "\n")
+        write_documents(path, self.texts[:count], digits=7)
         return path
 
+    @cached_property
     def _encoder_key(self) -> str:
         identity = {name: value for name, value in self._identity.to_json().items() if name != "name"}
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()

@@ -1,6 +1,6 @@
 """Tables of predictions and measurements, and a plot of their ratios."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.table import Table
@@ -8,7 +8,8 @@ from rich.text import Text
 
 from benchmarks.scale.planning import figures
 from indexes.faiss.auto import format_bytes
-from retriever.evaluate.report.plots import colour, new_figure, plain, save
+from retriever.evaluate.report.plots import Line, LinePanel, colour, draw_lines
+from retriever.evaluate.report.tables import text_table
 from retriever.evaluate.results import Row
 from retriever.plan.laws import FLAT
 
@@ -24,6 +25,7 @@ METRICS = {
     "search_bytes": "memory to search",
     "query_ms": "query, CPU ms",
 }
+STYLES = ("-", "--", ":", "-.")
 OF_A_TYPE = ("cpu_seconds", "index_bytes", "peak_bytes", "search_bytes", "query_ms")
 
 
@@ -31,25 +33,17 @@ def plan_tables(rows: Sequence[Row]) -> list[Table]:
     """Make a table for the flat index, and one for other index types if there are any."""
     found = figures(rows)
     counts = sorted({count for count, _, _ in found})
-    types = list(dict.fromkeys(name for _, name, _ in found))
     tables = []
-    for title, names in (
-        ("retriever index, flat", [FLAT]),
-        ("retriever rebuild with", [n for n in types if n != FLAT]),
-    ):
-        table = Table(title=f"{title}: predicted, measured, ratio", box=None, padding=(0, 2, 0, 0))
-        if len(names) > 1 or names != [FLAT]:
-            table.add_column("type")
-        table.add_column("")
-        for count in counts:
-            table.add_column(f"{count:,} documents", justify="right", no_wrap=True)
+    for title, names in _parts(found).items():
+        of_types = ["type"] if names != [FLAT] else []
+        heads = [*of_types, "", *(f"{count:,} documents" for count in counts)]
+        table = text_table(f"{title}: predicted, measured, ratio", heads, len(of_types) + 1)
         for name in names:
             shown = METRICS if name == FLAT else {key: METRICS[key] for key in OF_A_TYPE} | {RECALL: "recall@10"}
             for metric, heading in shown.items():
                 cells = [_cell(metric, found.get((count, name, metric))) for count in counts]
-                table.add_row(*([] if names == [FLAT] else [name]), heading, *cells)
-        if names:
-            tables.append(table)
+                table.add_row(*([name] if of_types else []), heading, *cells)
+        tables.append(table)
     return tables
 
 
@@ -72,30 +66,25 @@ def within(ratio: float) -> bool:
 def draw(rows: Sequence[Row], path: Path) -> Path:
     """Plot ratios by size: one panel for the flat index, one for other index types."""
     found = figures(rows)
-    types = list(dict.fromkeys(name for _, name, _ in found))
-    figure = new_figure(12, 5)
-    for axes, names in zip(figure.subplots(1, 2, sharey=True), ([FLAT], [n for n in types if n != FLAT]), strict=True):
-        axes.axhspan(1 - WITHIN, 1 + WITHIN, color="#eeeeee", zorder=0)
-        axes.axhline(1, color="#999999", linewidth=1)
-        shown = METRICS if names == [FLAT] else {key: METRICS[key] for key in OF_A_TYPE}
-        for number, (metric, heading) in enumerate(shown.items()):
-            for place, name in enumerate(names):
-                points = sorted(
-                    (count, p / m) for (count, n, key), (p, m) in found.items() if (n, key) == (name, metric) and m
-                )
-                label = heading if names == [FLAT] else f"{name}: {heading}"
-                style = ("-", "--", ":", "-.", "-")[place % 5]
-                if points:
-                    xs, ys = zip(*points, strict=True)
-                    axes.plot(xs, ys, style, marker="o", color=colour(number), linewidth=1.6, label=label)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_yticks([0.5, 0.8, 1.0, 1.2, 2.0], ["0.5", "0.8", "1", "1.2", "2"])
-        axes.minorticks_off()
-        axes.set_xlabel("documents", fontsize=9)
-        axes.set_title("retriever index, flat" if names == [FLAT] else "other types", loc="left", fontsize=11)
-        plain(axes, "both")
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize=7, frameon=False)
-    figure.suptitle("Predicted / measured; grey: within 20 %", fontsize=13, x=0.01, ha="left")
-    return save(figure, path)
+    counts = sorted({count for count, _, _ in found})
+    settings = {"xscale": "log", "yscale": "log", "xlabel": "documents", "ylim": (0.4, 2.5)}
+    limits = [Line([counts[0], counts[-1]], [1 + end] * 2, "#999999") for end in (-WITHIN, WITHIN)]
+    panels = []
+    for title, names in _parts(found).items():
+        lines = list(limits)
+        for place, name in enumerate(names):
+            for number, (metric, heading) in enumerate(METRICS.items()):
+                if name == FLAT or metric in OF_A_TYPE:
+                    both = {n: found[n, name, metric] for n in counts if (n, name, metric) in found}
+                    ratios = {n: predicted / measured for n, (predicted, measured) in both.items() if measured}
+                    style = {"linestyle": STYLES[place % len(STYLES)], "marker": "o"}
+                    label = heading if name == FLAT else f"{name}: {heading}"
+                    lines.append(Line(list(ratios), list(ratios.values()), colour(number), label, style))
+        panels.append(LinePanel(title, lines, settings, counts, level=1.0))
+    return draw_lines(path, "Predicted / measured; between the grey lines: within 20 %", panels)
+
+
+def _parts(found: Iterable[tuple[int, str, str]]) -> dict[str, list[str]]:
+    """The index types of the two commands, each with its title; a rebuild only if there is one."""
+    others = [name for name in dict.fromkeys(name for _, name, _ in found) if name != FLAT]
+    return {"retriever index, flat": [FLAT], **({"retriever rebuild with": others} if others else {})}

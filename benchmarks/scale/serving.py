@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from rich.table import Table
 
-from benchmarks.speed.cost import cpu_seconds_of, status_of
+from benchmarks.speed.process import cpu_seconds_of, status_of
 from retriever.errors import RetrieverError
 from retriever.evaluate.report.tables import text_table
 from retriever.progress import Progress, silent
@@ -206,33 +206,11 @@ def _server(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
 
 def _load(process: "subprocess.Popen[str]", url: str, bodies: Sequence[Any], clients: int, seconds: float) -> Load:
     where = urlsplit(url)
-    task = {
-        "host": where.hostname,
-        "port": where.port,
-        "path": "/v1/search",
-        "bodies": list(bodies),
-        "clients": clients,
-        "seconds": seconds,
-    }
+    task = {"host": where.hostname, "port": where.port, "path": "/v1/search", "bodies": list(bodies)}
+    task |= {"clients": clients, "seconds": seconds}
     before = cpu_seconds_of(process.pid)
-    command = [sys.executable, "-m", "benchmarks.scale.load_clients"]
-    patience = seconds + SECONDS_TO_START
-    done = subprocess.run(
-        command, input=json.dumps(task), capture_output=True, text=True, check=False, timeout=patience
-    )
+    command, patience = [sys.executable, "-m", "benchmarks.scale.load_clients"], seconds + SECONDS_TO_START
+    done = subprocess.run(command, input=json.dumps(task), capture_output=True, text=True, timeout=patience)
     if done.returncode:
         raise RetrieverError(f"the clients failed: {done.stderr.strip().splitlines()[-1]}")
-    found = json.loads(done.stdout)
-    p50, p95, p99 = np.percentile(found["milliseconds"] or [0.0], [50, 95, 99]).tolist()
-    return Load(
-        clients=clients,
-        requests=found["statuses"].get("200", 0),
-        errors=sum(count for status, count in found["statuses"].items() if status != "200"),
-        seconds=found["seconds"],
-        p50_ms=p50,
-        p95_ms=p95,
-        p99_ms=p99,
-        client_cpu_seconds=found["client_cpu_seconds"],
-        server_cpu_seconds=cpu_seconds_of(process.pid) - before,
-        generations=found["generations"],
-    )
+    return Load(**json.loads(done.stdout), server_cpu_seconds=cpu_seconds_of(process.pid) - before)

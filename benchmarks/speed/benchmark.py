@@ -15,20 +15,17 @@ the task, its transform the system.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-from benchmarks.sentence_vectors import Halves
 from benchmarks.speed.encoding import PLAIN_ONNX, encoder_names
-from benchmarks.speed.inputs import Inputs, installed_version
 from benchmarks.speed.rivals import OURS, SYSTEMS
 from benchmarks.speed.tasks import Tasks
 from retriever.evaluate.fitting import code_digest
 from retriever.evaluate.results import Run
-from retriever.evaluate.runs import Findings, Plan, digest
+from retriever.evaluate.runs import Findings, digest
 from retriever.settings import made_by
 
 ENCODING, INGEST_VECTORS, INGEST_TEXT = "encoding", "ingest-vectors", "ingest-text"
@@ -41,46 +38,22 @@ ENCODED = 2048
 Measure = Callable[[int, Sequence[str]], Mapping[str, Mapping[str, Any]]]
 
 
-@dataclass(frozen=True)
-class Sizes:
-    documents: Sequence[int]
-    queries: int = 200
-    batch: int = 100
-    repeats: int = 5
-    embed_at_most: int = 100_000
-    """Larger collections are not also embedded by each system's own encoder."""
-
-    def __str__(self) -> str:
-        return f"{self.queries} queries, {self.batch} at once, {self.repeats} cold"
-
-
-@dataclass
 class Bench:
-    """The systems, the inputs and the sizes; `folder` has the inputs and, while they are needed, the stores."""
+    """Runs the tasks whose figures are not known yet; `tasks.folder` has the stores while they are needed."""
 
-    plan: Plan
-    systems: Sequence[str]
-    model: str
-    texts: Sequence[str]
-    vectors: Halves
-    sizes: Sizes
-    folder: Path
-    _digests: dict[int, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        smallest = min(self.sizes.documents)
-        inputs = Inputs(self.folder, self.texts, self.vectors, self.plan, self.sizes.queries, smallest)
-        self.findings = Findings(self.plan)
-        sizes = self.sizes.batch, self.sizes.repeats
-        self.tasks = Tasks(inputs, self.model, self.folder, *sizes, self.plan.progress, self.findings.problems)
+    def __init__(self, tasks: Tasks, systems: Sequence[str]) -> None:
+        self.tasks, self.systems = tasks, systems
+        self.plan, self.sizes = tasks.plan, tasks.sizes
+        self.findings = Findings(self.plan, problems=tasks.problems)
+        self._digest = cache(lambda count: digest(tasks.texts[:count]))
 
     def run(self) -> Findings:
-        self.tasks.inputs.queries  # noqa: B018 - refused before anything is measured, if there are none
+        self.tasks.queries  # noqa: B018 - refused before anything is measured, if there are none
         self._encode()
         for count in self.sizes.documents:
             self._ingest(count)
             ready = [system for system in self.systems if self._measured(INGEST_VECTORS, count, system)]
-            self._measure(QUERY_VECTORS, count, ready, self.tasks.query_vectors)
+            self._measure(QUERY_VECTORS, count, ready, self.tasks.query_vectors_alone)
             self._measure(QUERY_TEXT, count, ready, self.tasks.query_text)
             self._measure(COLD, count, ready, self.tasks.cold)
             self.tasks.forget_stores(count)
@@ -92,15 +65,15 @@ class Bench:
         return self.findings
 
     def _encode(self) -> None:
-        names = encoder_names(self.model, PRECISIONS)
-        self._measure(ENCODING, min(ENCODED, len(self.texts)), names, self.tasks.encoding)
+        names = encoder_names(self.tasks.model, PRECISIONS)
+        self._measure(ENCODING, min(ENCODED, len(self.tasks.texts)), names, self.tasks.encoding)
         if not find_spec("onnxruntime"):
             self.findings.problems.append(f"{PLAIN_ONNX} is left out; get it with: pip install onnxruntime")
 
     def _ingest(self, count: int) -> None:
         to_search = not all(self._known(task, count, self.systems) for task in SEARCHES)
         for system in self.systems:
-            missing = to_search and not self.tasks.has_store(count, system)
+            missing = to_search and not self.tasks.completed(count, system).is_file()
             self._measure(INGEST_VECTORS, count, [system], self.tasks.ingest_vectors, anyway=missing)
         if count > self.sizes.embed_at_most:
             self.findings.problems.append(
@@ -121,11 +94,10 @@ class Bench:
                 details = {name: value for name, value in figures.items() if name not in values}
                 provenance = {"inputs": self._inputs(task, count, system), "made_by": made_by(), "details": details}
                 self.plan.results.add(self._run(task, count, system), values, provenance)
-                self.findings.runs.append(self._run(task, count, system))
-                self.findings.measured += 1
+                self.findings.take(self._run(task, count, system), measured=True)
             return
-        self.findings.runs += [self._run(task, count, system) for system in systems]
-        self.findings.reused += len(systems)
+        for system in systems:
+            self.findings.take(self._run(task, count, system), measured=False)
 
     def _known(self, task: str, count: int, systems: Sequence[str]) -> bool:
         return all(self._measured(task, count, system) for system in systems)
@@ -138,11 +110,9 @@ class Bench:
         return Run(self.plan.bench, str(count), task, encoder.label, encoder.pooling, system, "", None)
 
     def _inputs(self, task: str, count: int, system: str) -> dict[str, str]:
-        if count not in self._digests:
-            self._digests[count] = digest(self.texts[:count])
         return {
             "encoder": self.plan.encoders[0].key,
-            "texts": self._digests[count],
+            "texts": self._digest(count),
             "system": version_of(system),
             "asked": str(self.sizes) if task in SEARCHES else "",
         }
@@ -154,4 +124,7 @@ def version_of(system: str) -> str:
     if system.partition(" ")[0] == OURS:
         return code_digest("retriever", "indexes")
     package = SYSTEMS[system].package if system in SYSTEMS else "sentence_transformers"
-    return f"{package} {installed_version('onnxruntime' if system == PLAIN_ONNX else package)}"
+    try:
+        return f"{package} {version('onnxruntime' if system == PLAIN_ONNX else package)}"
+    except PackageNotFoundError:
+        return f"{package} "

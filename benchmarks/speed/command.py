@@ -2,15 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from benchmarks.options import precision_option, sentence_options
 from retriever.cli.bench.options import FOLDER, json_option, need, report, say_written
-
-if TYPE_CHECKING:
-    from retriever.evaluate.runs import Findings
 
 
 @click.command()
@@ -37,58 +33,45 @@ if TYPE_CHECKING:
 @click.option("--cache", type=FOLDER, help="Folder of raw vectors.  [default: ~/.cache/flow-retriever/vectors]")
 @click.option("--out", type=FOLDER, help="Folder for results.json and the plot; the same command continues there.")
 @json_option
-def speed(profile: bool, out: Path | None, as_json: bool, **options: Any) -> None:
-    """Compare encoding, ingestion and search with txtai, Chroma, LanceDB and sentence-transformers with FAISS.
-
-    SENTENCES are text files with one sentence per line, gzipped or not; each sentence is a document. All systems get
-    the same documents and vectors and take turns. CPU time is of all threads and child processes.
-    """
-    from benchmarks.speed.report import draw, profile_tables, speed_tables
-    from retriever.evaluate.report.tables import show
-
-    if out:
-        need("matplotlib", "the plots of --out")
-    need("sentence_transformers", "the systems to compare with")
-    findings = measure(profile=profile, out=out, **options)
-
-    def tables() -> None:
-        for table in profile_tables(findings) if profile else speed_tables(findings.rows):
-            show(table)
-
-    report(findings, findings.rows, as_json, tables)
-    say_written(findings, out, [draw(findings.rows, out / "speed.png")] if out and not profile else [])
-
-
-def measure(
-    *,
+def speed(
     sentences: Sequence[Path],
     data: Path | None,
     documents: Sequence[int],
     encoder: str | None,
     precision: str,
     systems: tuple[str, ...],
-    queries: int,
-    repeats: int,
     embed_at_most: int,
     profile: bool,
     cache: Path | None,
     out: Path | None,
-) -> "Findings":
-    """Run the benchmark or the profile with a progress bar; what is left out is in the notes."""
+    as_json: bool,
+    **sizes: int,
+) -> None:
+    """Compare encoding, ingestion and search with txtai, Chroma, LanceDB and sentence-transformers with FAISS.
+
+    SENTENCES are text files with one sentence per line, gzipped or not; each sentence is a document. All systems get
+    the same documents and vectors and take turns. CPU time is of all threads and child processes.
+    """
     import numpy as np
 
     from benchmarks.sentence_vectors import read_sentences, sentence_files, sentence_vectors
-    from benchmarks.speed.benchmark import Bench, Sizes
+    from benchmarks.speed.benchmark import Bench
+    from benchmarks.speed.process import work_folder
+    from benchmarks.speed.report import draw, profile_tables, speed_tables
     from benchmarks.speed.rivals import chosen_systems
-    from benchmarks.work_folder import work_folder
+    from benchmarks.speed.tasks import Sizes, Tasks
     from retriever.cli import display
     from retriever.encoder.model_files import DEFAULT_ENCODER
     from retriever.errors import Misuse
     from retriever.evaluate.models.encoders import Bert, open_encoders
+    from retriever.evaluate.report.tables import show
     from retriever.evaluate.results import Results
     from retriever.evaluate.runs import Plan
     from retriever.evaluate.vectors import VectorCache
 
+    if out:
+        need("matplotlib", "the plots of --out")
+    need("sentence_transformers", "the systems to compare with")
     paths, count = sentence_files(sentences, data), max(documents)
     chosen, notes = chosen_systems(systems)
     (bert,) = open_encoders([encoder or DEFAULT_ENCODER], precision=precision, device="cpu")
@@ -103,8 +86,13 @@ def measure(
             notes.append(f"there are only {len(texts):,} sentences, not {count:,}: all of them were taken")
         plan = Plan("speed", [bert], [], cache=VectorCache(cache), results=results, progress=progress)
         counts = sorted({min(count, len(texts)) for count in documents})
-        sizes = Sizes(counts, queries=queries, repeats=repeats, embed_at_most=embed_at_most)
-        bench = Bench(plan, chosen, str(bert.encoder.files.folder), texts, vectors, sizes, folder)
+        wanted = Sizes(counts, embed_at_most=embed_at_most, **sizes)
+        bench = Bench(Tasks(plan, str(bert.encoder.files.folder), texts, vectors, wanted, folder, notes), chosen)
         findings = bench.profile() if profile else bench.run()
-    findings.problems[:0] = notes
-    return findings
+
+    def tables() -> None:
+        for table in profile_tables(findings) if profile else speed_tables(findings.rows):
+            show(table)
+
+    report(findings, findings.rows, as_json, tables)
+    say_written(findings, out, [draw(findings.rows, out / "speed.png")] if out and not profile else [])

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.speed.cost import measured
+from benchmarks.speed.process import measured
 from benchmarks.speed.rivals import OURS
 from benchmarks.speed.rivals.base import Matrix, SentenceTransformersEncoder
 from retriever.encoder.encoder import Encoder

@@ -1,18 +1,20 @@
-"""Processes that are measured: a worker that answers requests, and a command that runs once."""
+"""Processes that are measured, and what they cost: a worker that answers requests, and a command that runs once."""
 
 import json
 import os
+import resource
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from types import TracebackType
 from typing import IO, Any, Self
 
 import benchmarks
-from benchmarks.speed.rivals import OURS, OURS_AUTOMATIC
 from retriever.errors import RetrieverError
 
 # No system may use the network during a measurement.
@@ -23,6 +25,7 @@ QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
     "TOKENIZERS_PARALLELISM": "true",
 }
+PROC = Path("/proc")
 
 
 class MeasuredProcess:
@@ -71,12 +74,6 @@ class MeasuredProcess:
         self._errors.close()
 
 
-def run_cold(command: Sequence[str]) -> dict[str, float]:
-    """Wall and CPU seconds of a command."""
-    cost = run_whole(command)
-    return {name: cost[name] for name in ("wall_seconds", "cpu_seconds")}
-
-
 def run_whole(command: Sequence[str], extra: Mapping[str, str] | None = None) -> dict[str, float]:
     """Wall and CPU seconds and peak memory of a command; `extra` is added to its environment."""
     with TemporaryFile() as printed, TemporaryFile() as errors:
@@ -91,17 +88,6 @@ def run_whole(command: Sequence[str], extra: Mapping[str, str] | None = None) ->
     return {"wall_seconds": wall, "cpu_seconds": usage.ru_utime + usage.ru_stime, "peak_bytes": float(peak)}
 
 
-def cold_command(system: str, store: Path, model: str, query: str) -> list[str]:
-    """A search as a user would start it: our command, or a script that uses the system."""
-    if system in (OURS, OURS_AUTOMATIC):
-        return [sys.executable, "-m", "retriever", "search", "--index", str(store), "-k", "10", "--", query]
-    return [sys.executable, "-m", "benchmarks.speed.cold", system, str(store), model, query]
-
-
-def folder_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
 def environment() -> dict[str, str]:
     """The environment, with this package first on the path."""
     here = str(Path(benchmarks.__file__).parents[1])
@@ -113,3 +99,50 @@ def _last_line(file: IO[bytes]) -> str:
     file.seek(0)
     lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
     return lines[-1] if lines else ""
+
+
+def folder_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+@contextmanager
+def measured() -> Iterator[dict[str, float]]:
+    """Seconds by the clock and of all cores, of this process and its children; filled in at the end."""
+    cost: dict[str, float] = {}
+    wall, cpu = time.perf_counter(), _cpu_seconds()
+    yield cost
+    cost |= {"wall_seconds": time.perf_counter() - wall, "cpu_seconds": _cpu_seconds() - cpu}
+
+
+def _cpu_seconds() -> float:
+    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in both)
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """CPU seconds of a process over all cores; 0 on a system without /proc, OSError if the process has ended."""
+    if not PROC.is_dir():
+        return 0.0
+    user, kernel = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(kernel)) / os.sysconf("SC_CLK_TCK")
+
+
+def status_of(pid: int, name: str) -> int:
+    """A number from the status of a process, e.g. VmHWM in KiB; 0 and OSError as above."""
+    if not PROC.is_dir():
+        return 0
+    lines = (PROC / str(pid) / "status").read_text().splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), 0)
+
+
+@contextmanager
+def work_folder(out: Path | None) -> Iterator[Path]:
+    """A folder in --out, removed at the end, so a killed run finds its files; without --out a temporary folder."""
+    if out is None:
+        with TemporaryDirectory() as name:
+            yield Path(name)
+        return
+    folder = out / "work"
+    folder.mkdir(parents=True, exist_ok=True)
+    yield folder
+    shutil.rmtree(folder)

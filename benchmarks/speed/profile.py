@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -149,7 +148,7 @@ def _places(frame: FrameType | None) -> list[Place]:
     return found
 
 
-def profile_ingestion(source: Path, folder: Path, model: str) -> dict[str, Any]:
+def profile_ingestion(source: str, folder: str, model: str) -> dict[str, Any]:
     """Sample an ingestion after all imports are done."""
     import torch  # noqa: F401
     import transformers  # noqa: F401
@@ -159,5 +158,5 @@ def profile_ingestion(source: Path, folder: Path, model: str) -> dict[str, Any]:
 
     Encoder(model, device="cpu").encode(["warm"])
     with Sampler() as sampler:
-        Retriever.build(Corpus([str(source)]), folder, encoder=model, device="cpu").close()
+        Retriever.build(Corpus([source]), folder, encoder=model, device="cpu").close()
     return sampler.figures()

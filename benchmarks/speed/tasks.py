@@ -1,66 +1,120 @@
 """The measurements of `python -m benchmarks speed`; each returns the figures of some systems.
 
-A system that fails is left out, and `problems` says why.
+A system that fails is left out, and `problems` says why. The inputs of every system are files in one folder, written
+when they are first needed: sentences, their vectors, queries and their vectors. Queries are phrases cut from the
+sentences of the smallest size, so they are the same at every size.
 """
 
+import json
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from benchmarks.sentence_vectors import Halves
 from benchmarks.speed.encoding import rotated
-from benchmarks.speed.inputs import Inputs
-from benchmarks.speed.process import MeasuredProcess, cold_command, folder_bytes, run_cold
-from benchmarks.speed.recall import least_scores, recall
-from benchmarks.speed.rivals import OURS
-from retriever.errors import RetrieverError
-from retriever.progress import Progress
+from benchmarks.speed.process import MeasuredProcess, folder_bytes, run_whole
+from benchmarks.speed.rivals import OURS, OURS_AUTOMATIC
+from indexes.faiss.vectors import unit_rows
+from retriever.corpus.short_texts import short_texts
+from retriever.errors import Misuse, RetrieverError
+from retriever.evaluate.runs import Plan
 
 HITS = 10
 TURN = 10
 BATCH_TURNS = 3
 QUANTILES = {"p50_ms": 50, "p95_ms": 95, "p99_ms": 99}
+SECONDS = ("wall_seconds", "cpu_seconds")
+SEED = 0
+BLOCK = 65_536
+# Systems add in another order and store other precisions, so scores this close are ties.
+TIE = 1e-5
 
-Figures = dict[str, float]
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    documents: Sequence[int]
+    queries: int = 200
+    batch: int = 100
+    repeats: int = 5
+    embed_at_most: int = 100_000
+    """Larger collections are not also embedded by each system's own encoder."""
+
+    def __str__(self) -> str:
+        return f"{self.queries} queries, {self.batch} at once, {self.repeats} cold"
 
 
 @dataclass
 class Tasks:
-    inputs: Inputs
+    plan: Plan
     model: str
+    texts: Sequence[str]
+    vectors: Halves
+    sizes: Sizes
     folder: Path
-    batch: int
-    repeats: int
-    progress: Progress
     problems: list[str] = field(default_factory=list)
+
+    # ---- inputs ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def sentences_file(self) -> Path:
+        path = self.folder / "sentences.txt"
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{text}\n" for text in self.texts)
+        return path
+
+    @cached_property
+    def vectors_file(self) -> Path:
+        """Rows of float16 without a header."""
+        path = self.folder / "vectors.f16"
+        with path.open("wb") as file:
+            for start in range(0, len(self.vectors), BLOCK):
+                file.write(np.ascontiguousarray(self.vectors[start : start + BLOCK]).tobytes())
+        return path
+
+    @cached_property
+    def queries(self) -> list[str]:
+        found = short_texts(self.texts[: min(self.sizes.documents)], self.sizes.queries, SEED)
+        if not found:
+            raise Misuse("no query could be cut from the sentences: they have too few words.")
+        return found
+
+    @cached_property
+    def query_vectors(self) -> NDArray[np.float32]:
+        found = self.plan.cache.vectors(self.plan.encoders[0], self.queries, progress=self.plan.progress)
+        np.save(self.folder / "queries.npy", found)
+        return found
 
     def store(self, count: int, system: str) -> Path:
         return self.folder / "stores" / str(count) / "".join(c if c.isalnum() else "_" for c in system)
 
-    def has_store(self, count: int, system: str) -> bool:
-        """True if the store was completed."""
-        return self._whole(self.store(count, system)).is_file()
+    def completed(self, count: int, system: str) -> Path:
+        """The file that says that a store is complete."""
+        return self.store(count, system).with_suffix(".whole")
 
     def forget_stores(self, count: int) -> None:
         shutil.rmtree(self.folder / "stores" / str(count), ignore_errors=True)
 
-    @staticmethod
-    def _whole(store: Path) -> Path:
-        return store.with_suffix(".whole")
+    # ---- measurements ------------------------------------------------------------------------------------
 
     def ingest_vectors(self, count: int, systems: Sequence[str]) -> dict[str, Figures]:
         """Make stores from given vectors; they are kept for searching."""
         found = {}
         for system in systems:
-            store = self.store(count, system)
+            self.completed(count, system).unlink(missing_ok=True)
             with self._noting(count):
-                found[system] = self._ingest(system, store, count, str(self.inputs.vectors_file))
-                self._whole(store).touch()
+                found[system] = self._ingest(system, self.store(count, system), count, str(self.vectors_file))
+                self.completed(count, system).touch()
         return found
 
     def ingest_text(self, count: int, systems: Sequence[str]) -> dict[str, Figures]:
@@ -71,61 +125,63 @@ class Tasks:
             with self._noting(count):
                 figures = self._ingest(system, store, count, None)
                 if system == OURS:
-                    again = self._request_ingest(system, store, count, None)
-                    figures |= {f"again_{name}": again[name] for name in ("wall_seconds", "cpu_seconds")}
+                    again = self._ingest(system, store, count, None, anew=False)
+                    figures |= {f"again_{name}": again[name] for name in SECONDS}
                 found[system] = figures
             shutil.rmtree(store, ignore_errors=True)
         return found
 
-    def _ingest(self, system: str, store: Path, count: int, vectors: str | None) -> Figures:
-        shutil.rmtree(store, ignore_errors=True)
-        self._whole(store).unlink(missing_ok=True)
+    def _ingest(self, system: str, store: Path, count: int, vectors: str | None, anew: bool = True) -> Figures:
+        if anew:
+            shutil.rmtree(store, ignore_errors=True)
         store.parent.mkdir(parents=True, exist_ok=True)
-        figures = self._request_ingest(system, store, count, vectors)
-        return figures | {"disk_bytes": folder_bytes(store), "vector_bytes": 4 * self.inputs.dimension * count}
-
-    def _request_ingest(self, system: str, store: Path, count: int, vectors: str | None) -> Figures:
+        dimension = int(self.vectors.shape[1])
         with MeasuredProcess(system) as worker:
-            return worker.request(
+            figures = worker.request(
                 "ingest",
                 system=system,
                 folder=str(store),
                 model=self.model,
-                texts=str(self.inputs.sentences_file),
+                texts=str(self.sentences_file),
                 count=count,
                 vectors=vectors,
-                dimension=self.inputs.dimension,
+                dimension=dimension,
             )
+        return figures | {"disk_bytes": folder_bytes(store), "vector_bytes": 4 * dimension * count}
 
-    def query_vectors(self, count: int, systems: Sequence[str]) -> dict[str, Figures]:
+    def query_vectors_alone(self, count: int, systems: Sequence[str]) -> dict[str, Figures]:
         """Search by given vectors, with recall."""
-        found, hits = self._queries(count, systems, by_vector=True)
-        vectors, queries = self.inputs.vectors[:count], self.inputs.query_vectors
+        queries = self.query_vectors
+        found, hits = self._queries(count, systems, str(self.folder / "queries.npy"))
+        vectors = self.vectors[:count]
         least = least_scores(vectors, queries, HITS)
         for system in found:
             found[system]["recall_at_10"] = recall(vectors, queries, least, hits[system], HITS)
         return found
 
     def query_text(self, count: int, systems: Sequence[str]) -> dict[str, Figures]:
-        return self._queries(count, systems, by_vector=False)[0]
+        return self._queries(count, systems, None)[0]
 
     def _queries(
-        self, count: int, systems: Sequence[str], by_vector: bool
+        self, count: int, systems: Sequence[str], vectors: str | None
     ) -> tuple[dict[str, Figures], dict[str, list[list[str]]]]:
         """Figures and hits of warm queries; the systems take turns, a few queries each."""
-        answers: dict[str, list[dict[str, Any]]] = {system: [] for system in systems}
-        batches: dict[str, list[dict[str, Any]]] = {system: [] for system in systems}
-        total, batch = len(self.inputs.queries), min(self.batch, len(self.inputs.queries))
+        answers: dict[str, list[Figures]] = {system: [] for system in systems}
+        batches: dict[str, list[Figures]] = {system: [] for system in systems}
+        total, batch = len(self.queries), min(self.sizes.batch, len(self.queries))
         with ExitStack() as stack:
             workers: dict[str, MeasuredProcess] = {}
             for system in systems:
+                given = {"folder": str(self.store(count, system)), "model": self.model, "texts": self.queries}
                 with self._noting(count):
-                    workers[system] = self._opened(stack, system, count, by_vector)
+                    worker = stack.enter_context(MeasuredProcess(system))
+                    worker.request("open", system=system, vectors=vectors, k=HITS, **given)
+                    workers[system] = worker
             for turn, first in enumerate(range(0, total, TURN)):
                 for system in rotated(list(workers), turn):
                     answer = workers[system].request("queries", first=first, last=min(first + TURN, total))
                     answers[system].append(answer)
-                self.progress(f"warm queries, {count:,} documents", min(first + TURN, total), total)
+                self.plan.progress(f"warm queries, {count:,} documents", min(first + TURN, total), total)
             for turn in range(BATCH_TURNS):
                 for system in rotated(list(workers), turn):
                     batches[system].append(workers[system].request("batch", first=0, last=batch))
@@ -133,41 +189,32 @@ class Tasks:
         hits = {system: [ids for answer in answers[system] for ids in answer["found"]] for system in workers}
         return found, hits
 
-    def _opened(self, stack: ExitStack, system: str, count: int, by_vector: bool) -> MeasuredProcess:
-        worker = stack.enter_context(MeasuredProcess(system))
-        worker.request(
-            "open",
-            system=system,
-            folder=str(self.store(count, system)),
-            model=self.model,
-            texts=self.inputs.queries,
-            vectors=str(self.inputs.query_vectors_file) if by_vector else None,
-            k=HITS,
-        )
-        return worker
-
     def cold(self, count: int, systems: Sequence[str]) -> dict[str, Figures]:
-        """Cold commands in turns; the median of the repeats."""
+        """Searches from a cold start in turns, as a user would start them; the median of the repeats."""
         costs: dict[str, list[Figures]] = {system: [] for system in systems}
-        for turn in range(self.repeats):
-            query = self.inputs.queries[turn % len(self.inputs.queries)]
+        for turn in range(self.sizes.repeats):
+            query = self.queries[turn % len(self.queries)]
             for system in rotated([system for system in systems if system in costs], turn):
+                store = str(self.store(count, system))
+                words = ["benchmarks.speed.cold", system, store, self.model, query]
+                if system in (OURS, OURS_AUTOMATIC):
+                    words = ["retriever", "search", "--index", store, "-k", str(HITS), "--", query]
                 with self._noting(count):
-                    command = cold_command(system, self.store(count, system), self.model, query)
-                    costs[system].append(run_cold(command))
+                    costs[system].append(run_whole([sys.executable, "-m", *words]))
                     continue
                 del costs[system]
-            self.progress(f"cold commands, {count:,} documents", turn + 1, self.repeats)
-        return {system: {name: median(cost[name] for cost in own) for name in own[0]} for system, own in costs.items()}
+            self.plan.progress(f"cold commands, {count:,} documents", turn + 1, self.sizes.repeats)
+        return {system: {name: median(cost[name] for cost in own) for name in SECONDS} for system, own in costs.items()}
 
     def encoding(self, count: int, encoders: Sequence[str]) -> dict[str, Figures]:
         with MeasuredProcess("the encoders") as worker:
-            return worker.request("encoding", model=self.model, texts=self.inputs.texts[:count], names=list(encoders))
+            return worker.request("encode", model=self.model, texts=self.texts[:count], names=list(encoders))
 
-    def profile(self, count: int, systems: Sequence[str]) -> dict[str, dict[str, Any]]:
-        store, source = self.store(count, "profile"), self.inputs.source_file(count)
+    def profile(self, count: int, systems: Sequence[str]) -> dict[str, Figures]:
+        store, source = self.store(count, "profile"), self.folder / f"{count}.jsonl"
         self.forget_stores(count)
         store.parent.mkdir(parents=True, exist_ok=True)
+        write_documents(source, self.texts[:count])
         with MeasuredProcess(OURS) as worker:
             found = worker.request("profile", source=str(source), folder=str(store), model=self.model)
         self.forget_stores(count)
@@ -183,7 +230,14 @@ class Tasks:
             self.problems.append(f"{error} (at {count:,} documents); left out")
 
 
-def _query_figures(answers: list[dict[str, Any]], batches: list[dict[str, Any]], batch: int) -> Figures:
+def write_documents(path: Path, texts: Sequence[str], digits: int = 0) -> None:
+    """Write documents for `retriever index`, whose ids are their numbers, padded to this many digits."""
+    with path.open("w", encoding="utf-8") as file:
+        for number, text in enumerate(texts):
+            file.write(json.dumps({"id": f"{number:0{digits}d}", "text": text}, ensure_ascii=False) + "\n")
+
+
+def _query_figures(answers: list[Figures], batches: list[Figures], batch: int) -> Figures:
     seconds, encoder = (
         np.array([second for answer in answers for second in answer[name]]) for name in ("seconds", "encoder_seconds")
     )
@@ -196,3 +250,30 @@ def _query_figures(answers: list[dict[str, Any]], batches: list[dict[str, Any]],
     figures["batch_cpu_ms"] = 1000 * sum(answer["cpu_seconds"] for answer in batches) / (batch * len(batches))
     figures["peak_bytes"] = float(batches[-1]["peak_bytes"])
     return figures
+
+
+def least_scores(vectors: Halves, queries: NDArray[np.float32], k: int) -> NDArray[np.float32]:
+    """The cosine of the k-th nearest vector to each query, by brute force."""
+    wanted = min(k, len(vectors))
+    directions = unit_rows(queries)
+    best = np.full((len(queries), wanted), -np.inf, np.float32)
+    for start in range(0, len(vectors), BLOCK):
+        scores = directions @ unit_rows(vectors[start : start + BLOCK].astype(np.float32)).T
+        every = np.concatenate([best, scores], axis=1)
+        best = -np.partition(-every, wanted - 1, axis=1)[:, :wanted]
+    return np.asarray(best.min(axis=1), np.float32)
+
+
+def recall(
+    vectors: Halves, queries: NDArray[np.float32], least: NDArray[np.float32], found: Sequence[Sequence[str]], k: int
+) -> float:
+    """Recall@k: the mean share of a query's k nearest that was found; a tie with the k-th counts as found.
+
+    Ids are row numbers.
+    """
+    shares = []
+    for direction, threshold, ids in zip(unit_rows(queries), least, found, strict=True):
+        rows = [int(id_) for id_ in dict.fromkeys(ids)][:k]
+        scores = unit_rows(vectors[rows].astype(np.float32)) @ direction
+        shares.append(int((scores >= threshold - TIE).sum()) / min(k, len(vectors)))
+    return float(np.mean(shares))

@@ -9,15 +9,15 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from benchmarks.speed.cost import measured
+from benchmarks.scale import engines
 from benchmarks.speed.encoding import encode_in_turns
+from benchmarks.speed.process import measured
 from benchmarks.speed.profile import profile_ingestion
 from benchmarks.speed.rivals import rival
 from benchmarks.speed.rivals.base import Documents, Matrix, Queries, Rival, StoredVectors
@@ -28,20 +28,27 @@ WARM_UP_QUERIES = 3
 
 
 class Worker:
-    def __init__(self) -> None:
-        self._rival: Rival
-        self._texts: list[str] = []
-        self._vectors: Matrix | None = None
-        self._k = 0
+    """A request names a method and its arguments; `queries` and `batch` search the store that was opened last."""
+
+    encode = staticmethod(encode_in_turns)
+    profile = staticmethod(profile_ingestion)
+    index = staticmethod(engines.index)
+    _rival: Rival
+    _texts: list[str]
+    _vectors: Matrix | None
+    _k: int
+
+    def answer(self, what: str, given: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = getattr(self, what)(**given)
+        return found
 
     def ingest(
         self, system: str, folder: str, model: str, texts: str, count: int, vectors: str | None, dimension: int
     ) -> dict[str, Any]:
         given = StoredVectors(Path(vectors), dimension) if vectors else None
         with TemporaryDirectory() as aside:
-            rival(system, Path(aside) / "few", model).ingest(
-                Documents(Path(texts), min(WARM_UP_DOCUMENTS, count)), given
-            )
+            few = Documents(Path(texts), min(WARM_UP_DOCUMENTS, count))
+            rival(system, Path(aside) / "few", model).ingest(few, given)
         made = rival(system, Path(folder), model)
         with measured() as cost:
             made.ingest(Documents(Path(texts), count), given)
@@ -83,16 +90,6 @@ class Worker:
         hits = self._rival.search(Queries(self._texts[first:last], vectors), self._k)
         return [[hit.id for hit in own] for own in hits]
 
-    def encoding(self, model: str, texts: list[str], names: list[str]) -> dict[str, Any]:
-        return encode_in_turns(model, texts, names)
-
-    def profile(self, source: str, folder: str, model: str) -> dict[str, Any]:
-        return profile_ingestion(Path(source), Path(folder), model)
-
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = getattr(self, str(request["do"]))(**request["with"])
-        return found
-
 
 def main() -> None:
     # Output of a system must not mix with the answers.
@@ -100,8 +97,9 @@ def main() -> None:
     os.dup2(2, 1)
     worker = Worker()
     for line in sys.stdin:
+        request = json.loads(line)
         try:
-            answer = worker.answer(json.loads(line))
+            answer = worker.answer(request["do"], request["with"])
         except Exception as error:  # reported to the caller
             answer = {"error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps(answer) + "\n")

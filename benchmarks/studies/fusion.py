@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from indexes.faiss.vectors import unit_rows
 from indexes.sqlite.words import K1
 from retriever.evaluate.data.beir import read_set
-from retriever.evaluate.measures.effectiveness import scores
-from retriever.evaluate.rankings import DEPTH, MAIN
+from retriever.evaluate.rankings import DEPTH, MAIN, scores
 from retriever.evaluate.report.tables import show, text_table
 from retriever.retriever import Retriever
 from retriever.search.fusion import surprise

@@ -17,7 +17,7 @@ from retriever.errors import FitWarning
 from retriever.ingest.fitted import FEWEST_FOR_SHORT, FIT_SAMPLE, SEED, SHORT_TEXTS
 from retriever.progress import Progress, silent
 from retriever.transforms import FAMILIES, Transform, fit, parse
-from retriever.transforms.choice import POOL, Choice, Evidence, choose, choose_for
+from retriever.transforms.choice import POOL, Evidence, choose, choose_for
 from retriever.transforms.spec import AUTO
 
 WANTED = ("none", "center", "whiten", "whiten:dimension=256", "bert-flow", "flow")
@@ -52,20 +52,18 @@ def seeds_of(spec: str, count: int) -> list[int]:
 def fit_transform(
     spec: str, texts: Sequence[str], vectors: NDArray[np.float32], encode: Encode, *, seed: int
 ) -> Fitted:
-    """Fit to the raw vectors of these texts; `encode` embeds sentences cut from them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)  # the notes of the transform say the same
-        if spec != AUTO:
-            return Fitted(fit(spec, vectors, seed=seed))
-        chosen = _choose(texts, vectors, encode, seed).chosen
-        return Fitted(fit(chosen, vectors, seed=seed), chosen)
+    """Fit to the raw vectors of these texts; `encode` embeds sentences cut from them.
+
+    `auto` chooses as `retriever index --transform auto` would if each text were a document.
+    """
+    with warnings.catch_warnings(action="ignore", category=FitWarning):  # the notes of the transform say the same
+        chosen = choose(_evidence(texts, vectors, seed), encode, vectors, seed=seed).chosen if spec == AUTO else None
+        return Fitted(fit(chosen or spec, vectors, seed=seed), chosen)
 
 
-def _choose(texts: Sequence[str], vectors: NDArray[np.float32], encode: Encode, seed: int) -> Choice:
-    """What `retriever index --transform auto` would choose if each text were a document."""
+def _evidence(texts: Sequence[str], vectors: NDArray[np.floating[Any]], seed: int) -> Evidence:
     picked = np.sort(np.random.default_rng(seed).permutation(len(texts))[:POOL])
-    evidence = Evidence([texts[n] for n in picked], np.arange(len(picked)), vectors[picked])
-    return choose(evidence, encode, vectors, seed=seed)
+    return Evidence([texts[n] for n in picked], np.arange(len(picked)), vectors[picked].astype(np.float32))
 
 
 @cache
@@ -95,18 +93,14 @@ def fit_as_published(
 
     The strength of a plain `flow` is chosen by the evidence of `auto`, as for a collection.
     """
-    rng = np.random.default_rng(SEED)
-    rows = np.sort(rng.choice(len(texts), min(FIT_SAMPLE, len(texts)), replace=False))
+    rows = np.sort(np.random.default_rng(SEED).choice(len(texts), min(FIT_SAMPLE, len(texts)), replace=False))
     sample = vectors[rows].astype(np.float32)
-    picked = np.sort(np.random.default_rng(SEED).permutation(len(texts))[:POOL])
-    evidence = Evidence([texts[n] for n in picked], np.arange(len(picked)), vectors[picked].astype(np.float32))
-    short = []
+    evidence, short = _evidence(texts, vectors, SEED), []
     if len(texts) >= FEWEST_FOR_SHORT and spec != "none":
-        short = short_texts(evidence.texts, min(SHORT_TEXTS, len(picked)), SEED + 1)
+        short = short_texts(evidence.texts, min(SHORT_TEXTS, len(evidence.texts)), SEED + 1)
     if short:
         sample = np.concatenate([sample, encode(short)])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)  # the notes of the transform say the same
+    with warnings.catch_warnings(action="ignore", category=FitWarning):  # the notes of the transform say the same
         choice = choose_for(
             spec,
             evidence,

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from retriever.errors import Misuse
-from retriever.evaluate.data.published import lexical_rows
+from retriever.evaluate.data.published import published_rows
 from retriever.evaluate.data.sts_sets import Pair, read_nli, read_sets
 from retriever.evaluate.measures.correlation import edit_distance, pair_cosines, spearman
 from retriever.evaluate.results import RAW, Row, Run, rows_of
@@ -74,7 +74,7 @@ def run(
     findings = measure_all(plan, [subject])
     findings.problems += reading.problems
     findings.runs += [row.run for row in gold]
-    plan.results.put([*gold, *lexical_rows(), *share_rows(findings.rows, scorer.gold_correlation)])
+    plan.results.put([*gold, *published_rows(BENCH), *share_rows(findings.rows, scorer.gold_correlation)])
     return findings
 
 

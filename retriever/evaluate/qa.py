@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.evaluate.data.published import qa_rows
+from retriever.evaluate.data.published import published_rows
 from retriever.evaluate.data.qa_sets import DATASETS, QaPair, QaSet, read_qa
 from retriever.evaluate.data.sts_sets import read_nli, with_phrases
 from retriever.evaluate.measures.correlation import pair_cosines
@@ -112,7 +112,7 @@ def run(
         scorer, texts = QaScorer(found), {fit: fit_text(found, fit, nli) for fit in fits}
         subjects.append(Subject(found.name, DATASETS[found.name].split, scorer.texts, texts, found.sha256, scorer))
     baselines = [row for found in reading.sets for row in lexical_rows(found)]
-    plan.results.put([*qa_rows(), *baselines])
+    plan.results.put([*published_rows(BENCH), *baselines])
     findings = measure_all(plan, subjects)
     findings.runs += dict.fromkeys(row.run for row in baselines)
     findings.problems += [*reading.problems, *map(convention, reading.sets)]

@@ -2,6 +2,14 @@
 
 Tables, plots, the report and MTEB's files are made from these. Rankings are read back from TREC run files, so an
 unchanged run is not searched again.
+
+The measures are those of ir_measures (trec_eval's code through pytrec_eval; MS MARCO's for reciprocal rank). A document
+is relevant if its grade is at least 1; nDCG takes the grade as gain. A query without hits or without a relevant
+document counts as 0.
+
+The interval of a mean is a percentile bootstrap over queries. A gain is paired by query: its interval is the same
+bootstrap of the differences, its p a two-sided permutation test that swaps the two rankings query by query. Nothing is
+corrected for the number of comparisons.
 """
 
 import math
@@ -9,10 +17,21 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from retriever.evaluate.measures.intervals import mean_interval, sign_flip_p
 from retriever.evaluate.results import RAW, Configuration, Row, summarise
 
 MAIN = "ndcg@10"
-METRICS = ("ndcg@10", "mrr@10", "map@100", "recall@10", "recall@100")
+# The metrics in the notation of ir_measures, with the relevance level, whose default depends on the measure.
+MEASURES = {
+    "ndcg@10": "nDCG@10",
+    "mrr@10": "RR(rel=1)@10",
+    "map@100": "AP(rel=1)@100",
+    "recall@10": "R(rel=1)@10",
+    "recall@100": "R(rel=1)@100",
+}
+METRICS = tuple(MEASURES)
 DEPTH = 100
 """How many documents are ranked for each query."""
 
@@ -110,3 +129,42 @@ def _comparison(
         **tested,
         spread=seeds.spread / 100 if seeds.seeds > 1 else None,
     )
+
+
+def scores(judgements: Mapping[str, Mapping[str, int]], hits: Mapping[str, Hits]) -> dict[str, dict[str, float]]:
+    """Metric to query id to value, for every judged query.
+
+    The scores of hits must be strictly decreasing (`trec.strictly_decreasing`), else ties would be broken by id.
+    """
+    import ir_measures
+
+    measures = {ir_measures.parse_measure(name): metric for metric, name in MEASURES.items()}
+    found: dict[str, dict[str, float]] = {metric: dict.fromkeys(judgements, 0.0) for metric in MEASURES}
+    qrels = {query: dict(own) for query, own in judgements.items()}
+    run = {query: dict(own) for query, own in hits.items()}
+    for value in ir_measures.iter_calc(list(measures), qrels, run):
+        found[measures[value.measure]][value.query_id] = float(value.value)
+    return found
+
+
+def compare(rankings: Sequence[Ranking], metric: str = MAIN) -> list[Comparison]:
+    """Each ranking with its interval and its gain over the raw ranking of the same encoder and pooling, if any."""
+
+    def family(ranking: Ranking) -> tuple[str, str, str, str]:
+        return ranking.dataset, ranking.split, ranking.configuration.encoder, ranking.configuration.pooling
+
+    raw = {family(ranking): ranking for ranking in rankings if ranking.configuration.transform == RAW}
+    return [_compared(ranking, raw.get(family(ranking)), metric) for ranking in rankings]
+
+
+def _compared(ranking: Ranking, base: Ranking | None, metric: str) -> Comparison:
+    own = ranking.scores[metric]
+    values = np.array(list(own.values()), np.float64)
+    low, high = mean_interval(values)
+    place = ranking.dataset, ranking.split, ranking.configuration, metric, float(values.mean()), low, high
+    if base is None or base is ranking:
+        return Comparison(*place)
+    gains = values - np.array([base.scores[metric][query] for query in own], np.float64)
+    gain_low, gain_high = mean_interval(gains, least=-1.0)
+    gain = float(gains.mean())
+    return Comparison(*place, base.configuration, gain, gain_low, gain_high, sign_flip_p(gains))

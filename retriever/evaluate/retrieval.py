@@ -21,8 +21,7 @@ from retriever.errors import FitFailed, Misuse
 from retriever.evaluate.data.beir import BeirSet
 from retriever.evaluate.data.trec import read_run, strictly_decreasing, unwritable, write_run
 from retriever.evaluate.fitting import code_digest
-from retriever.evaluate.measures import effectiveness
-from retriever.evaluate.rankings import DEPTH, MAIN, Comparison, Hits, Ranking, Topics
+from retriever.evaluate.rankings import DEPTH, MAIN, Comparison, Hits, Ranking, Topics, compare, scores
 from retriever.evaluate.results import RAW, Configuration, Row, Run, rows_of
 from retriever.evaluate.runs import Findings, Plan
 from retriever.evaluate.systems import Model, System, systems_for
@@ -65,16 +64,13 @@ def run(
             ranking = known[system] or fresh.get(system)
             if ranking is None:
                 continue
-            findings.measured += system in fresh
-            findings.reused += system not in fresh
             findings.rankings.append(ranking)
-            for note in bench.provenance(system).get("notes", []):
-                findings.add_note(bench.run_of(system), note)
+            findings.take(bench.run_of(system), measured=system in fresh)
         if fresh:
             plan.progress("collections measured", done, total)
     findings.rankings.sort(key=lambda ranking: [t.dataset for t in findings.topics].index(ranking.dataset))
     findings.runs = [run_of(ranking) for ranking in findings.rankings]
-    plan.results.put(comparison_rows(effectiveness.compare(findings.rankings)))
+    plan.results.put(comparison_rows(compare(findings.rankings)))
     return findings
 
 
@@ -240,5 +236,5 @@ class _Bench:
         return {"run_file": path.relative_to(folder).as_posix(), "run_sha256": file_sha256(path)}, []
 
     def _ranking(self, system: System, hits: Mapping[str, Hits], provenance: Mapping[str, Any]) -> Ranking:
-        scores = effectiveness.scores(self.topics.judgements, hits)
-        return Ranking(self.topics.dataset, self.topics.split, system.configuration, hits, scores, provenance)
+        found = scores(self.topics.judgements, hits)
+        return Ranking(self.topics.dataset, self.topics.split, system.configuration, hits, found, provenance)

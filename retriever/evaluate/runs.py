@@ -87,6 +87,14 @@ class Findings:
         if run.dataset not in datasets:
             datasets.append(run.dataset)
 
+    def take(self, run: Run, *, measured: bool) -> None:
+        """Count a run that has figures, and take over the notes on its fit."""
+        self.measured += measured
+        self.reused += not measured
+        self.runs.append(run)
+        for note in self.provenance(run).get("notes", []):
+            self.add_note(run, note)
+
     def add(self, other: "Findings") -> None:
         """Add the counts and notes of another benchmark of the same command."""
         self.measured += other.measured
@@ -148,13 +156,8 @@ def measure_all(plan: Plan, subjects: Sequence[Subject]) -> Findings:
                 if problem:
                     findings.add_note(job.run, problem)
                     continue
-                findings.measured += 1
                 plan.progress("fitting and measuring", done, total)
-            else:
-                findings.reused += 1
-            findings.runs.append(job.run)
-            for note in plan.results.provenance(job.run).get("notes", []):
-                findings.add_note(job.run, note)
+            findings.take(job.run, measured=job.run in open_jobs)
     return findings
 
 

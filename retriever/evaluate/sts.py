@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from retriever.evaluate.data.published import sts_rows
+from retriever.evaluate.data.published import published_rows
 from retriever.evaluate.data.sts_sets import DATASETS, Pair, StsSet, distinct, read_nli, read_sets, with_phrases
 from retriever.evaluate.measures.correlation import pair_cosines, pearson, spearman, spearman_wmean
 from retriever.evaluate.results import average_rows
@@ -77,7 +77,7 @@ def run(
         scorer = PairScorer(found.evaluated, by_subset=DATASETS[found.name].split is None)
         texts = fit_texts(found, fits, nli)
         subjects.append(Subject(found.name, SPLIT, scorer.texts, texts, found.sha256, scorer))
-    plan.results.put(sts_rows())
+    plan.results.put(published_rows(BENCH))
     findings = measure_all(plan, subjects)
     averages = [row for row in average_rows(findings.rows, list(DATASETS)) if row.metric in AGGREGATIONS]
     plan.results.put(averages)

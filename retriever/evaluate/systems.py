@@ -33,6 +33,10 @@ class Model:
     pooling: str
     identity: EncoderIdentity
 
+    @property
+    def dimension(self) -> int:
+        return self.identity.dimension
+
     @cached_property
     def key(self) -> str:
         """Changes whenever the vectors of a collection would."""

@@ -40,8 +40,7 @@ class VectorCache:
         path = self.folder / f"{encoder.key}.sqlite"
         try:
             with self._open(path) as db:
-                known = {row[0] for row in db.execute("SELECT text FROM vectors")}
-                missing = {h: text for h, text in zip(hashes, texts, strict=True) if h not in known}
+                missing = {h: text for h, text in zip(hashes, texts, strict=True) if not _stored(db, h)}
                 if missing:
                     _embed(db, encoder, missing, progress)
                 return _read(db, hashes, encoder.dimension, path)
@@ -64,6 +63,12 @@ class VectorCache:
         with contextlib.closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as db:
             db.execute("CREATE TABLE IF NOT EXISTS vectors (text BLOB PRIMARY KEY, vector BLOB NOT NULL)")
             yield db
+
+
+def _stored(db: sqlite3.Connection, text_hash: bytes) -> bytes:
+    """The vector of a text; empty if it is not stored."""
+    row = db.execute("SELECT vector FROM vectors WHERE text = ?", (text_hash,)).fetchone()
+    return bytes(row[0]) if row else b""
 
 
 def _embed(db: sqlite3.Connection, encoder: TextEncoder, missing: dict[bytes, str], progress: Progress) -> None:
@@ -92,7 +97,7 @@ def _store(db: sqlite3.Connection, rows: list[tuple[bytes, bytes]]) -> None:
 def _read(db: sqlite3.Connection, hashes: list[bytes], dimension: int, path: Path) -> NDArray[np.float32]:
     out = np.empty((len(hashes), dimension), np.float32)
     for row, text_hash in enumerate(hashes):
-        (stored,) = db.execute("SELECT vector FROM vectors WHERE text = ?", (text_hash,)).fetchone()
+        stored = _stored(db, text_hash)
         vector = np.frombuffer(stored, np.float32) if len(stored) == 4 * dimension else np.array([np.nan])
         if not np.isfinite(vector).all():
             raise Damaged(f"{path} has a damaged vector; delete the file to embed again.")

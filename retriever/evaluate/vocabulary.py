@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.checksums import file_sha256
-from retriever.evaluate.data.published import RANK_BINS
 from retriever.evaluate.models.encoders import Bert, TextEncoder
 from retriever.evaluate.results import Row, Run
 from retriever.evaluate.runs import Plan
@@ -22,6 +21,7 @@ BENCH = "isotropy"
 DATASET = "vocabulary"
 TABLE = "bert_vocab/vocab_wordfreq.tsv"
 COLUMNS = 5
+RANK_BINS = ((0, 100), (100, 500), (500, 5_000), (5_000, 10_000))
 NEIGHBOURS = 3
 CHUNK = 512
 FEWEST_KNOWN = 0.8

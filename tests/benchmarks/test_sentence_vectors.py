@@ -1,4 +1,4 @@
-"""`benchmarks.sentence_vectors`: many sentences embedded once, in files that an interrupted run goes on from."""
+"""`benchmarks.sentence_vectors`: many sentences embedded once, in a cache that an interrupted run goes on from."""
 
 import gzip
 from collections.abc import Sequence
@@ -46,6 +46,10 @@ def encoder(tiny_bert: str) -> TextEncoder:
     return open_encoders([tiny_bert], device="cpu")[0]
 
 
+def distinct(texts: list[str]) -> list[str]:
+    return list(dict.fromkeys(texts))
+
+
 def test_vectors_are_the_encoders_and_embedded_once(files: list[Path], tmp_path: Path, encoder: TextEncoder) -> None:
     counting = Counting(encoder)
     texts, vectors = sentence_vectors(files, counting, 70, tmp_path / "cache")
@@ -53,38 +57,40 @@ def test_vectors_are_the_encoders_and_embedded_once(files: list[Path], tmp_path:
     for positions, expected in encoder.encode_batches(texts):
         np.testing.assert_allclose(vectors[positions], expected, atol=2e-3)
     again, same = sentence_vectors(files, counting, 70, tmp_path / "cache")
-    assert again == texts and np.array_equal(same, vectors) and counting.asked == texts
+    assert again == texts and np.array_equal(same, vectors) and counting.asked == distinct(texts)
 
 
 def test_more_of_them_embeds_only_what_is_missing(files: list[Path], tmp_path: Path, encoder: TextEncoder) -> None:
     counting = Counting(encoder)
     sentence_vectors(files, counting, 20, tmp_path / "cache")
     texts, vectors = sentence_vectors(files, counting, 1000, tmp_path / "cache")
-    assert len(texts) == len(vectors) == 90 and counting.asked == texts
+    assert len(texts) == len(vectors) == 90 and counting.asked == distinct(texts)
     fewer, first = sentence_vectors(files, counting, 10, tmp_path / "cache")
-    assert fewer == texts[:10] and np.array_equal(first, vectors[:10]) and len(counting.asked) == 90
+    assert fewer == texts[:10] and np.array_equal(first, vectors[:10]) and len(counting.asked) == len(distinct(texts))
 
 
 def test_an_interrupted_run_goes_on(
     files: list[Path], tmp_path: Path, encoder: TextEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SAVED_EVERY", 16)
+    monkeypatch.setattr(module, "TOGETHER", 16)
     with pytest.raises(KeyboardInterrupt):
         sentence_vectors(files, Counting(encoder, stop_after=32), 90, tmp_path / "cache")
     counting = Counting(encoder)
     texts, _ = sentence_vectors(files, counting, 90, tmp_path / "cache")
-    assert counting.asked == texts[32:]
-    assert not [path for path in (tmp_path / "cache").rglob("*") if path.suffix == ".part"]
+    assert counting.asked == [text for text in distinct(texts[32:]) if text not in texts[:32]]
 
 
-def test_other_text_or_another_encoder_is_another_file(
+def test_other_text_and_another_encoder_are_embedded(
     files: list[Path], tmp_path: Path, encoder: TextEncoder, other_bert: str
 ) -> None:
-    sentence_vectors(files[:1], encoder, 20, tmp_path / "cache")
-    sentence_vectors(files[:1], open_encoders([other_bert], device="cpu")[0], 20, tmp_path / "cache")
+    _, first = sentence_vectors(files[:1], encoder, 20, tmp_path / "cache")
+    other = Counting(open_encoders([other_bert], device="cpu")[0])
+    texts, second = sentence_vectors(files[:1], other, 20, tmp_path / "cache")
+    assert other.asked == distinct(texts) and not np.array_equal(first, second)
     files[0].write_text("another sentence\n", encoding="utf-8")
-    sentence_vectors(files[:1], encoder, 20, tmp_path / "cache")
-    assert len(list((tmp_path / "cache" / "sentences").glob("*.npy"))) == 3
+    counting = Counting(encoder)
+    sentence_vectors(files[:1], counting, 20, tmp_path / "cache")
+    assert counting.asked == ["another sentence"]
 
 
 def test_bad_input(files: list[Path], tmp_path: Path, encoder: TextEncoder) -> None:
@@ -101,9 +107,9 @@ def test_bad_input(files: list[Path], tmp_path: Path, encoder: TextEncoder) -> N
     with pytest.raises(Misuse, match="wiki_sentences"):
         wiki_files(tmp_path)
     sentence_vectors(files, encoder, 5, cache)
-    (stored,) = (cache / "sentences").glob("*.npy")
-    stored.write_bytes(stored.read_bytes()[:100])
-    with pytest.raises(Damaged, match="delete it"):
+    (stored,) = cache.glob("*.sqlite")
+    stored.write_bytes(b"no database" * 500)
+    with pytest.raises(Damaged, match="delete the file"):
         sentence_vectors(files, encoder, 5, cache)
     (tmp_path / "file").write_text("")
     with pytest.raises(Misuse, match="is a file; give a folder"):

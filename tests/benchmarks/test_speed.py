@@ -15,9 +15,9 @@ from benchmarks.sentence_vectors import sentence_vectors
 from benchmarks.speed import rivals
 from benchmarks.speed import tasks as speed_tasks
 from benchmarks.speed.process import MeasuredProcess
-from benchmarks.speed.recall import least_scores, recall
 from benchmarks.speed.rivals import OURS, REFERENCE, SYSTEMS, System, rival
 from benchmarks.speed.rivals.base import Documents, Queries, StoredVectors
+from benchmarks.speed.tasks import least_scores, recall
 from benchmarks.speed.worker import Worker
 from indexes.faiss.vectors import unit_rows
 from retriever.errors import RetrieverError
@@ -35,7 +35,7 @@ class InThisProcess(MeasuredProcess):
         self.name, self._worker = name, Worker()
 
     def request(self, what: str, **given: Any) -> dict[str, Any]:
-        return json.loads(json.dumps(self._worker.answer({"do": what, "with": given})))  # type: ignore[no-any-return]
+        return json.loads(json.dumps(self._worker.answer(what, given)))  # type: ignore[no-any-return]
 
     def __exit__(self, *_: object) -> None: ...
 
@@ -117,13 +117,13 @@ def test_a_killed_run_goes_on_with_its_stores(
             return super().request(what, **given)
 
     monkeypatch.setattr(speed_tasks, "MeasuredProcess", Noted)
-    monkeypatch.setattr(speed_tasks, "run_cold", lambda command: {"wall_seconds": 1.0, "cpu_seconds": 1.0})
+    monkeypatch.setattr(speed_tasks, "run_whole", lambda command: {"wall_seconds": 1.0, "cpu_seconds": 1.0})
     asking = (*TWO, "--embed-at-most", 0, "--out", tmp_path / "out")
     bench(*asking, code=130)
     assert asked.count("ingest") == 2
     before = asked.count("queries")
     bench(*asking)
-    assert asked.count("ingest") == 2 and asked.count("encoding") == 1  # the stores were still there
+    assert asked.count("ingest") == 2 and asked.count("encode") == 1  # the stores were still there
     assert asked.count("queries") == before + 2 * 3  # by text alone: those by vectors were finished
 
 
@@ -138,7 +138,7 @@ def test_a_system_that_fails_is_left_out_and_said(
             return super().request(what, **given)
 
     monkeypatch.setattr(speed_tasks, "MeasuredProcess", Failing)
-    monkeypatch.setattr(speed_tasks, "run_cold", lambda command: {"wall_seconds": 1.0, "cpu_seconds": 1.0})
+    monkeypatch.setattr(speed_tasks, "run_whole", lambda command: {"wall_seconds": 1.0, "cpu_seconds": 1.0})
     result = bench(*TWO, "--embed-at-most", 100, "--json")
     assert {row["transform"] for row in json.loads(result.stdout) if row["split"] != "encoding"} == {OURS}
     assert "could not ingest: no room (at 120 documents); left out" in result.stderr

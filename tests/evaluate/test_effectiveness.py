@@ -8,9 +8,8 @@ import pytest
 from scipy.stats import norm
 from sklearn.metrics import average_precision_score, ndcg_score
 
-from retriever.evaluate.measures.effectiveness import compare, scores
 from retriever.evaluate.measures.intervals import mean_interval, sign_flip_p
-from retriever.evaluate.rankings import METRICS, Hits, Ranking
+from retriever.evaluate.rankings import METRICS, Hits, Ranking, compare, scores
 from retriever.evaluate.results import Configuration
 
 LOG2_3 = np.log2(3)

@@ -15,7 +15,7 @@ from similarity import NAMES, sentences, write_set, write_sets
 
 from retriever.encoder.encoder import Encoder
 from retriever.evaluate import fitting
-from retriever.evaluate.data.published import sts_rows
+from retriever.evaluate.data.published import published_rows
 from retriever.evaluate.vectors import VectorCache
 from retriever.transforms import FAMILIES, Transform, fit, parse
 
@@ -76,7 +76,7 @@ def test_seven_sets_as_scipy_has_them(
     assert {row["pooling"] for row in rows if row["encoder"] == label} == {"first-last"}
     assert {row["fit"] for row in rows if row["encoder"] == label} == {"target"}
     published = [row for row in rows if "(published)" in row["encoder"]]
-    assert len(published) == len(sts_rows()) and {row["seed"] for row in published} == {None}
+    assert len(published) == len(published_rows("sts")) and {row["seed"] for row in published} == {None}
     for shown in (
         "STS-B",
         "SICK-R",

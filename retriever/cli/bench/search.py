@@ -146,7 +146,7 @@ def qa(
     The tables also have lexical baselines and published figures. auto is among the default transforms.
     """
     from retriever.evaluate import qa as question
-    from retriever.evaluate.data.published import qa_rows
+    from retriever.evaluate.data.published import published_rows
     from retriever.evaluate.fitting import DEFAULT_TRANSFORMS
     from retriever.evaluate.report.tables import qa_tables, show, show_choices, show_retrieval
     from retriever.evaluate.results import RAW
@@ -160,7 +160,7 @@ def qa(
     with planned("qa", transforms=specs or [RAW], out=out, **options) as plan:
         findings = question.run(plan, data, datasets=datasets, fits=fits, nli_sample=nli_sample)
         opened = _open_retrieval(plan, data, datasets, transforms, fits, **options)
-    rows, published = findings.rows, qa_rows()
+    rows, published = findings.rows, published_rows("qa")
     findings.add(opened)
 
     def tables() -> None:

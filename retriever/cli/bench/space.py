@@ -27,12 +27,12 @@ def sts(
     STS12 to STS16 in both aggregations of the literature, all and wmean, beside bert-base's published figures.
     """
     from retriever.evaluate import sts as question
-    from retriever.evaluate.data.published import sts_rows
+    from retriever.evaluate.data.published import published_rows
     from retriever.evaluate.report.tables import show, show_choices, sts_tables
 
     with planned("sts", out=out, **options) as plan:
         findings = question.run(plan, data, datasets=datasets, fits=fits, nli_sample=nli_sample)
-    rows, published = findings.rows, sts_rows()
+    rows, published = findings.rows, published_rows("sts")
 
     def tables() -> None:
         for table in sts_tables(rows, published):
@@ -72,13 +72,13 @@ def lexical(
 ) -> None:
     """Does similarity follow the wording? Compare its correlation with edit distance with people's, on STS-B."""
     from retriever.evaluate import lexical as question
-    from retriever.evaluate.data.published import lexical_rows
+    from retriever.evaluate.data.published import published_rows
     from retriever.evaluate.report.tables import lexical_table, show
 
     need("rapidfuzz", "edit distances")
     with planned("lexical", out=out, **options) as plan:
         findings = question.run(plan, data, split=split, unit=unit, fits=fits, nli_sample=nli_sample)
-    rows = [*findings.rows, *lexical_rows()]
+    rows = [*findings.rows, *published_rows("lexical")]
     report(findings, rows, as_json, lambda: show(lexical_table(rows)))
     files = []
     if out:
@@ -101,7 +101,7 @@ def isotropy(
 ) -> None:
     """Measure how evenly vectors fill their space before and after each transform, and words by frequency."""
     from retriever.evaluate import isotropy as question
-    from retriever.evaluate.data.published import word_rows
+    from retriever.evaluate.data.published import published_rows
     from retriever.evaluate.report.tables import isotropy_table, show, words_table
     from retriever.evaluate.vocabulary import measure_words
 
@@ -110,9 +110,9 @@ def isotropy(
     with planned("isotropy", out=out, **options) as plan:
         findings = question.run(plan, data, texts=texts, sample=sample)
         words, problems = measure_words(plan, data) if data else ([], [])
-        plan.results.put(word_rows() if words else [])
+        published = published_rows("isotropy") if words else []
+        plan.results.put(published)
     findings.problems += problems
-    published = word_rows() if words else []
 
     def tables() -> None:
         show(isotropy_table(findings.rows))

@@ -97,10 +97,9 @@ def read_set(folder: Path, split: str | None = None) -> BeirSet:
     qrels = _qrels_file(folder, split)
     judgements, doubled = read_judgements(qrels)
     queries, notes = read_queries(queries_file)
-    scan = _Scan(folder, corpus, queries)
+    documents, repeated, found = _scan(folder, corpus, queries)
     judged = {query: judgements[query] for query in queries if query in judgements}
-    _refuse_other_ids(qrels, judgements, judged, queries, scan.documents)
-    notes += [*scan.notes, *_left_out(qrels.name, judgements, judged, queries, scan.documents)]
+    notes += [*found, *_left_out(qrels, judgements, judged, queries, documents)]
     if doubled:
         notes.append(f"duplicate judgements in {qrels.name}: {_some(doubled)}; the last of each counts")
     topics = Topics(
@@ -108,12 +107,12 @@ def read_set(folder: Path, split: str | None = None) -> BeirSet:
         split=qrels.stem,
         queries={query: queries[query] for query in judged},
         judgements=judged,
-        documents=len(scan.documents),
+        documents=len(documents),
         text_of=_texts_of(folder),
         notes=tuple(f"{folder.name}: {note}" for note in notes),
     )
     files = {"corpus": corpus, "queries": queries_file, "judgements": qrels}
-    return BeirSet(folder, topics, scan.repeated, {name: file_sha256(path) for name, path in files.items()})
+    return BeirSet(folder, topics, repeated, {name: file_sha256(path) for name, path in files.items()})
 
 
 def _qrels_file(folder: Path, split: str | None) -> Path:
@@ -171,61 +170,65 @@ def _judgement(line: bytes, where: str, first: bool) -> tuple[str, str, int | No
 
 def read_queries(path: Path) -> tuple[dict[str, str], list[str]]:
     """Query id to text in the order of the file, and notes; one id with two texts is an error."""
-    queries: dict[str, str] = {}
-    places: dict[str, str] = {}
-    skipped, doubled = [], []
-    for item in Corpus([path], keys=Keys(fixed=True)):
-        if isinstance(item, Skipped):
-            _refuse_broken(item, str(path))
-            skipped.append(item)
-        elif item.id not in queries:
-            queries[item.id], places[item.id] = item.text, item.source
-        elif queries[item.id] == item.text:
-            doubled.append(item.id)
-        else:
+    queries: dict[str, Document] = {}
+    skipped: list[Skipped] = []
+    doubled = []
+    for item in _documents(Corpus([path], keys=Keys(fixed=True)), str(path), skipped):
+        known = queries.setdefault(item.id, item)
+        if known.text != item.text:
             raise BadSource(
-                f"{item.source}: the query {item.id!r} has another text at {places[item.id]}; give one of the two "
+                f"{item.source}: the query {item.id!r} has another text at {known.source}; give one of the two "
                 "another id."
             )
-    notes = [_unread("queries", path, skipped)] if skipped else []
+        doubled += [item.id] if known is not item else []
+    notes = _unread("queries", path, skipped)
     if not queries:
         raise Misuse("\n".join([f"{path} has no query.", *notes]))
     if doubled:
         notes.append(f"duplicate queries in {path.name}: {_some(doubled)}; each is searched once")
-    return queries, notes
+    return {id_: query.text for id_, query in queries.items()}, notes
 
 
-class _Scan:
-    def __init__(self, folder: Path, path: Path, queries: Mapping[str, str]) -> None:
-        self.documents: set[str] = set()
-        skipped, doubled = [], []
-        own: dict[str, bool] = {}
-        for item in Corpus([folder]):
-            if isinstance(item, Skipped):
-                _refuse_broken(item, path.name)
-                skipped.append(item)
-                continue
-            if item.id in self.documents:
-                doubled.append(item.id)
-            self.documents.add(item.id)
-            if item.id in queries:
-                own[item.id] = _same(item, queries[item.id])
-        self.repeated = frozenset(id_ for id_, same in own.items() if same)
-        self.notes = [_unread("documents", path, skipped)] if skipped else []
-        if not self.documents:
-            raise Misuse("\n".join([f"{path} has no document.", *self.notes]))
-        if doubled:
-            self.notes.append(
-                f"duplicate document ids in {path.name}: {_some(doubled)}; the last document of each is searched"
-            )
-        if self.repeated:
-            named = _some(sorted(self.repeated))
-            self.notes.append(f"queries that are documents themselves: {named}; as in BEIR, none is its own answer")
-        if other := [id_ for id_, same in own.items() if not same]:
-            self.notes.append(
-                f"documents that have a query's id but not its text: {_some(other)}; they are ranked like all others, "
-                "where BEIR's own evaluation drops them by their id"
-            )
+def _scan(folder: Path, path: Path, queries: Mapping[str, str]) -> tuple[set[str], frozenset[str], list[str]]:
+    """The ids of all documents, those of queries that are documents themselves, and notes."""
+    documents: set[str] = set()
+    skipped: list[Skipped] = []
+    doubled = []
+    same: dict[str, bool] = {}
+    for item in _documents(Corpus([folder]), path.name, skipped):
+        doubled += [item.id] if item.id in documents else []
+        documents.add(item.id)
+        if item.id in queries:
+            same[item.id] = _same(item, queries[item.id])
+    repeated = frozenset(id_ for id_ in same if same[id_])
+    notes = _unread("documents", path, skipped)
+    if not documents:
+        raise Misuse("\n".join([f"{path} has no document.", *notes]))
+    if doubled:
+        notes.append(f"duplicate document ids in {path.name}: {_some(doubled)}; the last document of each is searched")
+    if repeated:
+        named = _some(sorted(repeated))
+        notes.append(f"queries that are documents themselves: {named}; as in BEIR, none is its own answer")
+    if other := [id_ for id_ in same if not same[id_]]:
+        notes.append(
+            f"documents that have a query's id but not its text: {_some(other)}; they are ranked like all others, "
+            "where BEIR's own evaluation drops them by their id"
+        )
+    return documents, repeated, notes
+
+
+def _documents(corpus: Corpus, whole: str, skipped: list[Skipped]) -> Iterator[Document]:
+    """The documents; what cannot be read is added to `skipped`.
+
+    A file that breaks off is an error: figures over half a corpus would be wrong.
+    """
+    for item in corpus:
+        if isinstance(item, Document):
+            yield item
+        elif item.where == whole:
+            raise BadSource(f"{item.where} {item.reason}; get it again.")
+        else:
+            skipped.append(item)
 
 
 def _same(document: Document, query: str) -> bool:
@@ -234,40 +237,30 @@ def _same(document: Document, query: str) -> bool:
     return " ".join(query.split()) in [" ".join(text.split()) for text in texts]
 
 
-def _refuse_broken(item: Skipped, whole: str) -> None:
-    """Raise an error for a file that breaks off: figures over half a corpus would be wrong."""
-    if item.where == whole:
-        raise BadSource(f"{item.where} {item.reason}; get it again.")
-
-
-def _refuse_other_ids(
+def _left_out(
     qrels: Path, judgements: Judgements, judged: Judgements, queries: Mapping[str, str], documents: set[str]
-) -> None:
-    """Raise an error if the judgements have no query or no document in common with the set."""
+) -> Iterator[str]:
+    """Notes; raises Misuse if the judgements have no query or no document in common with the set."""
     if not judged:
         raise Misuse(
             f"{qrels} judges none of the queries in queries.jsonl: it names {_some(judgements)}, there are "
             f"{_some(queries)}."
         )
-    named = _documents_of(judged)
-    if not any(document in documents for document in named):
+    named = dict.fromkeys(document for own in judged.values() for document in own)
+    missing = [document for document in named if document not in documents]
+    if len(missing) == len(named):
         raise Misuse(
             f"{qrels} judges none of the documents in the corpus: it names {_some(named)}, there are "
             f"{_some(sorted(documents))}."
         )
-
-
-def _left_out(
-    qrels: str, judgements: Judgements, judged: Judgements, queries: Mapping[str, str], documents: set[str]
-) -> Iterator[str]:
     if unknown := [query for query in judgements if query not in judged]:
         yield (
-            f"queries of {qrels} that queries.jsonl does not have, or has without text: {_some(unknown)}; they are "
-            "left out of every mean"
+            f"queries of {qrels.name} that queries.jsonl does not have, or has without text: {_some(unknown)}; they "
+            "are left out of every mean"
         )
     if unjudged := len(queries) - len(judged):
-        yield f"queries without judgements in {qrels}: {unjudged:,} of {len(queries):,}, left out"
-    if missing := [document for document in _documents_of(judged) if document not in documents]:
+        yield f"queries without judgements in {qrels.name}: {unjudged:,} of {len(queries):,}, left out"
+    if missing:
         yield (
             f"judged documents that are not in the corpus, or could not be read from it: {_some(missing)}; they stay "
             "judged, as in trec_eval, so that a relevant one counts as not found"
@@ -276,19 +269,15 @@ def _left_out(
         yield f"queries without a relevant document: {_some(hopeless)}; they count as 0 in every mean, as in trec_eval"
 
 
-def _documents_of(judgements: Judgements) -> list[str]:
-    return list(dict.fromkeys(document for own in judgements.values() for document in own))
-
-
 def _some(ids: Collection[str]) -> str:
     """The number of ids and the first of them."""
     shown = ", ".join(repr(id_) for id_ in islice(ids, NAMED))
     return f"{len(ids):,} ({shown}{', …' if len(ids) > NAMED else ''})"
 
 
-def _unread(what: str, path: Path, skipped: Sequence[Skipped]) -> str:
-    first = skipped[0]
-    return f"{what} that could not be read from {path.name}: {len(skipped):,}, first {first.where}: {first.reason}"
+def _unread(what: str, path: Path, skipped: Sequence[Skipped]) -> list[str]:
+    read = f"{what} that could not be read from {path.name}: {len(skipped):,}"
+    return [f"{read}, first {one.where}: {one.reason}" for one in skipped[:1]]
 
 
 def _texts_of(folder: Path) -> Callable[[Sequence[str]], Mapping[str, tuple[str, str]]]:

@@ -8,68 +8,27 @@ are checked.
 """
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from retriever.errors import Misuse, RetrieverError, first_line
-from retriever.evaluate.data import conversion
-from retriever.evaluate.data.conversion import Counts, Fetch, Record, Source
-from retriever.evaluate.data.qa_sets import DATASETS as QA
-from retriever.evaluate.data.sts_sets import NLI_FILE
+from retriever.evaluate.data.conversion import KNOWN, WRITERS, Counts, Fetch, Record, Source
 
 PROBE_SECONDS = 15
-NO_SUBSETS = "the hub's copy does not say which subset a pair is of, so wmean is one correlation over all, as all is"
-NO_IDS = "the hub's copy has no ids of documents and sentences, so they are numbered as they come"
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A set: its files, the function that writes them, its known numbers of rows, and what the hub's copy lacks."""
+    """A set: its files, its known numbers of rows, its revision, and what the hub's copy lacks."""
 
-    files: tuple[str, ...]
-    write: Callable[[Fetch, Path], Counts]
+    files: Sequence[str]
     known: Mapping[str, int]
+    revision: str | None = None
     lost: str = ""
 
 
-def _sts(name: str, lost: str = "", **known: int) -> Wanted:
-    return Wanted((f"sts/{name}.tsv",), partial(conversion.write_sts, name), known, lost)
-
-
-def _beir(folder: str, splits: Sequence[str]) -> tuple[str, ...]:
-    return tuple(f"{folder}/{name}" for name in ("corpus.jsonl", "queries.jsonl", *(f"qrels/{s}.tsv" for s in splits)))
-
-
-SETS = {
-    "stsb": _sts("stsb", train=5749, dev=1500, test=1379),
-    "sickr": _sts("sickr", "the hub's copy has no entailment labels", train=4500, dev=500, test=4927),
-    "sts12": _sts("sts12", NO_SUBSETS, test=3108),
-    "sts13": _sts("sts13", NO_SUBSETS, test=1500),
-    "sts14": _sts("sts14", NO_SUBSETS, test=3750),
-    "sts15": _sts("sts15", NO_SUBSETS, test=3000),
-    "sts16": _sts("sts16", NO_SUBSETS, test=1186),
-    "nli": Wanted((NLI_FILE,), conversion.write_nli, {"sentences": 38_711}),
-    "qnli": Wanted((QA["qnli"].file,), conversion.write_qnli, {"pairs": 5463}),
-    "wikiqa": Wanted(
-        ("wikiqa/dev-filtered.tsv", "wikiqa/test-filtered.tsv"),
-        conversion.write_wikiqa,
-        {"dev pairs": 1130, "dev questions": 126, "test pairs": 2351, "test questions": 243},
-        NO_IDS,
-    ),
-    "wikiqa_beir": Wanted(
-        _beir("wikiqa_beir", ("train", "dev", "test")),
-        conversion.write_open_wikiqa,
-        {"documents": 26_270, "queries": 1242, "train judgements": 1040, "dev judgements": 140, "test judgements": 293},
-        NO_IDS,
-    ),
-    "scifact": Wanted(
-        _beir("scifact", ("train", "test")),
-        conversion.write_scifact,
-        {"documents": 5183, "queries": 1109, "train judgements": 919, "test judgements": 339},
-    ),
-}
+SETS = {name: Wanted(**KNOWN[name]) for name in WRITERS}
 BY_HAND = {
     "cranfield": "of Cranfield no dependable copy on the hub is known. It is at "
     "http://ir.dcs.gla.ac.uk/resources/test_collections/cran/ and in the package ir_datasets; write it as a BEIR "
@@ -108,7 +67,7 @@ def download(folder: Path, names: Sequence[str] = (), fetch: Fetch | None = None
             yield Outcome(name, {})
             continue
         try:
-            counts = _write(wanted, rows_of, folder)
+            counts = _write(name, rows_of, folder)
         except Unreachable as error:
             raise Unreachable(f"{error} {by_hand(folder, names)}") from error
         except ValueError as error:
@@ -120,11 +79,11 @@ def download(folder: Path, names: Sequence[str] = (), fetch: Fetch | None = None
         raise RetrieverError("\n".join(lines))
 
 
-def _write(wanted: Wanted, fetch: Fetch, folder: Path) -> Counts:
+def _write(name: str, fetch: Fetch, folder: Path) -> Counts:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as aside:
-        counts = wanted.write(fetch, Path(aside))
-        for file in wanted.files:
+        counts = WRITERS[name](fetch, Path(aside))
+        for file in SETS[name].files:
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             Path(aside, file).replace(folder / file)
     return counts

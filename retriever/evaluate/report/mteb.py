@@ -9,10 +9,11 @@ named like a known set, else the folder's name. `dataset_revision` is a SHA-256 
 import datetime
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from retriever.evaluate import data
 from retriever.evaluate.data.sts_sets import DATASETS
 from retriever.evaluate.rankings import MAIN, Ranking
 from retriever.evaluate.results import AVERAGE, Configuration, Row, summarise, write_json
@@ -21,22 +22,7 @@ from retriever.evaluate.sts import ALL, PEARSON, WMEAN
 
 LANGUAGES = ["eng-Latn"]
 # MTEB's tasks by the usual names of BEIR's folders.
-RETRIEVAL_TASKS = {
-    "arguana": "ArguAna",
-    "climate-fever": "ClimateFEVER",
-    "dbpedia-entity": "DBPedia",
-    "fever": "FEVER",
-    "fiqa": "FiQA2018",
-    "hotpotqa": "HotpotQA",
-    "msmarco": "MSMARCO",
-    "nfcorpus": "NFCorpus",
-    "nq": "NQ",
-    "quora": "QuoraRetrieval",
-    "scidocs": "SCIDOCS",
-    "scifact": "SciFact",
-    "trec-covid": "TRECCOVID",
-    "webis-touche2020": "Touche2020",
-}
+RETRIEVAL_TASKS = json.loads((Path(data.__file__).parent / "mteb_tasks.json").read_bytes())
 
 
 def write_mteb(findings: Findings, folder: Path) -> None:
@@ -52,11 +38,9 @@ def write_mteb(findings: Findings, folder: Path) -> None:
         if len(each) > 1:
             scores["scores_per_experiment"] = each
         known = [findings.provenance(run) for run in runs]
+        provenance = {**known[0], "seconds": sum(one["seconds"] for one in known)}
         revision = known[0]["inputs"]["data"].partition(" ")[0]
-        seconds = sum(provenance["seconds"] for provenance in known)
-        _write(
-            folder, line, known[0]["encoder_weights"], DATASETS[dataset].mteb_task, revision, "test", scores, seconds
-        )
+        _write(folder, line, (DATASETS[dataset].mteb_task, "test"), revision, scores, provenance)
 
 
 def _scores(values: dict[str, float]) -> dict[str, float]:
@@ -68,33 +52,25 @@ def _scores(values: dict[str, float]) -> dict[str, float]:
 def write_retrieval_mteb(rankings: Sequence[Ranking], folder: Path) -> None:
     """One file for each task and configuration; the revision of BM25 is that of the code, because it has no weights."""
     for ranking in rankings:
-        provenance: dict[str, Any] = dict(ranking.provenance)
-        inputs = provenance["inputs"]
+        inputs: Any = ranking.provenance["inputs"]
         scores: dict[str, object] = {metric.replace("@", "_at_"): ranking.mean(metric) for metric in ranking.scores}
         scores["main_score"] = ranking.mean(MAIN)
-        _write(
-            folder,
-            ranking.configuration,
-            provenance.get("encoder_weights") or inputs["code"],
-            RETRIEVAL_TASKS.get(ranking.dataset.lower(), ranking.dataset),
-            hashlib.sha256("\n".join(inputs[name] for name in ("corpus", "queries")).encode()).hexdigest(),
-            ranking.split,
-            scores,
-            provenance["seconds"],
-        )
+        task = RETRIEVAL_TASKS.get(ranking.dataset.lower(), ranking.dataset), ranking.split
+        revision = hashlib.sha256("\n".join(inputs[name] for name in ("corpus", "queries")).encode()).hexdigest()
+        provenance = {"encoder_weights": inputs["code"], **ranking.provenance}
+        _write(folder, ranking.configuration, task, revision, scores, provenance)
 
 
 def _write(
     folder: Path,
     line: Configuration,
-    model_revision: str,
-    task: str,
+    place: tuple[str, str],
     revision: str,
-    split: str,
     scores: dict[str, object],
-    seconds: float,
+    provenance: Mapping[str, Any],
 ) -> None:
-    """Write a task's file, with the other splits that it has of the same data."""
+    """Write the file of a task and its split, with the other splits that it has of the same data."""
+    (task, split), model_revision = place, provenance["encoder_weights"]
     target = folder / line.file_name / model_revision
     target.mkdir(parents=True, exist_ok=True)
     write_json(target / "model_meta.json", {"name": line.file_name, "revision": model_revision, **line._asdict()})
@@ -109,7 +85,7 @@ def _write(
         "task_name": task,
         "mteb_version": None,
         "scores": {**splits, split: [{**scores, "hf_subset": "default", "languages": LANGUAGES}]},
-        "evaluation_time": seconds,
+        "evaluation_time": provenance["seconds"],
         "kg_co2_emissions": None,
         "date": datetime.datetime.now(datetime.UTC).timestamp(),
     }

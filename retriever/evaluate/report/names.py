@@ -84,6 +84,11 @@ def preference(line: Configuration) -> tuple[int, int]:
     return PREFERRED.index(family) if family in PREFERRED else len(PREFERRED), int(line.transform != family)
 
 
+def points(value: float, sign: str = "") -> str:
+    """A figure from 0 to 1 times 100, with one decimal."""
+    return f"{100 * value:{sign}z.1f}".replace("-", "−")
+
+
 def metric_name(metric: str) -> str:
     name, at, depth = metric.partition("@")
     return f"{METRIC_NAMES.get(name, name)}{at}{depth}"

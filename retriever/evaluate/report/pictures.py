@@ -1,40 +1,19 @@
 """What the plots of each benchmark show: bars of every configuration, the shape of a space, words by frequency."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from retriever.evaluate.data.published import EDIT_DISTANCE, EDIT_DISTANCE_GOLD
 from retriever.evaluate.data.sts_sets import DATASETS
 from retriever.evaluate.isotropy import HISTOGRAM_BINS, QUANTILES
 from retriever.evaluate.lexical import CORRELATION, DATASET, GOLD, SHARE
 from retriever.evaluate.rankings import Comparison, comparisons
-from retriever.evaluate.report.names import (
-    SET_TITLES,
-    colours_of,
-    main_metrics,
-    metric_name,
-    place_names,
-    series_of,
-    system_of,
-    without_shared_fit,
-)
-from retriever.evaluate.report.plots import (
-    GOLD_COLOUR,
-    PUBLISHED_COLOUR,
-    Bar,
-    BarPanel,
-    Line,
-    LinePanel,
-    Mark,
-    colour,
-    draw_bars,
-    draw_lines,
-    file_name,
-)
+from retriever.evaluate.report import names, plots
+from retriever.evaluate.report.names import metric_name, series_of, system_of
+from retriever.evaluate.report.plots import Bar, BarPanel, Line, LinePanel, Mark, colour, draw_bars, draw_lines
 from retriever.evaluate.results import AVERAGE, RAW, Row, average_rows
 from retriever.evaluate.runs import Findings
 from retriever.evaluate.sts import ALL, SPLIT, WMEAN
@@ -46,12 +25,17 @@ MOST_TAILS = 6
 SHOWN_DENSITY = 0.02
 """Cosines are drawn where some transform has at least this share of its highest density."""
 
+Shown = tuple[str, str, str]
+"""Data set, split and metric of a panel."""
+Details = Mapping[str, Mapping[str, Any]]
+"""What was measured of a space for its plot, by transform."""
 
-def bars_of(figures: Iterable[Comparison], dataset: str, split: str, metric: str) -> list[Bar]:
+
+def bars_of(figures: Iterable[Comparison], *shown: str) -> list[Bar]:
     """A bar for each configuration; whiskers are 95 % intervals, or the spread over seeds."""
     bars = []
     for one in figures:
-        if (one.dataset, one.split, one.metric) == (dataset, split, metric):
+        if (one.dataset, one.split, one.metric) == shown:
             ends = (one.low, one.high)
             if one.spread is not None and not math.isfinite(one.low):
                 ends = (one.mean - one.spread, one.mean + one.spread)
@@ -61,112 +45,100 @@ def bars_of(figures: Iterable[Comparison], dataset: str, split: str, metric: str
     return bars
 
 
-def bar_panels(figures: Sequence[Comparison]) -> list[BarPanel]:
-    """A panel for each data set with its main metric."""
-    mains = main_metrics(figures)
-    names = place_names(mains)
-    return [
-        BarPanel(f"{names[place]}, {metric_name(metric)} × 100", bars_of(figures, *place, metric))
-        for place, metric in mains.items()
-    ]
-
-
-def _draw(path: Path, title: str, figures: Sequence[Comparison], panels: Sequence[BarPanel], across: int = 3) -> Path:
-    return draw_bars(path, title, panels, {str(one): shade for one, shade in colours_of(figures).items()}, across)
+def _draw(
+    path: Path,
+    title: str,
+    figures: Sequence[Comparison],
+    panels: Mapping[str, Shown],
+    marks: Callable[[Shown], Sequence[Mark]] = lambda shown: (),
+) -> Path:
+    drawn = [BarPanel(name, bars_of(figures, *shown), marks(shown)) for name, shown in panels.items()]
+    return draw_bars(path, title, drawn, {str(one): shade for one, shade in names.colours_of(figures).items()})
 
 
 def draw_retrieval(figures: Sequence[Comparison], path: Path) -> Path:
-    figures = without_shared_fit([one for one in figures if math.isfinite(one.mean)])
-    return _draw(path, "", figures, bar_panels(figures))
+    """A panel for each data set with its main metric."""
+    figures = names.without_shared_fit([one for one in figures if math.isfinite(one.mean)])
+    mains = names.main_metrics(figures)
+    titles = names.place_names(mains)
+    panels = {f"{titles[place]}, {metric_name(metric)} × 100": (*place, metric) for place, metric in mains.items()}
+    return _draw(path, "", figures, panels)
 
 
-def _published_marks(published: Sequence[Row], dataset: str, metric: str, encoder: str) -> list[Mark]:
+def _published_marks(published: Sequence[Row], encoder: str, shown: Shown) -> list[Mark]:
     marks = []
     for row in published:
         known = MARKED.get((row.transform, row.fit))
-        if known and (row.dataset, row.metric, row.pooling) == (dataset, metric, "first-last"):
+        if known and (row.dataset, row.split, row.metric) == shown and row.pooling == "first-last":
             marks.append(Mark(row.value, f"published: {encoder}, {known[0]}", known[1]))
     return marks
 
 
 def draw_sts(rows: Sequence[Row], published: Sequence[Row], path: Path) -> Path:
-    """The average in both aggregations, then each set."""
-    names = [name for name in DATASETS if any(row.dataset == name for row in rows)]
-    rows = [*(row for row in rows if row.dataset != AVERAGE), *average_rows(rows, names)]
-    figures = without_shared_fit(comparisons(rows))
-    average = f"average of {len(names)} sets"
-    panels = [(f"{average}, all", AVERAGE, ALL), (f"{average}, wmean", AVERAGE, WMEAN)]
-    panels += [(f"{DATASETS[name].title}, wmean", name, WMEAN) for name in names]
-    whole = len(names) == len(DATASETS)
-    drawn = [
-        BarPanel(
-            title,
-            bars_of(figures, dataset, SPLIT, metric),
-            _published_marks(published, dataset, metric, "bert-base") if whole or dataset != AVERAGE else (),
-        )
-        for title, dataset, metric in panels
-    ]
-    return _draw(path, "Agreement of cosine with people, Spearman × 100", figures, drawn)
+    """The average in both aggregations, then each set; published averages only beside ours over all sets."""
+    sets = [name for name in DATASETS if any(row.dataset == name for row in rows)]
+    rows = [*(row for row in rows if row.dataset != AVERAGE), *average_rows(rows, sets)]
+    average = f"average of {len(sets)} sets"
+    panels = {f"{average}, all": (AVERAGE, SPLIT, ALL), f"{average}, wmean": (AVERAGE, SPLIT, WMEAN)}
+    panels |= {f"{DATASETS[name].title}, wmean": (name, SPLIT, WMEAN) for name in sets}
+    theirs = [row for row in published if len(sets) == len(DATASETS) or row.dataset != AVERAGE]
+    title, figures = "Agreement of cosine with people, Spearman × 100", names.without_shared_fit(comparisons(rows))
+    return _draw(path, title, figures, panels, lambda shown: _published_marks(theirs, "bert-base", shown))
 
 
 def draw_qa(rows: Sequence[Row], published: Sequence[Row], path: Path) -> Path:
-    figures = without_shared_fit(comparisons(rows))
-    panels = [
-        BarPanel(
-            f"{SET_TITLES[place.dataset]} {place.split}: {metric_name(metric)} × 100",
-            bars_of(figures, *place, metric),
-            _published_marks(published, place.dataset, metric, "bert-base tuned on NLI"),
-        )
-        for place, metric in main_metrics(figures).items()
-    ]
-    return _draw(path, "Does cosine find the sentence that answers?", figures, panels)
+    figures = names.without_shared_fit(comparisons(rows))
+    panels = {
+        f"{names.SET_TITLES[place.dataset]} {place.split}: {metric_name(metric)} × 100": (*place, metric)
+        for place, metric in names.main_metrics(figures).items()
+    }
+    title, encoder = "Does cosine find the sentence that answers?", "bert-base tuned on NLI"
+    return _draw(path, title, figures, panels, lambda shown: _published_marks(published, encoder, shown))
 
 
 def draw_lexical(rows: Sequence[Row], path: Path) -> Path:
     """The correlations beside those of people and of the paper, and the share of the way from raw to people."""
-    own = without_shared_fit(comparisons(row for row in rows if row.encoder != GOLD and not row.published))
+    own = names.without_shared_fit(comparisons(row for row in rows if row.encoder != GOLD and not row.published))
     gold, split = next((row.value, row.split) for row in rows if row.encoder == GOLD)
-    marks = [
-        Mark(gold, f"people (gold scores): {gold:.1f}", "-", GOLD_COLOUR),
-        Mark(EDIT_DISTANCE_GOLD, f"published: gold {EDIT_DISTANCE_GOLD}"),
-    ]
-    for (name, value), style in zip(EDIT_DISTANCE.items(), (":", "--"), strict=True):
-        marks.append(Mark(value, f"published: bert-base, {'raw' if name == RAW else name} {value}", style))
-    panels = [
-        BarPanel("Spearman × 100 of cosine with edit distance", bars_of(own, DATASET, split, CORRELATION), marks),
-        BarPanel("share of the way from raw to people, %", bars_of(own, DATASET, split, SHARE)),
-    ]
-    return _draw(path, "Does similarity follow the wording or the meaning? STS-B", own, panels)
+    marks = [Mark(gold, f"people (gold scores): {gold:.1f}", "-", plots.GOLD_COLOUR)]
+    theirs = [row for row in rows if row.published and row.metric == CORRELATION]
+    for row, style in zip(theirs, ("-", ":", "--"), strict=True):
+        name = f"bert-base, {system_of(row.configuration)}" if row.transform else GOLD
+        marks.append(Mark(row.value, f"published: {name} {row.value}", style))
+    panels = {
+        "Spearman × 100 of cosine with edit distance": (DATASET, split, CORRELATION),
+        "share of the way from raw to people, %": (DATASET, split, SHARE),
+    }
+    title = "Does similarity follow the wording or the meaning? STS-B"
+    return _draw(path, title, own, panels, lambda shown: marks if shown[2] == CORRELATION else ())
 
 
 def draw_words(rows: Sequence[Row], published: Sequence[Row], path: Path) -> Path:
     """Norm and distance to the nearest words by frequency rank, for each encoder and as published."""
     rows = [*published, *rows]
-    encoders = list(dict.fromkeys(row.encoder for row in rows))
-    panels = [
-        BarPanel(
-            f"{title}, by frequency rank",
-            [
-                Bar(row.split.removeprefix("rank "), row.encoder, row.value, text=f"{row.value:.2f}")
-                for row in rows
-                if row.metric == metric
-            ],
-        )
-        for metric, title in WORD_MEASURES.items()
-    ]
+    bars = {
+        metric: [
+            Bar(row.split.removeprefix("rank "), row.encoder, row.value, text=f"{row.value:.2f}")
+            for row in rows
+            if row.metric == metric
+        ]
+        for metric in WORD_MEASURES
+    }
+    panels = [BarPanel(f"{title}, by frequency rank", bars[metric]) for metric, title in WORD_MEASURES.items()]
+    encoders = dict.fromkeys(row.encoder for row in rows)
     shades = {encoder: "#777777" if n == 0 else colour(n - 1) for n, encoder in enumerate(encoders)}
     return draw_bars(path, "Word embeddings by the frequency of the word", panels, shades)
 
 
 def draw_spaces(findings: Findings, folder: Path) -> list[Path]:
     """A plot for each encoder and pooling: cosines, spectrum and tails of every transform, with the first seed."""
-    groups: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    groups: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for run in findings.runs:
         if details := findings.provenance(run).get("details"):
             groups.setdefault((run.encoder, run.pooling), {}).setdefault(run.transform, details)
     return [
         draw_lines(
-            folder / f"isotropy-{file_name(encoder)}-{pooling}.png",
+            folder / f"isotropy-{plots.file_name(encoder)}-{pooling}.png",
             f"The space of {encoder}, {pooling} pooling, before and after",
             [_cosines(found), _spectrum(found), *_tails(found)],
         )
@@ -174,7 +146,7 @@ def draw_spaces(findings: Findings, folder: Path) -> list[Path]:
     ]
 
 
-def _cosines(found: dict[str, dict[str, Any]]) -> LinePanel:
+def _cosines(found: Details) -> LinePanel:
     edges = np.linspace(-1, 1, HISTOGRAM_BINS + 1)
     middles = ((edges[1:] + edges[:-1]) / 2).tolist()
     lines, shown = [], []
@@ -186,7 +158,7 @@ def _cosines(found: dict[str, dict[str, Any]]) -> LinePanel:
     return LinePanel("cosine of two random sentences", lines, {"xlim": limits, "ylabel": "density"})
 
 
-def _spectrum(found: dict[str, dict[str, Any]]) -> LinePanel:
+def _spectrum(found: Details) -> LinePanel:
     lines = [
         Line(range(1, len(details["spectrum"]) + 1), details["spectrum"], colour(n), spec)
         for n, (spec, details) in enumerate(found.items())
@@ -196,12 +168,12 @@ def _spectrum(found: dict[str, dict[str, Any]]) -> LinePanel:
     return LinePanel("singular values, the largest = 1", lines, settings)
 
 
-def _tails(found: dict[str, dict[str, Any]]) -> list[LinePanel]:
+def _tails(found: Details) -> list[LinePanel]:
     """Quantiles of the least Gaussian dimensions against those of a Gaussian."""
     from scipy.stats import norm
 
     expected = norm.ppf((np.arange(QUANTILES) + 1) / (QUANTILES + 1)).tolist()
-    diagonal = Line(expected, expected, PUBLISHED_COLOUR, options={"linestyle": ":", "linewidth": 1})
+    diagonal = Line(expected, expected, plots.PUBLISHED_COLOUR, options={"linestyle": ":", "linewidth": 1})
     settings = {"xlim": (-2.5, 2.5), "ylim": (-4, 4), "xlabel": "quantiles of a Gaussian"}
     return [
         LinePanel(

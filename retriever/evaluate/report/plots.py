@@ -23,17 +23,29 @@ RESOLUTION = 150
 BAR, GAP = 0.2, 0.14
 
 
-def new_figure(width: float, height: float) -> "Figure":
-    """A figure that needs no display and no global state."""
+def _grid(
+    panels: int, across: int, panel: tuple[float, float], around: tuple[float, float]
+) -> tuple["Figure", list["Axes"]]:
+    """A figure with a place for each panel, which needs no display and no global state; sizes are in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    across = min(panels, across)
+    down = -(-panels // across)
+    size = around[0] + panel[0] * across, around[1] + panel[1] * down
+    figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
-    return figure
+    places = list(figure.subplots(down, across, squeeze=False).flat)
+    for axes in places[panels:]:
+        axes.axis("off")
+    return figure, places[:panels]
 
 
-def save(figure: "Figure", path: Path) -> Path:
+def _finish(figure: "Figure", path: Path, title: str, handles: list[Any], columns: int) -> Path:
+    """Add the legend and the title, and write the file."""
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+    if title:
+        figure.suptitle(as_text(title), fontsize=13, x=0.01, ha="left")
     with atomic_write(path) as aside:
         figure.savefig(aside, dpi=RESOLUTION, format="png", facecolor="white")
     return path
@@ -98,29 +110,21 @@ class BarPanel:
         return {name: sorted(own, key=lambda bar: series.index(bar.series)) for name, own in found.items()}
 
 
-def draw_bars(path: Path, title: str, panels: Sequence[BarPanel], colours: Mapping[str, str], across: int = 3) -> Path:
-    """Draw the panels in rows of `across`, with one legend for the series and the marks."""
+def draw_bars(path: Path, title: str, panels: Sequence[BarPanel], colours: Mapping[str, str]) -> Path:
+    """Draw the panels in rows of three, with one legend for the series and the marks."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     if not any(panel.bars for panel in panels):
         raise Misuse(f"{path} would be a plot of no figures; measure something first.")
-    across = min(len(panels), across)
-    down = -(-len(panels) // across)
     tall = max(len(panel.bars) * BAR + len(panel.groups(list(colours))) * GAP for panel in panels) + BAR
-    figure = new_figure(1.5 + 4.2 * across, 1.3 + down * (0.6 + tall))
-    places = list(figure.subplots(down, across, squeeze=False).flat)
-    for axes, panel in zip(places, panels, strict=False):
+    figure, places = _grid(len(panels), 3, (4.2, 0.6 + tall), (1.5, 1.3))
+    for axes, panel in zip(places, panels, strict=True):
         _draw_bars(axes, panel, colours)
-    for axes in places[len(panels) :]:
-        axes.axis("off")
     marks = dict.fromkeys((mark.label, mark.style, mark.colour) for panel in panels for mark in panel.marks)
     handles: list[Any] = [Patch(color=shade, label=as_text(name)) for name, shade in colours.items()]
     handles += [Line2D([], [], color=shade, linestyle=style, label=label) for label, style, shade in marks]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(across, 3), frameon=False, fontsize=8)
-    if title:
-        figure.suptitle(as_text(title), fontsize=13, x=0.01, ha="left")
-    return save(figure, path)
+    return _finish(figure, path, title, handles, min(len(panels), 3))
 
 
 def _draw_bars(axes: "Axes", panel: BarPanel, colours: Mapping[str, str]) -> None:
@@ -184,10 +188,10 @@ def draw_lines(
     path: Path, title: str, panels: Sequence[LinePanel], across: int = 2, legend: Iterable[Line] = ()
 ) -> Path:
     """Draw the panels in rows of `across`, with one legend: of the given lines, else of all that have a label."""
-    across = min(len(panels), across)
-    down = -(-len(panels) // across)
-    figure = new_figure(6 * across, 0.9 + 3.7 * down)
-    for axes, panel in zip(figure.subplots(down, across, squeeze=False).flat, panels, strict=False):
+    from matplotlib.lines import Line2D
+
+    figure, places = _grid(len(panels), across, (6, 3.7), (0, 0.9))
+    for axes, panel in zip(places, panels, strict=True):
         for line in panel.lines:
             axes.plot(line.x, line.y, color=line.colour, **{"linewidth": 1.6, **line.options})
         if panel.level is not None:
@@ -199,9 +203,5 @@ def draw_lines(
         axes.set_title(as_text(panel.title), loc="left", fontsize=11)
         plain(axes, "both")
     shown = {line.label: line for line in (*legend, *(line for panel in panels for line in panel.lines)) if line.label}
-    from matplotlib.lines import Line2D
-
     handles = [Line2D([], [], color=line.colour, label=as_text(label), **line.options) for label, line in shown.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=9)
-    figure.suptitle(as_text(title), fontsize=13, x=0.01, ha="left")
-    return save(figure, path)
+    return _finish(figure, path, title, handles, 5)

@@ -10,13 +10,12 @@ from retriever.evaluate.report.names import (
     NO_ENCODER,
     Place,
     Series,
-    metric_name,
     place_of,
+    points,
     preference,
     series_of,
     system_of,
 )
-from retriever.evaluate.report.summary import points
 from retriever.evaluate.results import RAW
 from retriever.terminal import cut, one_line
 
@@ -32,14 +31,6 @@ SMALLEST_DOT, LARGEST_DOT = 3.0, 13.0
 
 
 @dataclass(frozen=True)
-class Dot:
-    x: float
-    y: float
-    radius: float
-    tooltip: str
-
-
-@dataclass(frozen=True)
 class Pair:
     """The raw ranking of an encoder on a data set and the ranking of one of its transforms."""
 
@@ -50,18 +41,6 @@ class Pair:
     base: Ranking
     other: Ranking
     texts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-
-    @property
-    def base_name(self) -> str:
-        return system_of(self.base.configuration)
-
-    @property
-    def other_name(self) -> str:
-        return system_of(self.other.configuration)
-
-    @property
-    def metric_name(self) -> str:
-        return metric_name(self.metric)
 
     @cached_property
     def figures(self) -> dict[str, tuple[float, float]]:
@@ -104,7 +83,7 @@ class Pair:
             found.append((document, title, text, grades.get(document), move))
         return found
 
-    def dots(self, grid: int, names: int) -> dict[str, list[Dot]]:
+    def dots(self, grid: int, names: int) -> dict[str, list[dict[str, object]]]:
         """Every query at its figure before (across) and after (up), rounded to a grid.
 
         Queries in the same place share a dot, which names the first `names` of them.
@@ -112,7 +91,7 @@ class Pair:
         places: dict[tuple[int, int, int], list[str]] = {}
         for query, (before, after) in self.figures.items():
             places.setdefault((round(before * grid), round(after * grid), self.directions[query]), []).append(query)
-        dots: dict[str, list[Dot]] = {"same": [], "lost": [], "gained": []}
+        dots: dict[str, list[dict[str, object]]] = {"same": [], "lost": [], "gained": []}
         for (x, y, sign), queries in sorted(places.items(), key=lambda item: -len(item[1])):
             before, after = self.figures[queries[0]]
             shown = [cut(self.text(query), QUERY_LENGTH) for query in queries[:names]]
@@ -120,8 +99,8 @@ class Pair:
                 shown.append(f"and {len(queries) - len(shown)} more" if shown else f"{len(queries)} queries")
             radius = round(min(SMALLEST_DOT * len(queries) ** 0.35, LARGEST_DOT), 1)
             tooltip = f"{points(before)} → {points(after)}: {'; '.join(shown)}"
-            place = round(LEFT + x / grid * SIDE, 1), round(AROUND + (1 - y / grid) * SIDE, 1)
-            dots[("same", "gained", "lost")[sign]].append(Dot(*place, radius, tooltip))
+            place = {"x": round(LEFT + x / grid * SIDE, 1), "y": round(AROUND + (1 - y / grid) * SIDE, 1)}
+            dots[("same", "gained", "lost")[sign]].append({**place, "radius": radius, "tooltip": tooltip})
         return dots
 
 
@@ -167,7 +146,7 @@ def _pair(topics: Topics, name: str, main: str | None, rankings: Sequence[Rankin
     metric = main if main in shared else next(iter(shared), "")
     made = Pair(name, series, metric, topics, raw, other)
     if not metric or not made.figures:
-        return f"{name}, {series}: raw and {made.other_name} have no query in common."
+        return f"{name}, {series}: raw and {system_of(other.configuration)} have no query in common."
     return made
 
 

@@ -8,7 +8,7 @@ dots of a scatter plot share places.
 import datetime
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,18 +19,9 @@ from markupsafe import Markup
 
 from retriever.errors import Misuse
 from retriever.evaluate.rankings import Comparison, Ranking, Topics
-from retriever.evaluate.report import charts, queries
-from retriever.evaluate.report.names import (
-    colours_of,
-    main_metrics,
-    metric_name,
-    named,
-    place_names,
-    place_of,
-    without_shared_fit,
-)
+from retriever.evaluate.report import charts, names, queries, summary
+from retriever.evaluate.report.names import metric_name, place_of
 from retriever.evaluate.report.pictures import bars_of
-from retriever.evaluate.report.summary import gains, headline, points, summary_tables
 from retriever.files import atomic_write
 from retriever.terminal import cut, one_line
 
@@ -38,7 +29,6 @@ LARGEST = 2_000_000
 HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,}\b")
 # Measured over pairs instead of queries, so it has another interval and test.
 AREA = "auc"
-ORIGINS = ("chosen", "seed", "encoder_weights", "transform_fingerprint", "made_by")
 
 
 @dataclass(frozen=True)
@@ -70,7 +60,7 @@ def write_report(
         for metric, scores in one.scores.items()
         if scores and (place_of(one), one.configuration, metric) not in known
     ]
-    comparisons = without_shared_fit([one for one in (*comparisons, *untested) if math.isfinite(one.mean)])
+    comparisons = names.without_shared_fit([one for one in (*comparisons, *untested) if math.isfinite(one.mean)])
     if not comparisons:
         raise Misuse(f"{path} would be a report of no figures; measure something first.")
     content = _content(topics, rankings, comparisons, notes)
@@ -87,24 +77,24 @@ def write_report(
 def _content(
     topics: Sequence[Topics], rankings: Sequence[Ranking], comparisons: Sequence[Comparison], notes: Sequence[str]
 ) -> dict[str, Any]:
-    mains = main_metrics(comparisons)
-    names = place_names([*mains, *map(place_of, topics), *map(place_of, rankings)])
-    compared, missing = queries.pairs(topics, rankings, mains, names)
-    colours = {str(series): shade for series, shade in colours_of(comparisons).items()}
+    mains = names.main_metrics(comparisons)
+    titles = names.place_names([*mains, *map(place_of, topics), *map(place_of, rankings)])
+    compared, missing = queries.pairs(topics, rankings, mains, titles)
+    colours = {str(series): shade for series, shade in names.colours_of(comparisons).items()}
     metrics = dict.fromkeys(one.metric for one in comparisons)
-    summary, *others = summary_tables(topics, comparisons)
+    main_table, *others = summary.summary_tables(topics, comparisons)
     versions = dict.fromkeys(str(one.provenance["made_by"]) for one in rankings if one.provenance.get("made_by"))
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "versions": list(versions),
-        "headline": headline(comparisons),
-        "gains": gains(comparisons),
-        "summary": summary,
+        "headline": summary.headline(comparisons),
+        "gains": summary.gains(comparisons),
+        "summary": main_table,
         "tested": any(one.p is not None for one in comparisons),
         "others": others,
         "series": colours,
         "panels": [
-            (names[place], metric_name(metric), charts.svg_bars(bars_of(comparisons, *place, metric), colours))
+            (titles[place], metric_name(metric), charts.svg_bars(bars_of(comparisons, *place, metric), colours))
             for place, metric in mains.items()
         ],
         "chart": charts,
@@ -112,25 +102,10 @@ def _content(
         "rankings": len(rankings),
         "pairs": compared,
         "missing": missing,
-        "origins": [_origin(one, names[place_of(one)]) for one in rankings],
-        "notes": [*notes, *(f"{names[place_of(one)]}: {n}" for one in topics for n in one.notes if n not in notes)],
+        "origins": [(titles[place_of(one)], one) for one in rankings],
+        "notes": [*notes, *(f"{titles[place_of(one)]}: {n}" for one in topics for n in one.notes if n not in notes)],
         "by_query": [metric_name(metric) for metric in metrics if metric != AREA],
         "by_pair": [metric_name(metric) for metric in metrics if metric == AREA],
-    }
-
-
-def _origin(ranking: Ranking, place: str) -> dict[str, Any]:
-    """What one ranking was made from; a dash for what is not known."""
-
-    def shown(value: object) -> str:
-        return "–" if value is None or value == "" else str(value)
-
-    inputs = ranking.provenance.get("inputs")
-    return {
-        "place": place,
-        "configuration": named(ranking.configuration),
-        "values": [shown(ranking.provenance.get(name)) for name in ORIGINS],
-        "inputs": [(str(k), shown(v)) for k, v in inputs.items()] if isinstance(inputs, Mapping) else [],
     }
 
 
@@ -145,8 +120,10 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"cut": cut, "points": points, "breakable": _breakable}
+    environment.filters |= {"cut": cut, "points": names.points, "breakable": _breakable, "mark": summary.mark}
+    environment.filters |= {"metric": metric_name, "system": names.system_of, "named": names.named}
     environment.filters["short"] = lambda text: HASH.sub(r"\1…", text)
+    environment.tests["finite"] = math.isfinite
     return environment
 
 

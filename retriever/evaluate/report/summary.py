@@ -1,39 +1,16 @@
 """The tables of the report, and its sentences about the best configuration and about the gain of each encoder."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from retriever.evaluate.rankings import Comparison, Topics
-from retriever.evaluate.report.names import (
-    NO_ENCODER,
-    PREFERRED,
-    Place,
-    colours_of,
-    main_metrics,
-    metric_name,
-    named,
-    place_names,
-    place_of,
-    preference,
-    series_of,
-    system_of,
-)
-from retriever.evaluate.results import RAW, Configuration
+from retriever.evaluate.report import names
+from retriever.evaluate.report.names import NO_ENCODER, Place, metric_name, place_of, points, series_of, system_of
+from retriever.evaluate.results import AVERAGE, RAW, Configuration
 
 LEVELS = (0.01, 0.05)
 Cells = Mapping[tuple[Configuration, Place], Comparison]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A figure, the lines below it, the mark of a significant difference from raw, and the tooltip."""
-
-    figure: str
-    below: Sequence[str] = ()
-    mark: str = ""
-    tooltip: str = ""
-    best: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,131 +18,102 @@ class Table:
     """Lines grouped by encoder, with a column for each data set; a column has a name and details below it."""
 
     caption: str
-    columns: Sequence[tuple[str, Sequence[str]]]
-    groups: Sequence[tuple[str, Sequence[tuple[str, Sequence[Cell | None]]]]]
+    columns: Mapping[Place, tuple[str, Sequence[str]]]
+    comparisons: Sequence[Comparison]
+    gains: bool = False
+    """If True, cells are gains over raw, else figures."""
+
+    def groups(self) -> list[tuple[str, list[tuple[str, list[Comparison | None]]]]]:
+        """The name of each encoder and its lines: the system, and a cell for each column."""
+        cells: Cells = {(one.configuration, place_of(one)): one for one in self.comparisons}
+        lines = list(dict.fromkeys(one.configuration for one in self.comparisons))
+        return [
+            (
+                str(series),
+                [
+                    (system_of(line), [cells.get((line, place)) for place in self.columns])
+                    for line in lines
+                    if series_of(line) == series
+                ],
+            )
+            for series in names.colours_of(self.comparisons)
+        ]
+
+    def best(self, one: Comparison) -> bool:
+        """True for the best figure of its column, as far as it is shown; gains have none."""
+        own = [other.mean for other in self.comparisons if place_of(other) == place_of(one)]
+        return not self.gains and points(one.mean) == points(max(own))
 
 
-def points(value: float, sign: str = "") -> str:
-    """A figure from 0 to 1 times 100, with one decimal."""
-    return f"{100 * value:{sign}z.1f}".replace("-", "−")
-
-
-def interval(low: float, high: float, sign: str = "") -> str:
-    return f"{points(low, sign)} to {points(high, sign)}"
-
-
-def summary_tables(topics: Sequence[Topics], comparisons: Sequence[Comparison]) -> list[Table]:
-    """The main metric of every data set, the gains over raw, and every other metric."""
-    mains = main_metrics(comparisons)
-    names, known = place_names(mains), {place_of(one): one for one in topics}
-    metrics = set(mains.values())
-
-    def details(place: Place) -> list[str]:
-        lines = [metric_name(mains[place])] if len(metrics) > 1 else []
-        lines += [place.split] if place.split else []
-        if found := known.get(place):
-            lines += [f"{len(found.queries):,} queries", f"{found.documents:,} documents"]
-        return lines
-
-    def table(caption: str, own: Sequence[Comparison], cell: Callable[[Comparison, bool], Cell], **more: bool) -> Table:
-        places = [place for place in mains if any(place_of(one) == place for one in own)]
-        return _table(caption, {place: (names[place], details(place)) for place in places}, own, cell, **more)
-
-    own = [one for one in comparisons if one.metric == mains[place_of(one)]]
-    caption = f"{metric_name(next(iter(metrics)))} × 100" if len(metrics) == 1 else "Main metric of each set × 100"
-    averaged = len(mains) > 1 and len(metrics) == 1
-    tables = [table(f"{caption}, with its 95 % interval", own, _figure, averaged=averaged)]
-    if tested := [one for one in own if one.base is not None]:
-        caption = "Gain over the raw vectors of the same encoder, in points, with its 95 % interval and p"
-        tables.append(table(caption, tested, _gain))
-    others = [one for one in comparisons if one.metric != mains[place_of(one)]]
-    for metric in dict.fromkeys(one.metric for one in others):
-        found = [one for one in others if one.metric == metric]
-        sure = ", with its 95 % interval" if any(math.isfinite(one.low) for one in found) else ""
-        tables.append(table(f"{metric_name(metric)} × 100{sure}", found, _figure))
-    return tables
-
-
-def _table(
-    caption: str,
-    columns: Mapping[Place, tuple[str, Sequence[str]]],
-    comparisons: Sequence[Comparison],
-    cell: Callable[[Comparison, bool], Cell],
-    averaged: bool = False,
-) -> Table:
-    cells: Cells = {(one.configuration, place_of(one)): one for one in comparisons}
-    lines = list(dict.fromkeys(one.configuration for one in comparisons))
-    best = {place: points(max(one.mean for one in comparisons if place_of(one) == place)) for place in columns}
-    means = {
-        line: _mean(cells, line, list(columns)) for line in lines if all((line, place) in cells for place in columns)
-    }
-
-    def made(line: Configuration) -> tuple[str, list[Cell | None]]:
-        own = ((place, cells.get((line, place))) for place in columns)
-        shown = [cell(one, points(one.mean) == best[place]) if one else None for place, one in own]
-        if averaged:
-            top = line in means and points(means[line]) == points(max(means.values()))
-            shown.append(Cell(points(means[line]), best=top) if line in means else None)
-        return system_of(line), shown
-
-    groups = [
-        (str(series), [made(line) for line in lines if series_of(line) == series]) for series in colours_of(comparisons)
-    ]
-    average = [("average", (f"of {len(columns)} sets",))] if averaged else []
-    return Table(caption, [*columns.values(), *average], groups)
-
-
-def _mark(one: Comparison) -> str:
+def mark(one: Comparison) -> str:
     """A triangle up for a gain over raw at p < 0.05, two at p < 0.01; triangles down for a loss."""
     return ("▲" if one.gain > 0 else "▼") * sum(one.p is not None and one.p < level for level in LEVELS)
 
 
-def _figure(one: Comparison, best: bool) -> Cell:
-    below = [interval(one.low, one.high)] if math.isfinite(one.low) and math.isfinite(one.high) else []
-    return Cell(points(one.mean), below, _mark(one), _tooltip(one), best)
+def summary_tables(topics: Sequence[Topics], comparisons: Sequence[Comparison]) -> list[Table]:
+    """The main metric of every data set, the gains over raw, and every other metric."""
+    mains = names.main_metrics(comparisons)
+    titles, known = names.place_names(mains), {place_of(one): one for one in topics}
+    metrics = set(mains.values())
+
+    def table(caption: str, own: Sequence[Comparison], gains: bool = False) -> Table:
+        columns: dict[Place, tuple[str, Sequence[str]]] = {}
+        for place in [place for place in mains if any(place_of(one) == place for one in own)]:
+            details = [metric_name(mains[place])] if len(metrics) > 1 else []
+            details += [place.split] if place.split else []
+            if found := known.get(place):
+                details += [f"{len(found.queries):,} queries", f"{found.documents:,} documents"]
+            columns[place] = titles[place], details
+        return Table(caption, columns, own, gains)
+
+    own = [one for one in comparisons if one.metric == mains[place_of(one)]]
+    caption = f"{metric_name(next(iter(metrics)))} × 100" if len(metrics) == 1 else "Main metric of each set × 100"
+    summary = table(f"{caption}, with its 95 % interval", own)
+    if len(mains) > 1 and len(metrics) == 1:
+        average = {Place(AVERAGE, ""): (AVERAGE, [f"of {len(mains)} sets"])}
+        summary = Table(summary.caption, {**summary.columns, **average}, [*own, *_averages(_cells(own, mains), mains)])
+    tables = [summary]
+    if tested := [one for one in own if one.base is not None]:
+        caption = "Gain over the raw vectors of the same encoder, in points, with its 95 % interval and p"
+        tables.append(table(caption, tested, gains=True))
+    others = [one for one in comparisons if one.metric != mains[place_of(one)]]
+    for metric in dict.fromkeys(one.metric for one in others):
+        found = [one for one in others if one.metric == metric]
+        sure = ", with its 95 % interval" if any(math.isfinite(one.low) for one in found) else ""
+        tables.append(table(f"{metric_name(metric)} × 100{sure}", found))
+    return tables
 
 
-def _gain(one: Comparison, best: bool) -> Cell:
-    below = [interval(one.gain_low, one.gain_high, "+"), *([] if one.p is None else [_chance(one.p)])]
-    return Cell(points(one.gain, "+"), below, _mark(one), _tooltip(one))
-
-
-def _chance(p: float) -> str:
-    return f"p = {p:.4f}" if p >= 0.0001 else "p < 0.0001"
-
-
-def _tooltip(one: Comparison) -> str:
-    if one.base is None:
-        return ""
-    sure = f"95 % interval {interval(one.gain_low, one.gain_high, '+')}"
-    text = f"{points(one.gain, '+')} over {system_of(one.base)}, {sure}"
-    return text if one.p is None else f"{text}, {_chance(one.p)}"
+def _averages(cells: Cells, places: Mapping[Place, str]) -> list[Comparison]:
+    lines = [line for line in dict.fromkeys(line for line, _ in cells) if all((line, p) in cells for p in places)]
+    means = {line: _mean(cells, line, list(places)) for line in lines}
+    return [Comparison(AVERAGE, "", line, "", mean, math.nan, math.nan) for line, mean in means.items()]
 
 
 def headline(comparisons: Sequence[Comparison]) -> str:
     """The best configuration: on average over the sets of a metric, or on the one set."""
-    mains = main_metrics(comparisons)
-    names, cells = place_names(mains), _cells(comparisons, mains)
+    mains = names.main_metrics(comparisons)
+    titles, cells = names.place_names(mains), _cells(comparisons, mains)
     parts = []
     for metric, places in _by_metric(mains).items():
-        lines = [line for line in dict.fromkeys(line for line, _ in cells) if all((line, p) in cells for p in places)]
-        if lines:
-            best = max(lines, key=lambda line: _mean(cells, line, places))
-            where = f"On {names[places[0]]}" if len(places) == 1 else f"On average over {len(places)} data sets"
-            parts.append(f"{where}, {named(best)} is best: {metric_name(metric)} {points(_mean(cells, best, places))}.")
+        if found := _averages(cells, dict.fromkeys(places, metric)):
+            best = max(found, key=lambda one: one.mean)
+            where = f"On {titles[places[0]]}" if len(places) == 1 else f"On average over {len(places)} data sets"
+            figure = f"{metric_name(metric)} {points(best.mean)}"
+            parts.append(f"{where}, {names.named(best.configuration)} is best: {figure}.")
     return " ".join(parts) or "No configuration was measured on all data sets."
 
 
 def gains(comparisons: Sequence[Comparison]) -> list[str]:
     """For each encoder, the figures of its raw vectors, of the flow and of the automatic choice."""
-    mains = main_metrics(comparisons)
+    mains = names.main_metrics(comparisons)
     cells = _cells(comparisons, mains)
     sentences = []
-    for series in colours_of(comparisons):
+    for series in names.colours_of(comparisons):
         lines = [line for line in dict.fromkeys(line for line, _ in cells) if series_of(line) == series]
         raw = next((line for line in lines if line.transform == RAW), None)
-        others = sorted((line for line in lines if line.transform != RAW), key=preference)
-        shown = [line for line in others if line.transform in PREFERRED] or others[:1]
+        others = sorted((line for line in lines if line.transform != RAW), key=names.preference)
+        shown = [line for line in others if line.transform in names.PREFERRED] or others[:1]
         if series != NO_ENCODER and raw and shown:
             clauses = [_change(cells, raw, shown, metric, places) for metric, places in _by_metric(mains).items()]
             sentences.append(f"{series}: {'; '.join(filter(None, clauses))}.")

@@ -6,7 +6,7 @@ A table is a title and columns. A column names a data set, a metric and how a fi
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Console
 from rich.measure import Measurement
@@ -105,7 +105,8 @@ class Column:
         if math.isfinite(one.low):
             values |= {"low": 100 * one.low, "high": 100 * one.high}
         if one.p is not None:
-            values |= {name: 100 * getattr(one, name) for name in ("gain", "gain_low", "gain_high")} | {"p": one.p}
+            values |= {name: 100 * getattr(one, name) for name in ("gain", "gain_low", "gain_high")}
+            values["p"] = "<0.001" if one.p < 0.001 else f"{one.p:.3f}"
             values["stars"] = next((stars for limit, stars in STARS if one.p < limit), "")
         try:
             return self.form.format_map(values).strip()
@@ -120,12 +121,9 @@ def figures_table(
     found = {(one.configuration, one.dataset, one.metric): one for one in (*figures, *published)}
     wanted = {(column.dataset, column.metric) for column in columns}
     lines = list(dict.fromkeys(line for line, *place in found if tuple(place) in wanted))
-    varying = [
-        name
-        for name in Configuration._fields
-        if name == "transform" or len({getattr(line, name) for line in lines}) > 1
-    ]
-    shared = [getattr(line, name) for line in lines[:1] for name in Configuration._fields if name not in varying]
+    names = Configuration._fields
+    varying = [name for name in names if name == "transform" or len({getattr(line, name) for line in lines}) > 1]
+    shared = [getattr(line, name) for line in lines[:1] for name in names if name not in varying]
     title = f"{title}; {', '.join(filter(None, shared))}" if any(shared) else title
     table = text_table(title, [*varying, *(column.head for column in columns)], len(varying))
     own = {key: one for key, one in found.items() if not key[0].encoder.endswith(PUBLISHED)}
@@ -135,10 +133,8 @@ def figures_table(
         for column in columns:
             one = found.get((line, column.dataset, column.metric))
             bold = column.bold and not theirs and one and one.mean == best[column.dataset, column.metric]
-            form = (
-                Column(column.head, column.dataset, column.metric, "{mean:.2f}") if theirs and column.bold else column
-            )
-            cells.append(Text(form.text(one), style="bold" if bold else ""))
+            shown = replace(column, form="{mean:.2f}") if theirs and column.bold else column
+            cells.append(Text(shown.text(one), style="bold" if bold else ""))
         table.add_row(*(Text(getattr(line, name)) for name in varying), *cells, style="dim" if theirs else "")
     return table
 
@@ -194,7 +190,7 @@ def compared_table(
         Column("95 %", dataset, main, "[{low:.1f}, {high:.1f}]"),
         Column("gain over raw", dataset, main, "{stars} {gain:+.1f}"),
         Column("95 %", dataset, main, "[{gain_low:+.1f}, {gain_high:+.1f}]"),
-        Column("p", dataset, main, "{p:.3f}"),
+        Column("p", dataset, main, "{p}"),
         *(Column(metric_name(metric), dataset, metric, bold=True) for metric in metrics[1:]),
     ]
     return figures_table(title, figures, columns, [one for one in published if one.dataset == dataset])
