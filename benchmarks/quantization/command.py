@@ -104,8 +104,8 @@ def quantization(
     from benchmarks.quantization import tasks as quantization_tasks
     from benchmarks.quantization.cells import BENCH, dimension_of
     from benchmarks.quantization.report import draw, show_quantization
-    from retriever.cli import display
     from retriever.cli.bench.search import collections_in
+    from retriever.cli.display import console
     from retriever.evaluate.fitting import canonical
     from retriever.evaluate.models.encoders import open_encoders
     from retriever.evaluate.results import RAW, Results
@@ -126,7 +126,7 @@ def quantization(
             codes.empty_index(index_type, dimension)
     files = list(sentences) or _wiki_files(data)
     sets, problems = _tasks(data)
-    with Results(out) as results, display.progress_bar() as progress:
+    with Results(out) as results, console.progress_bar() as progress:
         plan = Plan(BENCH, found, specs, cache=VectorCache(cache), results=results, progress=progress)
         findings, tasks = Findings(plan), Findings(plan)
         if files:

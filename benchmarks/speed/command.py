@@ -81,7 +81,7 @@ def measure(
     from benchmarks.speed.benchmark import Bench, Sizes
     from benchmarks.speed.rivals import chosen_systems
     from benchmarks.work_folder import work_folder
-    from retriever.cli import display
+    from retriever.cli.display import console
     from retriever.encoder.model_files import DEFAULT_ENCODER
     from retriever.errors import Misuse
     from retriever.evaluate.models.encoders import Bert, open_encoders
@@ -94,7 +94,7 @@ def measure(
     (bert,) = open_encoders([encoder or DEFAULT_ENCODER], precision=precision, device="cpu")
     if not isinstance(bert, Bert):
         raise Misuse("--encoder must be a BERT.")
-    with Results(out) as results, display.progress_bar() as progress, work_folder(out) as folder:
+    with Results(out) as results, console.progress_bar() as progress, work_folder(out) as folder:
         if profile:  # it embeds for itself
             texts, vectors = read_sentences(paths, count), np.empty((0, bert.dimension), np.float16)
         else:

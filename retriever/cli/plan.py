@@ -69,19 +69,19 @@ def plan(
     if cores is not None and cores < 1:
         raise click.BadParameter(f"must be at least 1, not {cores}.", param_hint="'--cores'")
 
-    from retriever.cli import display
+    from retriever.cli.display import console
     from retriever.plan.rehearsal import rehearse
     from retriever.plan.report import plan as predict
     from retriever.plan.report import show
 
     sample, options = _sample(corpus, index, options)
-    with display.progress_bar() as progress:
+    with console.progress_bar() as progress:
         rates = rehearse(sample, options, documents, progress)
     found = predict(rates, documents, memory=memory, cores=cores)
     if as_json:
         echo_json(found)
     else:
-        show(found, display.out)
+        show(found, console.out)
 
 
 def _sample(corpus: "Corpus | None", index: Path | None, options: dict[str, Any]) -> "tuple[Sample, dict[str, Any]]":

@@ -75,11 +75,11 @@ def search(
     if min_score is not None and math.isnan(min_score):
         raise click.BadParameter("must be a number, not nan.", param_hint="'--min-score'")
 
-    from retriever.cli import display
+    from retriever.cli.display import console
     from retriever.hits import Options
     from retriever.retriever import Retriever
 
-    with Retriever.open(index, encoder=encoder, device=device, progress=display.announce) as retriever:
+    with Retriever.open(index, encoder=encoder, device=device, progress=console.announce) as retriever:
         options = Options(mode=mode, where=where, min_score=min_score, highlight=queries is None)
         if rerank:
             from retriever.encoder.reranker import Reranker
@@ -97,25 +97,28 @@ def search(
 
 
 def _answer_one(retriever: "Retriever", query: str, k: int, options: "Options", as_json: bool) -> None:
-    from retriever.cli import display, display_hits
+    from retriever.card.wording import plural
+    from retriever.cli.display import console
+    from retriever.cli.display.hits import show_hits, show_novelty
 
     (answer,) = retriever.answer_many([query], k, **options)
     if as_json:
         for hit in answer.hits:
             echo_json({"query": query, **hit.to_json()})
     else:
-        display_hits.show_hits(answer.hits, filtered=bool(options["where"]))
-    display_hits.show_novelty(answer)
-    display.show_notes(retriever.notes())
+        show_hits(answer.hits, filtered=bool(options["where"]))
+    show_novelty(answer)
+    console.show_notes(retriever.notes())
     k_given = click.get_current_context().get_parameter_source("k") is ParameterSource.COMMANDLINE
     if k_given and k > len(retriever):
-        display.err.print(f"The collection has only {display.plural(len(retriever), 'document')}.")
+        console.err.print(f"The collection has only {plural(len(retriever), 'document')}.")
 
 
 def _answer_file(
     retriever: "Retriever", queries: Path, trec: Path | None, k: int, options: "Options", as_json: bool
 ) -> None:
-    from retriever.cli import display, display_hits
+    from retriever.cli.display import console
+    from retriever.cli.display.hits import show_hits, show_novel_queries
     from retriever.cli.query_file import in_batches, read_queries, run_file, write_run
     from retriever.terminal import one_line
 
@@ -134,13 +137,13 @@ def _answer_file(
                     for hit in answer.hits:
                         echo_json({"query_id": query.id, "query": query.text, **hit.to_json()})
                 elif not run:
-                    display.out.print(f"\n{one_line(query.id)}: {one_line(query.text)}", style="bold", soft_wrap=True)
-                    display_hits.show_hits(answer.hits, filtered=bool(options["where"]))
-    display_hits.show_novel_queries(answered, strange, first)
-    display.show_notes(retriever.notes())
+                    console.out.print(f"\n{one_line(query.id)}: {one_line(query.text)}", style="bold", soft_wrap=True)
+                    show_hits(answer.hits, filtered=bool(options["where"]))
+    show_novel_queries(answered, strange, first)
+    console.show_notes(retriever.notes())
     if trec:
         count = "1 query" if answered == 1 else f"{answered:,} queries"
-        display.err.print(f"{count} answered, run written to {one_line(str(trec))}.", soft_wrap=True)
+        console.err.print(f"{count} answered, run written to {one_line(str(trec))}.", soft_wrap=True)
 
 
 @click.command()
@@ -151,7 +154,7 @@ def _answer_file(
 @json_option
 def similar(id_: str, index: str | Path, k: int, where: tuple[str, ...], as_json: bool) -> None:
     """Find the documents most similar to a stored one."""
-    from retriever.cli import display_hits
+    from retriever.cli.display.hits import show_hits
     from retriever.retriever import Retriever
 
     with Retriever.open(index) as retriever:
@@ -160,4 +163,4 @@ def similar(id_: str, index: str | Path, k: int, where: tuple[str, ...], as_json
         for hit in hits:
             echo_json({"similar_to": id_, **hit.to_json()})
     else:
-        display_hits.show_hits(hits, filtered=bool(where))
+        show_hits(hits, filtered=bool(where))

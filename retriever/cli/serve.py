@@ -88,13 +88,13 @@ def serve(folders: tuple[Path, ...], **options: Any) -> None:
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
 
-    from retriever.cli import display
+    from retriever.cli.display import console
 
     with _needs("serve", "fastapi", "uvicorn", "prometheus_client", "starlette"):
         from retriever.serve.server import serve as run
         from retriever.serve.settings import Settings
     settings = Settings(**options)
-    run(folders, settings, progress=display.announce)
+    run(folders, settings, progress=console.announce)
 
 
 @click.command()
@@ -109,10 +109,10 @@ def mcp(folders: tuple[Path, ...], encoder: str | None, device: str) -> None:
     from retriever.signals import exit_immediately
 
     exit_immediately()
-    from retriever.cli import display
+    from retriever.cli.display import console
 
     with _needs("mcp", "mcp", "mcp_types", "anyio", "pydantic"):
         from retriever.mcp.server import serve as run
     if sys.stdin.isatty():
-        display.err.print("Waiting for an MCP client on standard input. Usually the client starts this command itself.")
-    run(folders, encoder=encoder, device=device, progress=display.announce)
+        console.err.print("Waiting for an MCP client on standard input. Usually the client starts this command itself.")
+    run(folders, encoder=encoder, device=device, progress=console.announce)

@@ -19,8 +19,8 @@ def model(folder: Path, hub: str | None) -> None:
     It is distilbert-tagger: DistilBERT-base-cased fine-tuned as a grammar tagger and never on similarity (Apache-2.0),
     made from a package of the Python package registry; 261 MB.
     """
-    from retriever.cli import display
     from retriever.cli.bench.options import need
+    from retriever.cli.display import console
     from retriever.evaluate.models.untuned import NAME, write_from_hub, write_untuned
     from retriever.terminal import one_line
 
@@ -31,7 +31,7 @@ def model(folder: Path, hub: str | None) -> None:
         written = write_untuned(folder)
         what = f"{NAME}, DistilBERT-base-cased fine-tuned as a grammar tagger, never on similarity (Apache-2.0)"
     state = "written" if written else "already there; nothing was done"
-    display.out.print(one_line(f"{folder}: {what}; {state}. Use it with: --encoder {folder}"), soft_wrap=True)
+    console.out.print(one_line(f"{folder}: {what}; {state}. Use it with: --encoder {folder}"), soft_wrap=True)
 
 
 @click.command()
@@ -42,8 +42,8 @@ def download(folder: Path, datasets: tuple[str, ...]) -> None:
 
     A complete set is not downloaded again. With HF_HUB_OFFLINE only the local cache is used.
     """
-    from retriever.cli import display
     from retriever.cli.bench.options import need
+    from retriever.cli.display import console
     from retriever.evaluate.data.download import download as fetch_all
     from retriever.evaluate.report.tables import show_notes
     from retriever.terminal import one_line
@@ -52,6 +52,6 @@ def download(folder: Path, datasets: tuple[str, ...]) -> None:
     for outcome in fetch_all(folder, datasets):
         counts = ", ".join(f"{count:,} {kind}" for kind, count in outcome.counts.items())
         if counts or not outcome.notes:
-            display.out.print(f"{outcome.name}: {counts or 'already there'}", soft_wrap=True)
+            console.out.print(f"{outcome.name}: {counts or 'already there'}", soft_wrap=True)
         show_notes([f"{outcome.name}: {note}" for note in outcome.notes])
-    display.out.print(one_line(f"The benchmarks read them with --data {folder}"), soft_wrap=True)
+    console.out.print(one_line(f"The benchmarks read them with --data {folder}"), soft_wrap=True)

@@ -115,7 +115,7 @@ def planned(
     out: Path | None,
 ) -> Iterator["Plan"]:
     """The plan of a command, with open results and a progress bar."""
-    from retriever.cli import display
+    from retriever.cli.display import console
     from retriever.evaluate.fitting import DEFAULT_TRANSFORMS, canonical
     from retriever.evaluate.models.encoders import open_encoders
     from retriever.evaluate.results import Results
@@ -126,7 +126,7 @@ def planned(
         need("matplotlib", "the plots of --out")
     specs = list(dict.fromkeys(canonical(spec) for spec in transforms or DEFAULT_TRANSFORMS))
     found = open_encoders(encoders, poolings, max_length=max_length, device=device)
-    with Results(out) as results, display.progress_bar() as progress:
+    with Results(out) as results, console.progress_bar() as progress:
         yield Plan(name, found, specs, seeds, VectorCache(cache), results, progress)
 
 
@@ -155,12 +155,13 @@ def report(findings: "Findings", rows: Sequence["Row"], as_json: bool, show: Cal
 
 
 def say_written(findings: "Findings", out: Path | None, files: Sequence[Path] = ()) -> None:
-    from retriever.cli import display
+    from retriever.card.wording import plural
+    from retriever.cli.display import console
     from retriever.terminal import one_line
 
-    done = f"{display.plural(findings.measured, 'run')} measured, {findings.reused:,} taken from earlier results"
+    done = f"{plural(findings.measured, 'run')} measured, {findings.reused:,} taken from earlier results"
     if out is None:
-        display.err.print(f"{done}. --out DIR keeps the rows and draws plots.", soft_wrap=True)
+        console.err.print(f"{done}. --out DIR keeps the rows and draws plots.", soft_wrap=True)
         return
     names = ", ".join(["results.json", *(str(file.relative_to(out)) for file in files if file.exists())])
-    display.err.print(f"{done}. Written to {one_line(str(out))}: {one_line(names)}", soft_wrap=True)
+    console.err.print(f"{done}. Written to {one_line(str(out))}: {one_line(names)}", soft_wrap=True)

@@ -75,7 +75,7 @@ def retrieval(
     Each corpus is indexed as by `retriever index`, once for each encoder and pooling. Gains over the raw vectors are
     tested query by query.
     """
-    from retriever.cli import display
+    from retriever.cli.display import console
     from retriever.evaluate import retrieval as question
     from retriever.evaluate.data.beir import read_sets
     from retriever.evaluate.report.tables import show_retrieval
@@ -86,7 +86,7 @@ def retrieval(
     need_for_rankings(out)
     systems, models = systems_of(transforms), open_models(encoders, poolings)
     reading = read_sets(data, split)
-    with Results(out) as results, display.progress_bar() as progress:
+    with Results(out) as results, console.progress_bar() as progress:
         findings = question.run(
             Plan(question.BENCH, [], systems, results=results, progress=progress),
             reading.sets,

@@ -1,4 +1,4 @@
-"""What the commands print with: consoles, progress, tables. `display_hits` and `display_reports` build on it."""
+"""What the commands print with: consoles, progress bars, lines and tables."""
 
 import contextlib
 import shlex
@@ -12,9 +12,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.table import Table
 from rich.text import Text
 
-from retriever.card.wording import duration as duration
-from retriever.card.wording import plural as plural
-from retriever.card.wording import size as size
+from retriever.card.wording import duration, size
 from retriever.progress import Progress as ProgressReport
 from retriever.retriever import Retriever
 from retriever.terminal import one_line
