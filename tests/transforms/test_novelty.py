@@ -195,7 +195,10 @@ def test_the_command_line_notes_a_strange_query(run: Run, collection: Path, tmp_
     asked = [{"_id": "q1", "text": OWN[1]}, {"_id": "q2", "text": FOREIGN[1]}]
     queries = write_jsonl(tmp_path / "q.jsonl", asked)
     many = run("search", "--queries", queries, "--trec", tmp_path / "run.txt", "--index", collection)
-    assert "1 of 2 queries are unlike anything in the collection, first: q2" in many.stderr
+    assert (
+        "1 of 2 queries are unlike anything in the collection, so their hits may be irrelevant. The first: q2"
+        in many.stderr
+    )
     prompt = run("search", "--index", collection, input=f"{OWN[1]}\n{FOREIGN[1]}\n")
     assert prompt.stderr.count("Note: this query is unlike") == 1
 
