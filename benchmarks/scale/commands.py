@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from benchmarks.options import COLLECTION, figures_options, precision_option, sentence_options, show_figures
-from retriever.cli.bench.options import FOLDER, json_option, need, report, say_written
+from retriever.cli.bench.options import FOLDER, json_option, need, report
 
 
 @click.command()
@@ -115,5 +115,4 @@ def plan(out: Path | None, as_json: bool, **options: Any) -> None:
         for table in plan_tables(findings.rows):
             show(table)
 
-    report(findings, findings.rows, as_json, tables)
-    say_written(findings, out, [draw(findings.rows, out / "plan.png")] if out else [])
+    report(findings, findings.rows, as_json, out, tables, lambda out: [draw(findings.rows, out / "plan.png")])

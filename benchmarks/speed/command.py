@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from benchmarks.options import precision_option, sentence_options
-from retriever.cli.bench.options import FOLDER, json_option, need, report, say_written
+from retriever.cli.bench.options import FOLDER, json_option, need, report
 
 if TYPE_CHECKING:
     from retriever.evaluate.runs import Findings
@@ -55,8 +55,10 @@ def speed(profile: bool, out: Path | None, as_json: bool, **options: Any) -> Non
         for table in profile_tables(findings) if profile else speed_tables(findings.rows):
             show(table)
 
-    report(findings, findings.rows, as_json, tables)
-    say_written(findings, out, [draw(findings.rows, out / "speed.png")] if out and not profile else [])
+    def write(out: Path) -> list[Path]:
+        return [] if profile else [draw(findings.rows, out / "speed.png")]
+
+    report(findings, findings.rows, as_json, out, tables, write)
 
 
 def measure(

@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
-from retriever.cli.bench.options import FOLDER, POOLINGS
+from retriever.cli.bench.options import FOLDER
 from retriever.cli.bench.space import SETS
+from retriever.cli.options import POOLINGS
 
 
 @click.command()

@@ -21,7 +21,6 @@ QUESTIONS = (
     "--index",
     type=click.Path(path_type=Path),
     default=Path("collections/demo"),
-    show_default=True,
     help="Folder of the demo's collection.",
 )
 @device_option

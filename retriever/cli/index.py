@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     "--engine",
     type=click.Choice(["local", "ray"]),
     default="local",
-    show_default=True,
     help="What reads, embeds and transforms: this process, or the workers of a Ray cluster.",
 )
 @click.option(

@@ -54,7 +54,6 @@ def card(folder: Path, out: Path | None) -> None:
     "format_",
     type=click.Choice(["parquet", "npy", "sentence-transformers"]),
     default="parquet",
-    show_default=True,
     help="parquet: one file. npy: a folder with passages.jsonl, raw.npy and vectors.npy. sentence-transformers: a "
     "model folder with encoder and transform, without documents.",
 )

