@@ -1,7 +1,7 @@
 """Commands that find documents: search, similar."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -102,17 +102,24 @@ def search(
             Prompt(retriever, k, options).run()
 
 
+def _print_hits(hits: "list[Hit]", where: Sequence[str], as_json: bool, **facts: str) -> None:
+    """Show the hits, or print each as JSON with the facts about its query."""
+    from retriever.cli.display.hits import show_hits
+
+    if not as_json:
+        show_hits(hits, filtered=bool(where))
+        return
+    for hit in hits:
+        echo_json({**facts, **hit.to_json()})
+
+
 def _answer_one(retriever: "Retriever", query: str, k: int, options: "Options", as_json: bool) -> None:
     from retriever.card.wording import plural
     from retriever.cli.display import console
-    from retriever.cli.display.hits import show_hits, show_novelty
+    from retriever.cli.display.hits import show_novelty
 
     (answer,) = retriever.answer_many([query], k, **options)
-    if as_json:
-        for hit in answer.hits:
-            echo_json({"query": query, **hit.to_json()})
-    else:
-        show_hits(answer.hits, filtered=bool(options["where"]))
+    _print_hits(answer.hits, options["where"], as_json, query=query)
     show_novelty(answer)
     console.show_notes(retriever.notes())
     k_given = click.get_current_context().get_parameter_source("k") is ParameterSource.COMMANDLINE
@@ -124,7 +131,7 @@ def _answer_file(
     retriever: "Retriever", queries: Path, trec: Path | None, k: int, options: "Options", as_json: bool
 ) -> None:
     from retriever.cli.display import console
-    from retriever.cli.display.hits import show_hits, show_novel_queries
+    from retriever.cli.display.hits import show_novel_queries
     from retriever.terminal import one_line
 
     answered, strange, first = 0, 0, ""
@@ -139,12 +146,10 @@ def _answer_file(
                 first = first or (query.id if answer.strange else "")
                 if run:
                     _write_run(run, query.id, answer.hits)
-                if as_json:
-                    for hit in answer.hits:
-                        echo_json({"query_id": query.id, "query": query.text, **hit.to_json()})
-                elif not run:
+                if not as_json and not run:
                     console.out.print(f"\n{one_line(query.id)}: {one_line(query.text)}", style="bold", soft_wrap=True)
-                    show_hits(answer.hits, filtered=bool(options["where"]))
+                if as_json or not run:
+                    _print_hits(answer.hits, options["where"], as_json, query_id=query.id, query=query.text)
     show_novel_queries(answered, strange, first)
     console.show_notes(retriever.notes())
     if trec:
@@ -203,13 +208,8 @@ def _write_run(file: TextIO, query_id: str, hits: "list[Hit]") -> None:
 @json_option
 def similar(id_: str, index: str | Path, k: int, where: tuple[str, ...], as_json: bool) -> None:
     """Find the documents most similar to a stored one."""
-    from retriever.cli.display.hits import show_hits
     from retriever.retriever import Retriever
 
     with Retriever.open(index) as retriever:
         hits = retriever.similar(id_, k, where=where)
-    if as_json:
-        for hit in hits:
-            echo_json({"similar_to": id_, **hit.to_json()})
-    else:
-        show_hits(hits, filtered=bool(where))
+    _print_hits(hits, where, as_json, similar_to=id_)

@@ -1,32 +1,16 @@
 """Commands that let others search collections: serve over HTTP, mcp for language models."""
 
-import contextlib
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from retriever.cli.options import device_option, encoder_option, folders
-from retriever.errors import RetrieverError
+from retriever.errors import requires_extra
 
 folders_argument = click.argument("folders", nargs=-1, required=True, callback=folders, metavar="DIR...")
-
-
-@contextlib.contextmanager
-def _needs(extra: str, *packages: str) -> Iterator[None]:
-    """Name the extra to install if one of its packages is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in packages:
-            raise
-        raise RetrieverError(
-            f"`retriever {extra}` needs packages that are not installed ({error.name}). Install them with: "
-            f"pip install 'flow-retriever[{extra}]'"
-        ) from error
 
 
 def _token(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -85,7 +69,7 @@ def serve(folders: tuple[Path, ...], **options: Any) -> None:
 
     from retriever.cli.display import console
 
-    with _needs("serve", "fastapi", "uvicorn", "prometheus_client", "starlette"):
+    with requires_extra("serve", "`retriever serve`"):
         from retriever.serve.server import serve as run
         from retriever.serve.settings import Settings
     settings = Settings(**options)
@@ -106,7 +90,7 @@ def mcp(folders: tuple[Path, ...], encoder: str | None, device: str) -> None:
     exit_immediately()
     from retriever.cli.display import console
 
-    with _needs("mcp", "mcp", "mcp_types", "anyio", "pydantic"):
+    with requires_extra("mcp", "`retriever mcp`"):
         from retriever.mcp.server import serve as run
     if sys.stdin.isatty():
         console.err.print("Waiting for an MCP client on standard input. Usually the client starts this command itself.")
