@@ -8,9 +8,10 @@ import click
 from benchmarks.quantization.command import quantization
 from benchmarks.scale.commands import engines, plan, serve, stores
 from benchmarks.speed.command import speed
-from retriever.cli.bench.options import FOLDER, POOLINGS
+from retriever.cli.bench.options import FOLDER
 from retriever.cli.bench.space import SETS
 from retriever.cli.errors import Cli
+from retriever.cli.options import POOLINGS
 
 
 @click.group(cls=Cli, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -57,7 +57,7 @@ class Hits(list[Hit]):
         return Hits(super().__getitem__(place)) if isinstance(place, slice) else super().__getitem__(place)
 
     def _repr_html_(self) -> str:
-        from retriever.integrations.notebook import hits_html
+        from retriever.notebook import hits_html
 
         return hits_html(self)
 

@@ -379,6 +379,6 @@ class Retriever:
         self.close()
 
     def _repr_html_(self) -> str:
-        from retriever.integrations.notebook import collection_html
+        from retriever.notebook import collection_html
 
         return collection_html(self.collection)

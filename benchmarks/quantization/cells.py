@@ -87,9 +87,12 @@ class Subject(Protocol):
 
     dataset: str
     documents: int
-    encoder: TextEncoder | Model
-    inputs: Mapping[str, str]
-    """What the figures depend on besides the transform and the index."""
+
+    @property
+    def encoder(self) -> TextEncoder | Model: ...
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """What the figures depend on besides the transform and the index."""
 
     def space(self, spec: str) -> Space: ...
     def figures(self, index: Any, space: Space) -> Mapping[str, float]: ...

@@ -14,7 +14,6 @@ from retriever.cli.bench.options import (
     need,
     pooling_option,
     report,
-    say_written,
 )
 from retriever.cli.options import device_option
 
@@ -104,14 +103,13 @@ def quantization(
     from benchmarks.quantization import tasks as quantization_tasks
     from benchmarks.quantization.cells import BENCH, dimension_of
     from benchmarks.quantization.report import draw, show_quantization
-    from retriever.cli import display
-    from retriever.cli.bench.search import collections_in
+    from retriever.cli.display import console
     from retriever.evaluate.fitting import canonical
     from retriever.evaluate.models.encoders import open_encoders
     from retriever.evaluate.results import RAW, Results
     from retriever.evaluate.runs import Findings, Plan
     from retriever.evaluate.systems import open_models
-    from retriever.evaluate.vectors import VectorCache
+    from retriever.evaluate.vectors import VectorCache, collections_folder
 
     if not data and not sentences:
         raise click.UsageError("give --data DIR with wiki/ or BEIR folders, or --sentences FILE.")
@@ -126,7 +124,7 @@ def quantization(
             codes.empty_index(index_type, dimension)
     files = list(sentences) or _wiki_files(data)
     sets, problems = _tasks(data)
-    with Results(out) as results, display.progress_bar() as progress:
+    with Results(out) as results, console.progress_bar() as progress:
         plan = Plan(BENCH, found, specs, cache=VectorCache(cache), results=results, progress=progress)
         findings, tasks = Findings(plan), Findings(plan)
         if files:
@@ -139,7 +137,7 @@ def quantization(
                 plan,
                 sets,
                 models,
-                collections=collections_in(cache),
+                collections=collections_folder(cache),
                 index_types=index_types,
                 refine=factors,
                 device=device,
@@ -149,8 +147,14 @@ def quantization(
     findings.add(tasks)
     least = question.least_bytes(recall_rows, factors)
     rows = [*recall_rows, *question.least_rows(least), *task_rows]
-    report(findings, rows, as_json, lambda: show_quantization(recall_rows, task_rows, least, factors))
-    say_written(findings, out, draw(recall_rows, task_rows, factors, out) if out else [])
+    report(
+        findings,
+        rows,
+        as_json,
+        out,
+        lambda: show_quantization(recall_rows, task_rows, least, factors),
+        lambda out: draw(recall_rows, task_rows, factors, out),
+    )
 
 
 def _wiki_files(data: Sequence[Path]) -> list[Path]:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from benchmarks.options import COLLECTION, figures_options, precision_option, sentence_options, show_figures
-from retriever.cli.bench.options import FOLDER, json_option, need, report, say_written
+from retriever.cli.bench.options import FOLDER, json_option, need, report
 
 
 @click.command()
@@ -24,13 +24,13 @@ def engines(
     """
     from benchmarks.scale.engines import measure
     from benchmarks.sentence_vectors import read_sentences, sentence_files
-    from retriever.cli import display
+    from retriever.cli.display import console
     from retriever.encoder.model_files import DEFAULT_ENCODER
     from retriever.ingest.engines import check
 
     check("ray", None)
     texts = read_sentences(sentence_files(sentences, data), max(options["documents"]))
-    with display.progress_bar() as progress:
+    with console.progress_bar() as progress:
         figures = measure(texts, encoder=encoder or DEFAULT_ENCODER, progress=progress, **options)
     show_figures(figures, out, as_json)
 
@@ -50,9 +50,9 @@ def stores(folder: Path, queries: int, store: str | None, out: Path | None, as_j
     The queries are the first words of documents of the collection.
     """
     from benchmarks.scale.stores import measure
-    from retriever.cli import display
+    from retriever.cli.display import console
 
-    with display.progress_bar() as progress:
+    with console.progress_bar() as progress:
         figures = measure(folder, queries, store=store, progress=progress)
     show_figures(figures, out, as_json)
 
@@ -74,9 +74,9 @@ def serve(folder: Path, seconds: float, rounds: int, out: Path | None, as_json: 
     The queries are the first words of documents of the collection.
     """
     from benchmarks.scale.serving import measure
-    from retriever.cli import display
+    from retriever.cli.display import console
 
-    with display.progress_bar() as progress:
+    with console.progress_bar() as progress:
         figures = measure(folder, seconds, rounds=rounds, progress=progress)
     show_figures(figures, out, as_json)
 
@@ -103,17 +103,16 @@ def plan(out: Path | None, as_json: bool, **options: Any) -> None:
     """
     from benchmarks.scale.planning import validate
     from benchmarks.scale.planning_tables import draw, plan_tables
-    from retriever.cli import display
+    from retriever.cli.display import console
     from retriever.evaluate.report.tables import show
 
     if out:
         need("matplotlib", "the plots of --out")
-    with display.progress_bar() as progress:
+    with console.progress_bar() as progress:
         findings = validate(out=out, progress=progress, **options)
 
     def tables() -> None:
         for table in plan_tables(findings.rows):
             show(table)
 
-    report(findings, findings.rows, as_json, tables)
-    say_written(findings, out, [draw(findings.rows, out / "plan.png")] if out else [])
+    report(findings, findings.rows, as_json, out, tables, lambda out: [draw(findings.rows, out / "plan.png")])

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from benchmarks.options import precision_option, sentence_options
-from retriever.cli.bench.options import FOLDER, json_option, need, report, say_written
+from retriever.cli.bench.options import FOLDER, json_option, need, report
 
 
 @click.command()
@@ -60,7 +60,7 @@ def speed(
     from benchmarks.speed.report import draw, profile_tables, speed_tables
     from benchmarks.speed.rivals import chosen_systems
     from benchmarks.speed.tasks import Sizes, Tasks
-    from retriever.cli import display
+    from retriever.cli.display import console
     from retriever.encoder.model_files import DEFAULT_ENCODER
     from retriever.errors import Misuse
     from retriever.evaluate.models.encoders import Bert, open_encoders
@@ -77,7 +77,7 @@ def speed(
     (bert,) = open_encoders([encoder or DEFAULT_ENCODER], precision=precision, device="cpu")
     if not isinstance(bert, Bert):
         raise Misuse("--encoder must be a BERT.")
-    with Results(out) as results, display.progress_bar() as progress, work_folder(out) as folder:
+    with Results(out) as results, console.progress_bar() as progress, work_folder(out) as folder:
         if profile:  # it embeds for itself
             texts, vectors = read_sentences(paths, count), np.empty((0, bert.dimension), np.float16)
         else:
@@ -94,5 +94,7 @@ def speed(
         for table in profile_tables(findings) if profile else speed_tables(findings.rows):
             show(table)
 
-    report(findings, findings.rows, as_json, tables)
-    say_written(findings, out, [draw(findings.rows, out / "speed.png")] if out and not profile else [])
+    def write(out: Path) -> list[Path]:
+        return [] if profile else [draw(findings.rows, out / "speed.png")]
+
+    report(findings, findings.rows, as_json, out, tables, write)

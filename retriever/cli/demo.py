@@ -21,19 +21,19 @@ QUESTIONS = (
     "--index",
     type=click.Path(path_type=Path),
     default=Path("collections/demo"),
-    show_default=True,
     help="Folder of the demo's collection.",
 )
 @device_option
 @stops_cleanly
 def demo(index: Path, device: str) -> None:
     """Index Python's own documentation and search it."""
-    from retriever.cli import display, display_hits
+    from retriever.cli.display import console
+    from retriever.cli.display.hits import show_hits
     from retriever.corpus.python_docs import stdlib_documents
 
-    display.out.print("Indexing the documentation of Python's standard library…")
+    console.out.print("Indexing the documentation of Python's standard library…")
     with built(list(stdlib_documents()), index, max_length=128, device=device) as retriever:
         for question, hits in zip(QUESTIONS, retriever.search_many(QUESTIONS, 3, highlight=True), strict=True):
-            display.out.print(f"\n{question}", style="bold green")
-            display_hits.show_hits(hits)
-    display.out.print(f"\nNow search it yourself: {display.command('search', index)}", style="bold", soft_wrap=True)
+            console.out.print(f"\n{question}", style="bold green")
+            show_hits(hits)
+    console.out.print(f"\nNow search it yourself: {console.command('search', index)}", style="bold", soft_wrap=True)

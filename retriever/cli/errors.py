@@ -63,8 +63,8 @@ class Cli(click.Group):
 
 def with_flags(message: str, command: click.Command | None) -> str:
     """Write the arguments that a library error names in backticks as flags: `device="cpu"` as --device cpu."""
-    options = [one for one in (command.params if command else ()) if isinstance(one, click.Option)]
-    flags = {one.name: one.opts[0] for one in options}
+    commands = command.commands.values() if isinstance(command, click.Group) else (command,) if command else ()
+    flags = {one.name: one.opts[0] for each in commands for one in each.params if isinstance(one, click.Option)}
 
     def flag(match: re.Match[str]) -> str:
         name, value = match.groups()

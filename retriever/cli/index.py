@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     "--engine",
     type=click.Choice(["local", "ray"]),
     default="local",
-    show_default=True,
     help="What reads, embeds and transforms: this process, or the workers of a Ray cluster.",
 )
 @click.option(
@@ -62,14 +61,15 @@ def index(corpus: "Corpus", index: str | Path, **options: Any) -> None:
 @contextmanager
 def built(documents: "Documents", index: str | Path, **options: Any) -> Iterator["Retriever"]:
     """Build a collection, show what was done, and leave it open."""
-    from retriever.cli import display, display_reports
+    from retriever.cli.display import console
+    from retriever.cli.display.reports import show_built
     from retriever.retriever import Retriever
 
     began = time.monotonic()
-    with display.progress_bar() as progress:
+    with console.progress_bar() as progress:
         retriever = Retriever.build(documents, index, progress=progress, **options)
     with retriever:
-        display_reports.show_built(retriever, index, time.monotonic() - began, bool(options.get("transform")))
+        show_built(retriever, index, time.monotonic() - began, bool(options.get("transform")))
         yield retriever
 
 
@@ -81,11 +81,12 @@ def built(documents: "Documents", index: str | Path, **options: Any) -> Iterator
 @stops_cleanly
 def add(corpus: "Corpus", index: str | Path, on_error: Any, **options: Any) -> None:
     """Add documents to a collection; searches find them at once."""
-    from retriever.cli import display, display_reports
+    from retriever.cli.display import console
+    from retriever.cli.display.reports import show_ingest
 
-    with display.opened(index, **options) as retriever:
+    with console.opened(index, **options) as retriever:
         report = retriever.add(corpus, on_error=on_error)
-    display_reports.show_ingest(report, index)
+    show_ingest(report, index)
 
 
 @click.command()
@@ -94,12 +95,13 @@ def add(corpus: "Corpus", index: str | Path, on_error: Any, **options: Any) -> N
 @stops_cleanly
 def delete(ids: tuple[str, ...], index: str | Path) -> None:
     """Delete documents by id."""
-    from retriever.cli import display
+    from retriever.cli.display import console
+    from retriever.terminal import plural
 
-    with display.opened(index) as retriever:
+    with console.opened(index) as retriever:
         deleted = retriever.delete(ids)
         left = len(retriever)
-    display.out.print(f"Deleted {display.plural(len(deleted), 'document')}; {left:,} left.")
+    console.out.print(f"Deleted {plural(len(deleted), 'document')}; {left:,} left.")
     if missing := [id_ for id_ in dict.fromkeys(ids) if id_ not in deleted]:
         raise Failure(f"not in the collection: {', '.join(missing)}")
 
@@ -116,9 +118,10 @@ def rebuild(index: str | Path, encoder: str | None, device: str, **options: Any)
 
     The stored vectors are used, so no document is embedded.
     """
-    from retriever.cli import display, display_reports
+    from retriever.cli.display import console
+    from retriever.cli.display.reports import show_info
 
-    with display.opened(index, encoder=encoder, device=device) as retriever:
+    with console.opened(index, encoder=encoder, device=device) as retriever:
         retriever.rebuild(**options)
         info = retriever.info()
-    display_reports.show_info(info)
+    show_info(info)

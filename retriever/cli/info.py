@@ -13,7 +13,7 @@ from retriever.cli.options import echo_json, encoder_option, folders, index_opti
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def info(index: str | Path, as_json: bool) -> None:
     """Show what a collection holds and how it was made."""
-    from retriever.cli import display_reports
+    from retriever.cli.display.reports import show_info
     from retriever.retriever import Retriever
 
     with Retriever.open(index) as retriever:
@@ -21,7 +21,7 @@ def info(index: str | Path, as_json: bool) -> None:
     if as_json:
         echo_json(found)
     else:
-        display_reports.show_info(found)
+        show_info(found)
 
 
 @click.command()
@@ -34,7 +34,7 @@ def info(index: str | Path, as_json: bool) -> None:
 def card(folder: Path, out: Path | None) -> None:
     """Describe a collection and its measurements in one file."""
     from retriever.card.rendering import check_extension, write_card
-    from retriever.cli import display
+    from retriever.cli.display import console
     from retriever.retriever import Retriever
 
     if out is not None:
@@ -43,7 +43,7 @@ def card(folder: Path, out: Path | None) -> None:
         found = retriever.card()
     path = out or Path(f"{found.name}-card.html")
     write_card(found, path)
-    display.show_files([path])
+    console.show_files([path])
 
 
 @click.command()
@@ -54,7 +54,6 @@ def card(folder: Path, out: Path | None) -> None:
     "format_",
     type=click.Choice(["parquet", "npy", "sentence-transformers"]),
     default="parquet",
-    show_default=True,
     help="parquet: one file. npy: a folder with passages.jsonl, raw.npy and vectors.npy. sentence-transformers: a "
     "model folder with encoder and transform, without documents.",
 )
@@ -65,14 +64,14 @@ def export(target: Path, index: str | Path, format_: Any, encoder: str | None) -
 
     TARGET gets every passage with its document, raw vector and transformed vector, or the model that makes the vectors.
     """
-    from retriever.cli import display
-    from retriever.terminal import one_line
+    from retriever.cli.display import console
+    from retriever.terminal import one_line, size
 
-    with display.opened(index, encoder=encoder) as retriever:
+    with console.opened(index, encoder=encoder) as retriever:
         files = retriever.export(target, format_)
     if format_ == "sentence-transformers":
-        size = display.size(sum(file.stat().st_size for file in files))
+        total = size(sum(file.stat().st_size for file in files))
         load = one_line(f"SentenceTransformer({str(target)!r})")
-        display.out.print(f"{one_line(str(target))}  {size}. Load it with: {load}", soft_wrap=True)
+        console.out.print(f"{one_line(str(target))}  {total}. Load it with: {load}", soft_wrap=True)
     else:
-        display.show_files(files)
+        console.show_files(files)

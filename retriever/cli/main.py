@@ -12,8 +12,10 @@ from retriever.cli.bench import bench
 from retriever.cli.errors import Cli
 from retriever.errors import FitWarning
 
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
 
-@click.group(cls=Cli, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+
+@click.group(cls=Cli, context_settings=CONTEXT)
 @click.version_option(package_name="flow-retriever", prog_name="retriever")
 def main() -> None:
     """Search your own text by meaning, with any BERT and no labels.

@@ -20,19 +20,21 @@ from retriever.errors import salvage_advice
 @stops_cleanly
 def verify(index: str | Path, repair: bool) -> None:
     """Check every hash and every row of a collection."""
-    from retriever.cli import display, display_reports
+    from retriever.cli.display import console
+    from retriever.cli.display.reports import show_verify
     from retriever.recovery.damage import refuse_broken_log
+    from retriever.terminal import plural
 
     refuse_broken_log(index)
-    with display.opened(index) as retriever:
+    with console.opened(index) as retriever:
         report = retriever.verify(repair=repair)
-    display_reports.show_verify(report)
+    show_verify(report)
     if report.database_broken:
         raise Failure(f"the database itself is damaged; {salvage_advice(shlex.quote(str(index)))}")
     if not report.clean and not repair:
-        raise Failure(f"repair it with: {display.command('verify --repair', index)}")
+        raise Failure(f"repair it with: {console.command('verify --repair', index)}")
     if report.left:
-        raise Failure(f"{display.plural(len(report.left), 'problem')} could not be repaired.")
+        raise Failure(f"{plural(len(report.left), 'problem')} could not be repaired.")
 
 
 @click.command()
@@ -45,12 +47,13 @@ def copy(source: str | Path, target: str | Path, index_type: str | None) -> None
 
     SOURCE and TARGET are folders or milvus:URI. After an interruption, the same command continues where it stopped.
     """
-    from retriever.cli import display, display_reports
+    from retriever.cli.display import console
+    from retriever.cli.display.reports import show_copy
     from retriever.transfer.copy import copy as copy_collection
 
-    with display.progress_bar() as progress:
+    with console.progress_bar() as progress:
         report = copy_collection(source, target, index_type=index_type, progress=progress)
-    display_reports.show_copy(report, display.command("search", target))
+    show_copy(report, console.command("search", target))
 
 
 @click.command()
@@ -65,11 +68,12 @@ def salvage(target: Path, index: str | Path, encoder: str | None, device: str) -
     TARGET is the folder of the new collection. The damaged one is only read. Rows that are damaged but readable
     go to TARGET/quarantine.
     """
-    from retriever.cli import display, display_reports
+    from retriever.cli.display import console
+    from retriever.cli.display.reports import show_salvage
     from retriever.recovery.salvage import salvage as salvage_collection
 
     if not isinstance(index, Path):
         raise click.BadParameter("salvage works on folders only; this is in Milvus.", param_hint="'--index'")
-    with display.progress_bar() as progress:
+    with console.progress_bar() as progress:
         report = salvage_collection(target, index, encoder=encoder, device=device, progress=progress)
-    display_reports.show_salvage(report)
+    show_salvage(report)

@@ -1,7 +1,7 @@
 """Options and arguments that several commands share. Imports click and nothing heavy."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,19 @@ def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Co
         return command
 
     return decorate
+
+
+def choice(name: str, values: Iterable[str], help: str, **more: Any) -> Callable[[Command], Command]:
+    return click.option(name, type=click.Choice(list(values)), help=help, **more)
+
+
+def several(name: str, help: str, otherwise: str = "", **more: Any) -> Callable[[Command], Command]:
+    """An option that may be repeated; the command receives a tuple under the plural of its name.
+
+    `otherwise` says in the help what applies without it.
+    """
+    shown = f"  [default: {otherwise}]" if otherwise else ""
+    return click.option(name, f"{name[2:]}s", multiple=True, help=f"{help}; may be repeated.{shown}", **more)
 
 
 def place(ctx: click.Context, parameter: click.Parameter, value: str) -> "str | Path":
@@ -63,13 +76,14 @@ index_option = click.option(
 encoder_option = click.option(
     "--encoder", metavar="NAME|DIR", callback=model, help="New location of the collection's encoder, if it has moved."
 )
-device_option = click.option(
+device_option = choice(
     "--device",
-    type=click.Choice(["auto", "cpu", "cuda"]),
+    ("auto", "cpu", "cuda"),
+    "Where encoder, flow and index run; auto uses a GPU if there is one.",
     default="auto",
-    show_default=True,
-    help="Where encoder, flow and index run; auto uses a GPU if there is one.",
 )
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+POOLINGS = ("mean", "cls", "first-last", "last2", "max", "first", "word")
 transform_option = click.option(
     "--transform",
     metavar="SPEC",
@@ -84,16 +98,16 @@ model_options = options(
         callback=model,
         help="Hugging Face name or folder of a BERT.  [default: the collection's, or all-MiniLM-L6-v2]",
     ),
-    click.option(
+    choice(
         "--pooling",
-        type=click.Choice(["auto", "mean", "cls", "first-last", "last2", "max", "first", "word"]),
-        help="How token vectors become one vector; auto chooses by measurements on the text of a new collection.  "
+        ("auto", *POOLINGS),
+        "How token vectors become one vector; auto chooses by measurements on the text of a new collection.  "
         "[default: the collection's, or the model's own, or first-last]",
     ),
-    click.option(
+    choice(
         "--precision",
-        type=click.Choice(["auto", "fp32", "int8"]),
-        help="Precision of the encoder. int8 is about twice as fast; auto uses it if it keeps the ranking of this "
+        ("auto", "fp32", "int8"),
+        "Precision of the encoder. int8 is about twice as fast; auto uses it if it keeps the ranking of this "
         "text.  [default: the collection's, or auto]",
     ),
     click.option(
@@ -138,17 +152,11 @@ def source_options(*, required: bool = True) -> Callable[[Command], Command]:
 
     reading = options(
         click.argument("sources", nargs=-1, required=required, metavar="SOURCE..." if required else "[SOURCE]..."),
-        click.option("--text-key", default="text", show_default=True, help="Key or column of the text."),
-        click.option("--title-key", default="title", show_default=True, help="Key or column of the title."),
+        click.option("--text-key", default="text", help="Key or column of the text."),
+        click.option("--title-key", default="title", help="Key or column of the title."),
         click.option("--id-key", help="Key or column of the id.  [default: _id or id]"),
         click.option("--lines", is_flag=True, help="Make each line of a .txt file a document."),
-        click.option(
-            "--on-error",
-            type=click.Choice(["skip", "stop"]),
-            default="skip",
-            show_default=True,
-            help="What to do with a line that cannot be read.",
-        ),
+        choice("--on-error", ("skip", "stop"), "What to do with a line that cannot be read.", default="skip"),
     )
     return decorate
 

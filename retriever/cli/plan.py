@@ -19,18 +19,11 @@ if TYPE_CHECKING:
     from retriever.plan.sample import Sample
 
 
-def _documents(ctx: click.Context, parameter: click.Parameter, value: str) -> int:
-    from retriever.plan.sample import parse_documents
-
-    return parse_documents(value)
-
-
 @click.command()
 @click.option(
     "--documents",
     required=True,
     metavar="N",
-    callback=_documents,
     help="Number of documents in the corpus, e.g. 1e9, 1_000_000 or 250k.",
 )
 @source_options(required=False)
@@ -51,7 +44,7 @@ def _documents(ctx: click.Context, parameter: click.Parameter, value: str) -> in
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with every measured rate.")
 @stops_cleanly
 def plan(
-    documents: int,
+    documents: str,
     corpus: "Corpus | None",
     index: Path | None,
     memory: int | None,
@@ -69,19 +62,21 @@ def plan(
     if cores is not None and cores < 1:
         raise click.BadParameter(f"must be at least 1, not {cores}.", param_hint="'--cores'")
 
-    from retriever.cli import display
+    from retriever.cli.display import console
     from retriever.plan.rehearsal import rehearse
     from retriever.plan.report import plan as predict
     from retriever.plan.report import show
+    from retriever.plan.sample import parse_documents
 
+    count = parse_documents(documents)
     sample, options = _sample(corpus, index, options)
-    with display.progress_bar() as progress:
-        rates = rehearse(sample, options, documents, progress)
-    found = predict(rates, documents, memory=memory, cores=cores)
+    with console.progress_bar() as progress:
+        rates = rehearse(sample, options, count, progress)
+    found = predict(rates, count, memory=memory, cores=cores)
     if as_json:
         echo_json(found)
     else:
-        show(found, display.out)
+        show(found, console.out)
 
 
 def _sample(corpus: "Corpus | None", index: Path | None, options: dict[str, Any]) -> "tuple[Sample, dict[str, Any]]":

@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast, get_args
 
-from retriever.cli import display, display_hits
+from retriever.cli.display import console
+from retriever.cli.display.hits import show_comparison, show_document, show_hits, show_novelty
 from retriever.errors import RetrieverError
 from retriever.hits import Answer, Hit, Mode, Options
 from retriever.retriever import Retriever
-from retriever.terminal import lines, one_line
+from retriever.terminal import lines, one_line, plural
 
 MOST_DIGITS = 6
 
@@ -51,7 +52,7 @@ class Prompt:
             "similar": self._similar,
             "show": self._show,
             "compare": self._compare,
-            "help": lambda _: display.out.print(HELP),
+            "help": lambda _: console.out.print(HELP),
         }
 
     def run(self, read: Callable[[str], str] = input) -> None:
@@ -59,16 +60,16 @@ class Prompt:
         _load_history()
         if isinstance(sys.stdin, io.TextIOWrapper):
             sys.stdin.reconfigure(errors="surrogateescape")  # a line that is not UTF-8 must not end the session
-        count = display.plural(len(self.retriever), "document")
-        display.out.print(f"{count}. Type a query, :help for commands, Ctrl-D to leave.")
+        count = plural(len(self.retriever), "document")
+        console.out.print(f"{count}. Type a query, :help for commands, Ctrl-D to leave.")
         while True:
             try:
                 line = read("search> ").strip()
             except EOFError:
-                display.out.print()
+                console.out.print()
                 return
             except KeyboardInterrupt:
-                display.out.print()
+                console.out.print()
                 continue
             if line in (":quit", ":q", ":exit"):
                 return
@@ -86,11 +87,11 @@ class Prompt:
                 self._commands[name](argument.strip())
             else:
                 known = ", ".join(f":{name}" for name in (*self._commands, "quit"))
-                display.out.print(f"There is no command :{one_line(name)}. The commands are {known}.")
+                console.out.print(f"There is no command :{one_line(name)}. The commands are {known}.")
         except RetrieverError as error:
-            display.warn(f"Error: {lines(str(error))}", style="red")
+            console.warn(f"Error: {lines(str(error))}", style="red")
         except KeyboardInterrupt:
-            display.out.print()
+            console.out.print()
 
     def _search(self, query: str) -> None:
         options = self.options.copy()  # `:more` continues with these options, even if they are changed in between
@@ -100,39 +101,39 @@ class Prompt:
 
         found = answer(self.k)
         self._show_first(found.hits, lambda k: answer(k).hits)
-        display_hits.show_novelty(found)
+        show_novelty(found)
         self.query = query
 
     def _show_first(self, hits: list[Hit], search: Callable[[int], list[Hit]]) -> None:
         """Show the first hits of a search that `:more` can continue."""
         self.hits, self._last = hits, search
-        display_hits.show_hits(hits, filtered=bool(self.options.get("where")))
+        show_hits(hits, filtered=bool(self.options.get("where")))
 
     def _set_k(self, argument: str) -> None:
         number = _number(argument)
         if number is None:
-            display.out.print(f":k takes a number of hits, such as :k 20. It is {self.k} now.")
+            console.out.print(f":k takes a number of hits, such as :k 20. It is {self.k} now.")
             return
         self.k = number
-        display.out.print(f"{display.plural(self.k, 'hit')} from now on.")
+        console.out.print(f"{plural(self.k, 'hit')} from now on.")
 
     def _set_mode(self, argument: str) -> None:
         if argument not in get_args(Mode):
             now = self.options.get("mode", "dense")
-            display.out.print(f":mode takes one of {', '.join(get_args(Mode))}. It is {now} now.")
+            console.out.print(f":mode takes one of {', '.join(get_args(Mode))}. It is {now} now.")
             return
         self.options["mode"] = cast(Mode, argument)
-        display.out.print(f"{argument} from now on.")
+        console.out.print(f"{argument} from now on.")
 
     def _set_where(self, argument: str) -> None:
         where = [argument] if argument else []
         self.retriever.check_filters(where)
         self.options["where"] = where
-        display.out.print(f"Only documents with {one_line(argument)} from now on." if where else "All documents again.")
+        console.out.print(f"Only documents with {one_line(argument)} from now on." if where else "All documents again.")
 
     def _more(self, _: str) -> None:
         if self._last is None:
-            display.out.print("There is no query yet. Search first.")
+            console.out.print("There is no query yet. Search first.")
             return
         shown = {hit.id for hit in self.hits}
         # A deeper search may rank some hits differently; none is shown twice.
@@ -140,18 +141,18 @@ class Prompt:
         more = [replace(hit, rank=rank) for rank, hit in enumerate(more, len(shown) + 1)]
         if more:
             self.hits = [*self.hits, *more]
-            display_hits.show_hits(more)
+            show_hits(more)
         else:
-            display.out.print("There are no more hits.")
+            console.out.print("There are no more hits.")
 
     def _hit(self, argument: str) -> Hit | None:
         number = _number(argument)
         if number is not None and number <= len(self.hits):
             return self.hits[number - 1]
         if self.hits:
-            display.out.print(f"Give the number of a hit, from 1 to {len(self.hits)}.")
+            console.out.print(f"Give the number of a hit, from 1 to {len(self.hits)}.")
         else:
-            display.out.print("There are no hits yet. Search first.")
+            console.out.print("There are no hits yet. Search first.")
         return None
 
     def _similar(self, argument: str) -> None:
@@ -165,17 +166,17 @@ class Prompt:
 
     def _show(self, argument: str) -> None:
         if hit := self._hit(argument):
-            display_hits.show_document(self.retriever.document(hit.id))
+            show_document(self.retriever.document(hit.id))
 
     def _compare(self, argument: str) -> None:
         query = argument or self.query
         if not query:
-            display.out.print("There is no query yet. Search first, or give one: :compare QUERY")
+            console.out.print("There is no query yet. Search first, or give one: :compare QUERY")
             return
         where, min_score = self.options.get("where", ()), self.options.get("min_score")
         chosen = self.retriever.search(query, self.k, where=where, min_score=min_score)
         raw = self.retriever.search(query, self.k, where=where, min_score=min_score, space="raw")
-        display_hits.show_comparison(query, chosen, raw)
+        show_comparison(query, chosen, raw)
 
 
 def _number(argument: str) -> int | None:

@@ -1,18 +1,25 @@
 """Commands that find documents: search, similar."""
 
 import math
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 from click.core import ParameterSource
 
-from retriever.cli.options import device_option, echo_json, encoder_option, index_option, model
+from retriever.cli.options import choice, device_option, echo_json, encoder_option, index_option, model
+from retriever.errors import BadSource, Misuse
 
 if TYPE_CHECKING:
-    from retriever.hits import Options
+    from retriever.corpus import Document
+    from retriever.hits import Hit, Options
     from retriever.retriever import Retriever
+
+BATCH = 256
+"""Queries of a file that are encoded together."""
 
 where_option = click.option(
     "--where",
@@ -21,7 +28,7 @@ where_option = click.option(
     help="Only documents whose metadata matches, e.g. 'year >= 2020' or 'lang in (en, de)'. If repeated, all filters "
     "must match.",
 )
-k_option = click.option("-k", type=click.IntRange(1), default=10, show_default=True, help="Number of hits.")
+k_option = click.option("-k", type=click.IntRange(1), default=10, help="Number of hits.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line and hit.")
 
 
@@ -29,12 +36,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 @click.argument("query", required=False)
 @index_option
 @k_option
-@click.option(
+@choice(
     "--mode",
-    type=click.Choice(["dense", "lexical", "hybrid"]),
+    ("dense", "lexical", "hybrid"),
+    "Search by meaning (dense), by words (lexical, BM25), or by both (hybrid).",
     default="dense",
-    show_default=True,
-    help="Search by meaning (dense), by words (lexical, BM25), or by both (hybrid).",
 )
 @where_option
 @click.option("--rerank", metavar="NAME|DIR", callback=model, help="Cross-encoder that ranks the best hits again.")
@@ -75,11 +81,11 @@ def search(
     if min_score is not None and math.isnan(min_score):
         raise click.BadParameter("must be a number, not nan.", param_hint="'--min-score'")
 
-    from retriever.cli import display
+    from retriever.cli.display import console
     from retriever.hits import Options
     from retriever.retriever import Retriever
 
-    with Retriever.open(index, encoder=encoder, device=device, progress=display.announce) as retriever:
+    with Retriever.open(index, encoder=encoder, device=device, progress=console.announce) as retriever:
         options = Options(mode=mode, where=where, min_score=min_score, highlight=queries is None)
         if rerank:
             from retriever.encoder.reranker import Reranker
@@ -96,51 +102,102 @@ def search(
             Prompt(retriever, k, options).run()
 
 
+def _print_hits(hits: "list[Hit]", where: Sequence[str], as_json: bool, **facts: str) -> None:
+    """Show the hits, or print each as JSON with the facts about its query."""
+    from retriever.cli.display.hits import show_hits
+
+    if not as_json:
+        show_hits(hits, filtered=bool(where))
+        return
+    for hit in hits:
+        echo_json({**facts, **hit.to_json()})
+
+
 def _answer_one(retriever: "Retriever", query: str, k: int, options: "Options", as_json: bool) -> None:
-    from retriever.cli import display, display_hits
+    from retriever.cli.display import console
+    from retriever.cli.display.hits import show_novelty
+    from retriever.terminal import plural
 
     (answer,) = retriever.answer_many([query], k, **options)
-    if as_json:
-        for hit in answer.hits:
-            echo_json({"query": query, **hit.to_json()})
-    else:
-        display_hits.show_hits(answer.hits, filtered=bool(options["where"]))
-    display_hits.show_novelty(answer)
-    display.show_notes(retriever.notes())
+    _print_hits(answer.hits, options["where"], as_json, query=query)
+    show_novelty(answer)
+    console.show_notes(retriever.notes())
     k_given = click.get_current_context().get_parameter_source("k") is ParameterSource.COMMANDLINE
     if k_given and k > len(retriever):
-        display.err.print(f"The collection has only {display.plural(len(retriever), 'document')}.")
+        console.err.print(f"The collection has only {plural(len(retriever), 'document')}.")
 
 
 def _answer_file(
     retriever: "Retriever", queries: Path, trec: Path | None, k: int, options: "Options", as_json: bool
 ) -> None:
-    from retriever.cli import display, display_hits
-    from retriever.cli.query_file import in_batches, read_queries, run_file, write_run
+    from retriever.cli.display import console
+    from retriever.cli.display.hits import show_novel_queries
     from retriever.terminal import one_line
 
     answered, strange, first = 0, 0, ""
     with ExitStack() as stack:
-        run = stack.enter_context(run_file(trec)) if trec else None
-        for batch in in_batches(read_queries(queries)):
+        run = stack.enter_context(_run_file(trec)) if trec else None
+        found = read_queries(queries)
+        while batch := list(islice(found, BATCH)):
             answers = retriever.answer_many([query.text for query in batch], k, **options)
             for query, answer in zip(batch, answers, strict=True):
                 answered += 1
                 strange += answer.strange
                 first = first or (query.id if answer.strange else "")
                 if run:
-                    write_run(run, query.id, answer.hits)
-                if as_json:
-                    for hit in answer.hits:
-                        echo_json({"query_id": query.id, "query": query.text, **hit.to_json()})
-                elif not run:
-                    display.out.print(f"\n{one_line(query.id)}: {one_line(query.text)}", style="bold", soft_wrap=True)
-                    display_hits.show_hits(answer.hits, filtered=bool(options["where"]))
-    display_hits.show_novel_queries(answered, strange, first)
-    display.show_notes(retriever.notes())
+                    _write_run(run, query.id, answer.hits)
+                if not as_json and not run:
+                    console.out.print(f"\n{one_line(query.id)}: {one_line(query.text)}", style="bold", soft_wrap=True)
+                if as_json or not run:
+                    _print_hits(answer.hits, options["where"], as_json, query_id=query.id, query=query.text)
+    show_novel_queries(answered, strange, first)
+    console.show_notes(retriever.notes())
     if trec:
         count = "1 query" if answered == 1 else f"{answered:,} queries"
-        display.err.print(f"{count} answered, run written to {one_line(str(trec))}.", soft_wrap=True)
+        console.err.print(f"{count} answered, run written to {one_line(str(trec))}.", soft_wrap=True)
+
+
+def read_queries(path: Path) -> Iterator["Document"]:
+    """Yield queries from a .jsonl, .csv or .tsv with `text` and `_id` or `id`, or from the lines of a .txt file.
+
+    `-` is standard input: JSONL, or one query per line. A query without an id gets its number as id.
+    """
+    from retriever.corpus import Corpus, Document, Keys
+    from retriever.corpus.document import text_id
+
+    number = 0
+    for number, item in enumerate(Corpus([path], keys=Keys(fixed=True), lines=True), 1):
+        if not isinstance(item, Document):
+            raise BadSource(f"{item.where}: {item.reason}. Correct the query file; no query is skipped.")
+        has_own = item.id not in (item.source, text_id(item.text))
+        yield Document(item.id if has_own else str(number), item.text)
+    if not number:
+        raise Misuse(f"{'standard input' if str(path) == '-' else path} has no queries.")
+
+
+@contextmanager
+def _run_file(path: Path) -> Iterator[TextIO]:
+    """Open a run file that replaces an older one only when it is complete."""
+    from retriever.files import atomic_write
+
+    target = path.resolve()
+    if target.exists() and not target.is_file():  # /dev/stdout or a pipe cannot be replaced
+        with target.open("w", encoding="utf-8") as file:
+            yield file
+        return
+    if not target.parent.is_dir():
+        raise Misuse(f"cannot write {path}: there is no folder {target.parent}.")
+    with atomic_write(target) as temporary, temporary.open("w", encoding="utf-8") as file:
+        yield file
+
+
+def _write_run(file: TextIO, query_id: str, hits: "list[Hit]") -> None:
+    """Write the hits of one query in the TREC format: query Q0 document rank score tag."""
+    for hit in hits:
+        for name in (query_id, hit.id):
+            if any(c.isspace() for c in name):
+                raise Misuse(f"the id {name!r} has white space, which a TREC run file cannot hold. Use --json instead.")
+        file.write(f"{query_id} Q0 {hit.id} {hit.rank} {hit.score!r} retriever\n")
 
 
 @click.command()
@@ -151,13 +208,8 @@ def _answer_file(
 @json_option
 def similar(id_: str, index: str | Path, k: int, where: tuple[str, ...], as_json: bool) -> None:
     """Find the documents most similar to a stored one."""
-    from retriever.cli import display_hits
     from retriever.retriever import Retriever
 
     with Retriever.open(index) as retriever:
         hits = retriever.similar(id_, k, where=where)
-    if as_json:
-        for hit in hits:
-            echo_json({"similar_to": id_, **hit.to_json()})
-    else:
-        display_hits.show_hits(hits, filtered=bool(where))
+    _print_hits(hits, where, as_json, similar_to=id_)

@@ -1,32 +1,16 @@
 """Commands that let others search collections: serve over HTTP, mcp for language models."""
 
-import contextlib
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from retriever.cli.options import device_option, encoder_option, folders
-from retriever.errors import RetrieverError
+from retriever.errors import requires_extra
 
 folders_argument = click.argument("folders", nargs=-1, required=True, callback=folders, metavar="DIR...")
-
-
-@contextlib.contextmanager
-def _needs(extra: str, *packages: str) -> Iterator[None]:
-    """Name the extra to install if one of its packages is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in packages:
-            raise
-        raise RetrieverError(
-            f"`retriever {extra}` needs packages that are not installed ({error.name}). Install them with: "
-            f"pip install 'flow-retriever[{extra}]'"
-        ) from error
 
 
 def _token(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -56,14 +40,9 @@ def _origins(ctx: click.Context, parameter: click.Parameter, value: tuple[str, .
 @click.command()
 @folders_argument
 @click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    help="Address to listen on; one that other machines can reach needs --token.",
+    "--host", default="127.0.0.1", help="Address to listen on; one that other machines can reach needs --token."
 )
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port; 0 picks a free one."
-)
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, help="Port; 0 picks a free one.")
 @click.option(
     "--token",
     envvar="RETRIEVER_TOKEN",
@@ -88,13 +67,13 @@ def serve(folders: tuple[Path, ...], **options: Any) -> None:
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
 
-    from retriever.cli import display
+    from retriever.cli.display import console
 
-    with _needs("serve", "fastapi", "uvicorn", "prometheus_client", "starlette"):
+    with requires_extra("serve", "`retriever serve`"):
         from retriever.serve.server import serve as run
         from retriever.serve.settings import Settings
     settings = Settings(**options)
-    run(folders, settings, progress=display.announce)
+    run(folders, settings, progress=console.announce)
 
 
 @click.command()
@@ -109,10 +88,10 @@ def mcp(folders: tuple[Path, ...], encoder: str | None, device: str) -> None:
     from retriever.signals import exit_immediately
 
     exit_immediately()
-    from retriever.cli import display
+    from retriever.cli.display import console
 
-    with _needs("mcp", "mcp", "mcp_types", "anyio", "pydantic"):
+    with requires_extra("mcp", "`retriever mcp`"):
         from retriever.mcp.server import serve as run
     if sys.stdin.isatty():
-        display.err.print("Waiting for an MCP client on standard input. Usually the client starts this command itself.")
-    run(folders, encoder=encoder, device=device, progress=display.announce)
+        console.err.print("Waiting for an MCP client on standard input. Usually the client starts this command itself.")
+    run(folders, encoder=encoder, device=device, progress=console.announce)

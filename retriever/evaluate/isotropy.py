@@ -110,9 +110,9 @@ def read_texts(path: Path) -> list[str]:
     try:
         lines = path.read_bytes().decode("utf-8").split("\n")
     except OSError as error:
-        raise Misuse(f"--texts {path} cannot be read: {error.strerror}.") from error
+        raise Misuse(f"{path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
-        raise Misuse(f"--texts {path} is not UTF-8 (byte {error.start}); convert it first.") from error
+        raise Misuse(f"{path} is not UTF-8 (byte {error.start}); convert it first.") from error
     return list(dict.fromkeys(line.strip() for line in lines if line.strip()))
 
 

@@ -108,9 +108,9 @@ class Results:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 self._lock.acquire(timeout=0)
             except (FileExistsError, NotADirectoryError):
-                raise Misuse(f"--out {self.folder} is a file; give a folder.") from None
+                raise Misuse(f"{self.folder} is a file; give a folder.") from None
             except Timeout:
-                raise Locked(f"another benchmark is writing to {self.folder}; wait or give another --out.") from None
+                raise Locked(f"another benchmark is writing to {self.folder}; wait or give another folder.") from None
             try:
                 self._load(self.folder)
             except BaseException:

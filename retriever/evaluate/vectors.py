@@ -26,6 +26,11 @@ def default_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flow-retriever" / "vectors"
 
 
+def collections_folder(cache: Path | None) -> Path:
+    """The folder of the collections that benchmarks index."""
+    return cache / "collections" if cache else default_cache().with_name("collections")
+
+
 class VectorCache:
     """The vectors of all encoders, in one folder."""
 
@@ -47,7 +52,7 @@ class VectorCache:
         except sqlite3.OperationalError as error:
             raise RetrieverError(
                 f"the cached vectors in {path} cannot be read or written ({error}); free disk space, wait for the "
-                "other run, or give another --cache."
+                "other run, or give another `cache`."
             ) from error
         except sqlite3.DatabaseError as error:
             raise Damaged(
@@ -59,7 +64,7 @@ class VectorCache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
-            raise Misuse(f"--cache {self.folder} is a file; give a folder.") from None
+            raise Misuse(f"{self.folder} is a file; give a folder.") from None
         with contextlib.closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as db:
             db.execute("CREATE TABLE IF NOT EXISTS vectors (text BLOB PRIMARY KEY, vector BLOB NOT NULL)")
             yield db

@@ -146,8 +146,8 @@ def serve(folders: Sequence[Path], settings: Settings, *, progress: Progress = s
     """Serve collections until a signal arrives; prints the address once everything is loaded."""
     if not settings.loopback and not settings.token:
         raise Misuse(
-            f"other machines can reach {settings.host} and could read every document: set a token with --token or "
-            "RETRIEVER_TOKEN, or serve on 127.0.0.1."
+            f"other machines can reach {settings.host} and could read every document: set `token`, or serve on "
+            "127.0.0.1."
         )
     collections = ServedCollections(folders, encoder=settings.encoder, device=settings.device, progress=progress)
     try:
@@ -179,7 +179,7 @@ def _greet(url: str, collections: ServedCollections, settings: Settings) -> None
         held = f"{plural(facts.documents, 'document')} in {plural(facts.passages, 'passage')}"
         click.echo(f"{one_line(folder.name)}  {held}, {one_line(facts.encoder)}, {one_line(facts.transform)}")
     if settings.writable:
-        click.echo("Clients may add and delete documents (--writable).")
+        click.echo("Clients may add and delete documents.")
     if not settings.loopback:
         click.secho(
             f"Warning: other machines can reach {one_line(settings.host)}. Anyone with the token can read every "
@@ -189,7 +189,7 @@ def _greet(url: str, collections: ServedCollections, settings: Settings) -> None
             err=True,
         )
     for origin in settings.origins:
-        click.echo(f"Pages of {one_line(origin)} may use the API (--cors).")
+        click.echo(f"Pages of {one_line(origin)} may use the API.")
     click.secho(f"Serving at {url} (stop with Ctrl-C)", bold=True)
 
 
@@ -202,9 +202,9 @@ def listening_socket(host: str, port: int) -> socket.socket:
         return socket.create_server((bare, port), family=family, backlog=2048, dualstack_ipv6=both)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise RetrieverError(f"port {port} of {host} is in use; choose another with --port.") from None
+            raise RetrieverError(f"port {port} of {host} is in use; choose another `port`.") from None
         if error.errno == errno.EACCES:
-            raise RetrieverError(f"you may not use port {port}; choose one above 1023 with --port.") from None
+            raise RetrieverError(f"you may not use port {port}; choose a `port` above 1023.") from None
         raise RetrieverError(f"cannot listen on {host}: {error.strerror or error}.") from None
 
 

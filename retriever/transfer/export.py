@@ -47,7 +47,7 @@ def export(
 
 def export_model(target: Path, encoder: Encoder, transform: Transform) -> list[Path]:
     """Write encoder and transform as a folder that sentence-transformers loads; return the files."""
-    from retriever.integrations.sentence_transformers import write_sentence_folder
+    from retriever.transfer.sentence_transformers import write_sentence_folder
 
     _refuse_existing(target, folder=True)
     with atomic_write(target.resolve()) as temporary:

@@ -27,6 +27,7 @@ class Affine(Transform):
         self._mean = state.tensors.get("mean")
         self._scale = state.tensors.get("scale")
         self._matrix = state.tensors.get("matrix")
+        self.constant_log_det = float(state.config.get("log_det", 0.0))  # type: ignore[arg-type]
         # Keep the matrix in both precisions, so that no query pays for a conversion.
         self._wide_matrix = None if self._matrix is None else self._matrix.astype(np.float64)
 
@@ -54,48 +55,20 @@ class Affine(Transform):
         assert self._wide_matrix is not None
         return np.asarray(np.linalg.pinv(self._wide_matrix, rcond=1e-12))
 
-    def _constant_log_det(self) -> float:
-        value = self.state.config.get("log_det", 0.0)
-        assert isinstance(value, float)
-        return value
 
-
-class Identity(Affine):
+def fit_none(vectors: Array, spec: Spec, seed: int, notes: tuple[str, ...] = ()) -> Affine:
     """z = u, for encoders whose vectors are good as they are."""
-
-    family = "none"
-
-
-class Center(Affine):
-    """z = u - mean. Cosine no longer measures the direction that all vectors share."""
-
-    family = "center"
-
-
-class Standardize(Affine):
-    """z = (u - mean) / standard deviation, per dimension."""
-
-    family = "standardize"
-
-
-class Whiten(Affine):
-    """z = (u - mean) @ W with W from the covariance; see `fit_whiten`."""
-
-    family = "whiten"
-
-
-def fit_none(vectors: Array, requested: str, seed: int, notes: tuple[str, ...] = ()) -> Transform:
     n, d = vectors.shape
-    return Identity(State(spec=requested, dimension_in=d, dimension_out=d, fitted_on=n, seed=seed, notes=notes))
+    return Affine(State("none", str(spec), dimension_in=d, dimension_out=d, fitted_on=n, seed=seed, notes=notes))
 
 
-def fit_center(vectors: Array, requested: str, seed: int) -> Transform:
-    mean = vectors.mean(axis=0, dtype=np.float64)
-    return _affine(Center, requested=requested, seed=seed, fitted_on=len(vectors), mean=mean)
+def fit_center(vectors: Array, spec: Spec, seed: int) -> Affine:
+    """z = u - mean. Cosine no longer measures the direction that all vectors share."""
+    return _affine("center", spec, seed, len(vectors), vectors.mean(axis=0, dtype=np.float64))
 
 
-def fit_standardize(vectors: Array, requested: str, seed: int) -> Transform:
-    """Learn the mean and the standard deviation of every dimension.
+def fit_standardize(vectors: Array, spec: Spec, seed: int) -> Affine:
+    """z = (u - mean) / standard deviation, per dimension.
 
     A constant dimension has no scale of its own and gets the typical one. A query that differs there then counts as
     much as it does in any other dimension.
@@ -110,10 +83,10 @@ def fit_standardize(vectors: Array, requested: str, seed: int) -> Transform:
     constant = deviation < NEGLIGIBLE * typical
     notes = (f"{constant.sum()} of {d} dimensions are constant and were only centred",) if constant.any() else ()
     scale = 1 / np.where(constant, typical, deviation)
-    return _affine(Standardize, requested=requested, seed=seed, fitted_on=n, mean=mean, scale=scale, notes=notes)
+    return _affine("standardize", spec, seed, n, mean, scale=scale, notes=notes)
 
 
-def fit_whiten(vectors: Array, spec: Spec, requested: str, seed: int, notes: tuple[str, ...] = ()) -> Transform:
+def fit_whiten(vectors: Array, spec: Spec, seed: int, notes: tuple[str, ...] = ()) -> Affine:
     """Scale the directions of the covariance towards variance 1.
 
     With eigenvectors U, eigenvalues l and their mean m, the eigenvalues are first made reliable:
@@ -128,16 +101,17 @@ def fit_whiten(vectors: Array, spec: Spec, requested: str, seed: int, notes: tup
     - `method=pca`, the default, orders the result by eigenvectors, largest first, so that `dimension=k` keeps the k
       largest. `method=zca` rotates it back to the original axes.
 
-    `requested` is the spec the user asked for; it differs from `spec` when another family fell back to whitening.
+    The spec may be that of another family, which falls back to whitening with the default options.
     """
     n, d = vectors.shape
-    method = spec.options.get("method", "pca")
-    dimension = int(spec.options.get("dimension", d))
-    gamma = float(spec.options.get("gamma", 1.0))
-    shrinkage = spec.options.get("shrinkage", "auto")
-    soft = float(spec.options.get("soft", 0.0))
+    options = spec.options if spec.family == "whiten" else {}
+    method = options.get("method", "pca")
+    dimension = int(options.get("dimension", d))
+    gamma = float(options.get("gamma", 1.0))
+    shrinkage = options.get("shrinkage", "auto")
+    soft = float(options.get("soft", 0.0))
     if dimension > d:
-        raise Misuse(f"the transform {requested!r} keeps {dimension} dimensions, but the vectors have {d}")
+        raise Misuse(f"the transform {str(spec)!r} keeps {dimension} dimensions, but the vectors have {d}")
 
     found = moments(vectors)
     coefficient = found.shrinkage if shrinkage == "auto" else float(shrinkage)
@@ -161,18 +135,16 @@ def fit_whiten(vectors: Array, spec: Spec, requested: str, seed: int, notes: tup
         "soft": soft,
         "kept_variance": float(values[:dimension].sum() / values.sum()),
     }
-    return _affine(
-        Whiten, requested=requested, seed=seed, fitted_on=n, mean=found.mean, matrix=matrix, config=config, notes=notes
-    )
+    return _affine("whiten", spec, seed, n, found.mean, matrix=matrix, config=config, notes=notes)
 
 
 def _affine(
-    family: type[Affine],
-    *,
-    requested: str,
+    family: str,
+    spec: Spec,
     seed: int,
     fitted_on: int,
     mean: Array,
+    *,
     scale: Array | None = None,
     matrix: Array | None = None,
     config: dict[str, Json] | None = None,
@@ -190,15 +162,6 @@ def _affine(
         log_det = float(0.5 * np.linalg.slogdet(wide.T @ wide)[1])  # volume within the subspace that is kept
     if not math.isfinite(log_det):
         raise ValueError("the fitted map is singular")
-    return family(
-        State(
-            spec=requested,
-            dimension_in=len(mean),
-            dimension_out=len(mean) if matrix is None else matrix.shape[1],
-            fitted_on=fitted_on,
-            seed=seed,
-            notes=notes,
-            config=(config or {}) | {"log_det": log_det},
-            tensors=tensors,
-        )
-    )
+    width = len(mean) if matrix is None else matrix.shape[1]
+    facts = (config or {}) | {"log_det": log_det}
+    return Affine(State(family, str(spec), len(mean), width, fitted_on, seed, notes, facts, tensors))

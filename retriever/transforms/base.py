@@ -10,10 +10,10 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 JSON_FILE = "transform.json"
 TENSOR_FILE = "transform.safetensors"
+FORMAT = 1
 CHUNK = 8192
 
 
@@ -32,6 +33,7 @@ CHUNK = 8192
 class State:
     """The whole state of a fitted transform: `save` writes it, `load` reads it, the fingerprint covers it."""
 
+    family: str
     spec: str
     dimension_in: int
     dimension_out: int
@@ -41,34 +43,27 @@ class State:
     config: Mapping[str, Json] = field(default_factory=dict)
     tensors: Mapping[str, Array] = field(default_factory=dict)
 
-    def header(self, family: str) -> dict[str, Json]:
+    def header(self) -> dict[str, Json]:
         """The part that is stored as JSON."""
-        return {
-            "format": 1,
-            "family": family,
-            "spec": self.spec,
-            "dimension_in": self.dimension_in,
-            "dimension_out": self.dimension_out,
-            "fitted_on": self.fitted_on,
-            "seed": self.seed,
-            "notes": list(self.notes),
-            "config": dict(self.config),
-        }
+        facts = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "tensors"}
+        return facts | {"format": FORMAT, "notes": list(self.notes), "config": dict(self.config)}
 
 
 class Transform(ABC):
     """A fitted map from raw vectors to isotropic ones, with its density."""
 
-    family: ClassVar[str]
+    constant_log_det: float
+    """log |det dz/du| in nats, or the part of it that does not depend on the vector."""
 
     def __init__(self, state: State) -> None:
         self.state = state
+        self.family = state.family
         self.spec = state.spec
         self.notes = state.notes
         self.fitted_on = state.fitted_on
         self.dimension_in = state.dimension_in
         self.dimension_out = state.dimension_out
-        self.fingerprint = _fingerprint(state.header(self.family), state.tensors)
+        self.fingerprint = _fingerprint(state.header(), state.tensors)
 
     @abstractmethod
     def _forward(self, vectors: Array) -> Array:
@@ -78,13 +73,9 @@ class Transform(ABC):
     def _backward(self, z: Array) -> Array:
         """Invert `_forward`, in the precision of the input."""
 
-    @abstractmethod
-    def _constant_log_det(self) -> float:
-        """log |det dz/du| in nats, or the part of it that does not depend on the vector."""
-
     def apply(self, vectors: Array) -> NDArray[np.float32]:
         """Map raw vectors (n, dimension_in) to isotropic vectors (n, dimension_out)."""
-        return self._by_chunks(self._forward, vectors, self.dimension_in, self.dimension_out, np.float32)
+        return by_chunks(self._forward, vectors, self.dimension_in, np.float32, np.float32)
 
     def inverse(self, z: Array) -> NDArray[np.float32]:
         """Map isotropic vectors back to raw vectors.
@@ -92,12 +83,12 @@ class Transform(ABC):
         If the dimension was reduced, this is the least-squares reconstruction: of all vectors that map to z, the one
         nearest to the mean of the fit.
         """
-        return self._by_chunks(self._backward, z, self.dimension_out, self.dimension_in, np.float64)
+        return by_chunks(self._backward, z, self.dimension_out, np.float64, np.float32)
 
     def log_det(self, vectors: Array) -> NDArray[np.float64]:
         """log |det dz/du| of every row, in nats. For a reduced dimension: within the kept subspace."""
-        rows = checked_rows(vectors, self.dimension_in)
-        return np.full(len(rows), self._constant_log_det(), dtype=np.float64)
+        rows = _checked_rows(vectors, self.dimension_in)
+        return np.full(len(rows), self.constant_log_det, dtype=np.float64)
 
     def log_likelihood(self, vectors: Array) -> NDArray[np.float64]:
         """log N(z; 0, I) + log |det dz/du| of every row, in nats.
@@ -105,20 +96,20 @@ class Transform(ABC):
         For a reduced dimension this is the density of the projection onto the kept subspace. It can only be compared
         between transforms that keep the same number of dimensions.
         """
-        rows = checked_rows(vectors, self.dimension_in)
-        out = np.empty(len(rows), dtype=np.float64)
-        constant = self._constant_log_det() - 0.5 * self.dimension_out * math.log(2 * math.pi)
-        for start in range(0, len(rows), CHUNK):
-            z = self._forward(rows[start : start + CHUNK].astype(np.float64))
-            out[start : start + CHUNK] = constant - 0.5 * np.einsum("ij,ij->i", z, z)
-        return out
+        constant = self.constant_log_det - 0.5 * self.dimension_out * math.log(2 * math.pi)
+
+        def score(rows: Array) -> Array:
+            z = self._forward(rows)
+            return np.asarray(constant - 0.5 * np.einsum("ij,ij->i", z, z))
+
+        return by_chunks(score, vectors, self.dimension_in, np.float64, np.float64)
 
     def save(self, folder: Path) -> list[str]:
         """Write the transform into a folder and return the file names. Equal transforms give equal bytes."""
         from safetensors.numpy import save as tensor_bytes
 
         tensors = {name: np.ascontiguousarray(value) for name, value in sorted(self.state.tensors.items())}
-        header = self.state.header(self.family) | {"fingerprint": self.fingerprint}
+        header = self.state.header() | {"fingerprint": self.fingerprint}
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / TENSOR_FILE).write_bytes(tensor_bytes(tensors))
@@ -128,26 +119,31 @@ class Transform(ABC):
 
     def describe(self) -> dict[str, Json]:
         """The facts that `info` shows."""
-        header = self.state.header(self.family)
-        config = header.pop("config")
-        header.pop("format")
-        assert isinstance(config, dict)
-        return header | config | {"fingerprint": self.fingerprint}
-
-    def _by_chunks(
-        self, step: Any, rows: Array, width_in: int, width_out: int, precision: type[np.floating[Any]]
-    ) -> NDArray[np.float32]:
-        rows = checked_rows(rows, width_in)
-        if len(rows) <= CHUNK:
-            return np.asarray(step(rows.astype(precision)), dtype=np.float32)
-        out = np.empty((len(rows), width_out), dtype=np.float32)
-        for start in range(0, len(rows), CHUNK):
-            out[start : start + CHUNK] = step(rows[start : start + CHUNK].astype(precision))
-        return out
+        header = self.state.header()
+        del header["format"], header["config"]
+        return header | dict(self.state.config) | {"fingerprint": self.fingerprint}
 
 
-def checked_rows(vectors: Array, width: int) -> Array:
-    """Return the vectors as rows of `width` numbers. Raises `Mismatch` for another shape."""
+def by_chunks(
+    step: Callable[[Array], Array],
+    vectors: Array,
+    width: int,
+    precision: type[np.floating[Any]],
+    result: type[np.floating[Any]],
+) -> Array:
+    """Compute `step` on CHUNK rows at a time in the given precision, so that the float64 copies stay small."""
+    rows = _checked_rows(vectors, width)
+    first = np.asarray(step(rows[:CHUNK].astype(precision)), dtype=result)
+    if len(rows) <= CHUNK:
+        return first
+    out = np.empty((len(rows), *first.shape[1:]), dtype=result)
+    out[:CHUNK] = first
+    for start in range(CHUNK, len(rows), CHUNK):
+        out[start : start + CHUNK] = step(rows[start : start + CHUNK].astype(precision))
+    return out
+
+
+def _checked_rows(vectors: Array, width: int) -> Array:
     rows = np.asarray(vectors)
     if rows.ndim != 2 or rows.shape[1] != width:
         raise Mismatch(f"the transform takes rows of {width} numbers, but the array has the shape {rows.shape}")

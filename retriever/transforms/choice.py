@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.faiss.vectors import unit_rows
 from retriever.corpus.passages import sentences
 from retriever.corpus.short_texts import first_words, word_units
 from retriever.errors import FitFailed, FitWarning
@@ -89,9 +90,7 @@ class Questions:
 
         `queries` are the raw vectors of the questions, `vectors` those of the passages.
         """
-        a, b = (transform.apply(rows) for rows in (queries, vectors))
-        a, b = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12) for rows in (a, b))
-        cosines = a @ b.T
+        cosines = unit_rows(transform.apply(queries)) @ unit_rows(transform.apply(vectors)).T
         cosines[self.own] = -np.inf
         best = np.argpartition(-cosines, DEPTH, axis=1)[:, :DEPTH]
         order = np.take_along_axis(best, np.argsort(-np.take_along_axis(cosines, best, 1), axis=1, kind="stable"), 1)
@@ -140,15 +139,8 @@ def choose_for(
     """Choose the transform for "auto", or the strength for a plain "flow". None if the spec leaves nothing open."""
     if spec != AUTO and not (spec == "flow" and with_short_texts):
         return None
-    return choose(
-        evidence,
-        encode,
-        sample,
-        seed=seed,
-        candidates=CANDIDATES if spec == AUTO else STRENGTHS,
-        otherwise="none" if spec == AUTO else spec,
-        progress=progress,
-    )
+    candidates, otherwise = (CANDIDATES, "none") if spec == AUTO else (STRENGTHS, spec)
+    return choose(evidence, encode, sample, seed=seed, candidates=candidates, otherwise=otherwise, progress=progress)
 
 
 def choose(
@@ -173,7 +165,8 @@ def choose(
         return Choice(otherwise, questions.too_few, (), len(questions.texts), len(evidence.texts), MARGIN, seconds)
     queries = encode(questions.texts)
 
-    usable = [spec for spec in dict.fromkeys(("none", *candidates)) if _fits(spec, evidence.vectors.shape[1])]
+    specs, dimension = dict.fromkeys(("none", *candidates)), evidence.vectors.shape[1]
+    usable = [spec for spec in specs if int(parse(spec).options.get("dimension", 0)) < dimension]
     agreement: dict[str, NDArray[np.float64]] = {}
     flow: Flow | None = None
     for number, spec in enumerate(usable):
@@ -186,14 +179,10 @@ def choose(
         if progress:
             progress(number + 1, len(usable))
     found = tuple(Candidate(spec, *paired_gain(scores, agreement["none"])) for spec, scores in agreement.items())
-    if "none" in candidates:
-        chosen, reason = _decide(found)
-    else:
-        chosen, reason = _best(found[1:], otherwise)
+    chosen, reason = _decide(found) if "none" in candidates else _best(found[1:], otherwise)
     margin = MARGIN if "none" in candidates else 0.0
-    return Choice(
-        chosen, reason, found, len(queries), len(evidence.texts), margin, round(time.perf_counter() - began, 2)
-    )
+    seconds = round(time.perf_counter() - began, 2)
+    return Choice(chosen, reason, found, len(queries), len(evidence.texts), margin, seconds)
 
 
 def sample_questions(texts: Sequence[str], documents: NDArray[np.int64], seed: int) -> Questions:
@@ -238,12 +227,6 @@ def fit_candidate(spec: str, sample: NDArray[np.float32], seed: int) -> Transfor
                 raise
             return None
     return transform if transform.family == parse(spec).family else None
-
-
-def _fits(spec: str, dimension: int) -> bool:
-    """Whether the spec's dimension is smaller than that of the vectors."""
-    _, _, kept = spec.partition("dimension=")
-    return not kept or int(kept) < dimension
 
 
 def paired_gain(scores: NDArray[np.float64], base: NDArray[np.float64]) -> tuple[float, float, float, float]:

@@ -10,25 +10,21 @@ from numpy.typing import NDArray
 
 from indexes.folder.generation import Generation
 from retriever.errors import Damaged, FitFailed, Mismatch
-from retriever.transforms.affine import (
-    Center,
-    Identity,
-    Standardize,
-    Whiten,
-    fit_center,
-    fit_none,
-    fit_standardize,
-    fit_whiten,
-)
-from retriever.transforms.base import CHUNK, JSON_FILE, TENSOR_FILE, Array, State, Transform
+from retriever.transforms.affine import Affine, fit_center, fit_none, fit_standardize, fit_whiten
+from retriever.transforms.base import CHUNK, FORMAT, JSON_FILE, TENSOR_FILE, Array, State, Transform
 from retriever.transforms.bert_flow.bert_flow import BertFlow, fit_bert_flow
 from retriever.transforms.flow.flow import Flow, fit_flow
 from retriever.transforms.moments import equal_rows
 from retriever.transforms.spec import Spec, parse
 
-CLASSES: dict[str, type[Transform]] = {
-    cls.family: cls for cls in (Identity, Center, Standardize, Whiten, Flow, BertFlow)
+AFFINE: dict[str, Callable[[Array, Spec, int], Affine]] = {
+    "none": fit_none,
+    "center": fit_center,
+    "standardize": fit_standardize,
+    "whiten": fit_whiten,
 }
+FLOWS = {"flow": fit_flow, "bert-flow": fit_bert_flow}
+CLASSES: dict[str, type[Transform]] = dict.fromkeys(AFFINE, Affine) | {"flow": Flow, "bert-flow": BertFlow}
 
 
 def fit(
@@ -45,22 +41,13 @@ def fit(
     fitted to these vectors, a simpler transform is returned and its `notes` say why.
     """
     parsed = parse(spec)
-    requested = str(parsed)
     rows = _checked(vectors)
-    if parsed.family == "none":
-        return fit_none(rows, requested, seed)
-    if equal_rows(rows):
+    if parsed.family != "none" and equal_rows(rows):
         count = "there is only one vector" if len(rows) == 1 else f"all {len(rows):,} vectors are the same"
-        return fit_none(rows, requested, seed, notes=(f"{count}, so nothing can be learned; the vectors stay raw",))
-    if parsed.family == "center":
-        return fit_center(rows, requested, seed)
-    if parsed.family == "standardize":
-        return fit_standardize(rows, requested, seed)
-    if parsed.family == "whiten":
-        return fit_whiten(rows, parsed, requested, seed)
-    if parsed.family == "flow":
-        return fit_flow(rows, parsed, requested, seed, device, progress)
-    return fit_bert_flow(rows, parsed, requested, seed, device, progress)
+        return fit_none(rows, parsed, seed, notes=(f"{count}, so nothing can be learned; the vectors stay raw",))
+    if parsed.family in AFFINE:
+        return AFFINE[parsed.family](rows, parsed, seed)
+    return FLOWS[parsed.family](rows, parsed, seed, device, progress)
 
 
 def _checked(vectors: Array) -> NDArray[np.float32]:
@@ -70,10 +57,8 @@ def _checked(vectors: Array) -> NDArray[np.float32]:
         raise FitFailed(f"a transform is fitted to rows of numbers (n, d), but the array has the shape {rows.shape}")
     if not len(rows):
         raise FitFailed("there are no vectors to fit a transform to; add documents first, or use 'none'")
-    bad = sum(
-        int((~np.isfinite(rows[start : start + CHUNK]).all(axis=1)).sum()) for start in range(0, len(rows), CHUNK)
-    )
-    if bad:
+    chunks = (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))
+    if bad := sum(int((~np.isfinite(chunk).all(axis=1)).sum()) for chunk in chunks):
         raise FitFailed(
             f"{bad:,} of {len(rows):,} vectors hold NaN or infinity: the encoder's output for these texts "
             "is broken; encode them again"
@@ -89,21 +74,13 @@ def load(folder: Path) -> Transform:
     folder = Path(folder)
     header = _header(folder / JSON_FILE)
     tensors = _tensors(folder / TENSOR_FILE)
+    fingerprint = header.pop("fingerprint", None)
     try:
-        state = State(
-            spec=header["spec"],
-            dimension_in=header["dimension_in"],
-            dimension_out=header["dimension_out"],
-            fitted_on=header["fitted_on"],
-            seed=header["seed"],
-            notes=tuple(header["notes"]),
-            config=header["config"],
-            tensors=tensors,
-        )
-        transform = CLASSES[header["family"]](state)
+        state = State(**header | {"notes": tuple(header["notes"]), "tensors": tensors})
+        transform = CLASSES[state.family](state)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Damaged(f"{folder / JSON_FILE} does not describe the tensors in {TENSOR_FILE}: {error}") from error
-    if transform.fingerprint != header.get("fingerprint"):
+    if transform.fingerprint != fingerprint:
         raise Damaged(
             f"the transform in {folder} was changed after it was saved: its fingerprint is now "
             f"{transform.fingerprint[:12]}, but {JSON_FILE} says {str(header.get('fingerprint'))[:12]}"
@@ -128,7 +105,7 @@ def _header(path: Path) -> dict[str, Any]:
         header = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise Damaged(f"{path} cannot be read: {error}") from error
-    if not isinstance(header, dict) or header.get("format") != 1:
+    if not isinstance(header, dict) or header.pop("format", None) != FORMAT:
         raise Damaged(f"{path} is not a transform in a format that this version can read")
     return header
 

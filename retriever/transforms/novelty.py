@@ -61,12 +61,8 @@ class Reference:
 
     @classmethod
     def of(cls, scores: Scores) -> Self:
-        found = np.percentile(scores, LEVELS)
-        return cls(
-            len(scores),
-            float(scores.mean()),
-            {str(level): float(value) for level, value in zip(LEVELS, found, strict=True)},
-        )
+        levels = zip(LEVELS, np.percentile(scores, LEVELS), strict=True)
+        return cls(len(scores), float(scores.mean()), {str(level): float(value) for level, value in levels})
 
 
 @dataclass(frozen=True)
@@ -99,13 +95,8 @@ class Gaussian:
     def fit(cls, vectors: NDArray[np.float32]) -> Self | None:
         """Fit a Gaussian with shrunk covariance. None if all vectors are the same."""
         whitening = fit("whiten", vectors)
-        if "matrix" not in whitening.state.tensors:
-            return None
-        return cls(
-            whitening.state.tensors["mean"],
-            whitening.state.tensors["matrix"],
-            float(whitening.log_det(vectors[:1])[0]),
-        )
+        tensors = whitening.state.tensors
+        return cls(tensors["mean"], tensors["matrix"], whitening.constant_log_det) if "matrix" in tensors else None
 
     def scores(self, vectors: NDArray[np.float32]) -> Scores:
         """Score of every row, in bits per dimension."""
@@ -223,13 +214,12 @@ def measure(
     if not held_out:
         return None
     passages = np.concatenate([own.scores(vectors[rows]) for rows, own in held_out])
-    if short is None:
-        return Novelty(density, Reference.of(passages), (), last_vector)
-    scores = np.concatenate([passages, held_out[0][1].scores(short.vectors[1::2])])
-    texts = [*(text for rows, _ in held_out for text in texts_of(rows)), *short.texts[1::2]]
-    return Novelty(
-        density, Reference.of(passages), _bands(np.array([len(tokenize(t)) for t in texts]), scores), last_vector
-    )
+    bands: tuple[Band, ...] = ()
+    if short is not None:
+        scores = np.concatenate([passages, held_out[0][1].scores(short.vectors[1::2])])
+        texts = [*(text for rows, _ in held_out for text in texts_of(rows)), *short.texts[1::2]]
+        bands = _bands(np.array([len(tokenize(text)) for text in texts]), scores)
+    return Novelty(density, Reference.of(passages), bands, last_vector)
 
 
 def _bands(counts: NDArray[np.int64], scores: Scores) -> tuple[Band, ...]:

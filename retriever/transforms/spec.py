@@ -3,7 +3,6 @@
 Only the given options are stored. A later change of a default therefore changes the fitted transform, not the spec.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -23,43 +22,25 @@ class Rule:
     takes: str
 
 
-def _whole(lowest: int, highest: int) -> Rule:
-    def read(text: str) -> int:
-        value = int(text)
-        if not lowest <= value <= highest:
-            raise ValueError(text)
-        return value
+def _number(kind: type[int] | type[float], lowest: int, highest: int, word: str = "") -> Rule:
+    """A number within limits, or the given word."""
 
-    return Rule(read, f"a whole number from {lowest} to {highest:,}")
-
-
-def _real(lowest: float, highest: float) -> Rule:
-    def read(text: str) -> float:
-        value = float(text)
-        if not (math.isfinite(value) and lowest <= value <= highest):
-            raise ValueError(text)
-        return value
-
-    return Rule(read, f"a number from {lowest:g} to {highest:g}")
-
-
-def _word(*words: str) -> Rule:
-    def read(text: str) -> str:
-        if text not in words:
-            raise ValueError(text)
-        return text
-
-    return Rule(read, " or ".join(words))
-
-
-def _either(first: Rule, second: Rule) -> Rule:
     def read(text: str) -> Option:
-        try:
-            return first.read(text)
-        except ValueError:
-            return second.read(text)
+        if word and text == word:
+            return word
+        value = kind(text)
+        if not lowest <= value <= highest:  # also refuses NaN
+            raise ValueError(text)
+        return value
 
-    return Rule(read, f"{first.takes}, or {second.takes}")
+    limits = f"a whole number from {lowest} to {highest:,}" if kind is int else f"a number from {lowest} to {highest}"
+    return Rule(read, f"{word}, or {limits}" if word else limits)
+
+
+def _method(text: str) -> str:
+    if text not in ("pca", "zca"):
+        raise ValueError(text)
+    return text
 
 
 OPTIONS: dict[str, dict[str, Rule]] = {
@@ -67,21 +48,21 @@ OPTIONS: dict[str, dict[str, Rule]] = {
     "center": {},
     "standardize": {},
     "whiten": {
-        "method": _word("pca", "zca"),
-        "dimension": _whole(1, 1_000_000),
-        "gamma": _real(0, 1),
-        "shrinkage": _either(_word("auto"), _real(0, 1)),
-        "soft": _real(0, 1000),
+        "method": Rule(_method, "pca or zca"),
+        "dimension": _number(int, 1, 1_000_000),
+        "gamma": _number(float, 0, 1),
+        "shrinkage": _number(float, 0, 1, AUTO),
+        "soft": _number(float, 0, 1000),
     },
     "flow": {
-        "strength": _real(0, 1),
-        "steps": _whole(0, 1_000_000),
+        "strength": _number(float, 0, 1),
+        "steps": _number(int, 0, 1_000_000),
     },
     "bert-flow": {
-        "steps": _whole(1, 1_000_000),
-        "levels": _whole(1, 16),
-        "depth": _whole(1, 64),
-        "width": _whole(1, 4096),
+        "steps": _number(int, 1, 1_000_000),
+        "levels": _number(int, 1, 16),
+        "depth": _number(int, 1, 64),
+        "width": _number(int, 1, 4096),
     },
 }
 

@@ -10,7 +10,9 @@ from rich.console import Console
 from indexes.folder.verify import Report
 from retriever import Document, Retriever
 from retriever.card.wording import describe_transform
-from retriever.cli import display, display_hits, display_reports
+from retriever.cli.display import console
+from retriever.cli.display.hits import show_document, show_hits
+from retriever.cli.display.reports import show_ingest, show_verify
 from retriever.cli.prompt import Prompt
 from retriever.corpus import Skipped
 from retriever.hits import Hit, Options
@@ -41,11 +43,11 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """What is printed, colours included."""
     written = io.StringIO()
     for name in ("out", "err"):
-        console = Console(
+        recording = Console(
             file=written, highlight=False, markup=False, emoji=False, width=80, color_system="standard",
             force_terminal=True,
         )  # fmt: skip
-        monkeypatch.setattr(display, name, console)
+        monkeypatch.setattr(console, name, recording)
     return written
 
 
@@ -148,7 +150,7 @@ def hit(**fields: object) -> Hit:
 
 
 def test_hits_show_names_as_they_are(shown: io.StringIO) -> None:
-    display_hits.show_hits([hit(id="a\x1b[2J\nb", title="[/] :cat:"), hit(title="T" * 500), hit(id="alone")])
+    show_hits([hit(id="a\x1b[2J\nb", title="[/] :cat:"), hit(title="T" * 500), hit(id="alone")])
     text = shown.getvalue()
     assert "\x1b[2J" not in text and "a\ufffd[2J b" in text
     assert "[/] :cat:" in text
@@ -158,7 +160,7 @@ def test_hits_show_names_as_they_are(shown: io.StringIO) -> None:
 
 
 def test_an_untitled_document_is_named_once(shown: io.StringIO) -> None:
-    display_hits.show_document(Document("only-id", "Text.", "", {"k\x1b": "v\x07"}))
+    show_document(Document("only-id", "Text.", "", {"k\x1b": "v\x07"}))
     assert shown.getvalue().count("only-id") == 1
     assert "k\ufffd: v\ufffd" in shown.getvalue()
 
@@ -166,14 +168,14 @@ def test_an_untitled_document_is_named_once(shown: io.StringIO) -> None:
 def test_what_was_skipped_is_told_on_one_line_each(shown: io.StringIO) -> None:
     report = IngestReport(skipped=1, skipped_list=[Skipped("f\x1b.txt:1", "word " * 40 + "end")])
     report.prune_refused = "nothing was pruned, because a line was skipped"
-    display_reports.show_ingest(report, "c")
+    show_ingest(report, "c")
     line = next(line for line in shown.getvalue().splitlines() if "skipped f" in line)
     assert "f\ufffd.txt:1" in line and "end" in line
     assert "Warning: nothing was pruned, because a line was skipped." in shown.getvalue()
 
 
 def test_problems_that_are_left_are_shown(shown: io.StringIO) -> None:
-    display_reports.show_verify(Report(problems=["[/] one\x1b"], left=["this one stays"]))
+    show_verify(Report(problems=["[/] one\x1b"], left=["this one stays"]))
     assert "[/] one\ufffd" in shown.getvalue()
     assert "Not repaired:" in shown.getvalue() and "this one stays" in shown.getvalue()
 

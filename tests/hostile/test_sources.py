@@ -500,7 +500,7 @@ tell()
 
 
 def test_queries_too_long_or_made_of_anything(tmp_path: Path) -> None:
-    from retriever.cli.query_file import read_queries
+    from retriever.cli.search import read_queries
 
     path = write_repeated(tmp_path / "queries.txt", (b"first\n", 1), (b"x", LARGEST_DOCUMENT + 2))
     queries = read_queries(path)

@@ -16,6 +16,7 @@ from retriever.errors import EncoderUnavailable
 from retriever.transforms.bm25 import Bm25
 from retriever.transforms.choice import CANDIDATES, STRENGTHS, Choice, Evidence, choose, sample_questions
 from retriever.transforms.flow import training as flow_training
+from retriever.transforms.training import Training
 
 TOPICS, WORDS, DIMENSION = 40, 12, 32
 
@@ -90,7 +91,7 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     steps: list[int] = []
     train = flow_training.train
 
-    def counted(*args: Any, **options: Any) -> flow_training.Training:
+    def counted(*args: Any, **options: Any) -> Training:
         steps.append(options["steps"])
         return train(*args, **options)
 

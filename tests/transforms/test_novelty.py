@@ -195,7 +195,10 @@ def test_the_command_line_notes_a_strange_query(run: Run, collection: Path, tmp_
     asked = [{"_id": "q1", "text": OWN[1]}, {"_id": "q2", "text": FOREIGN[1]}]
     queries = write_jsonl(tmp_path / "q.jsonl", asked)
     many = run("search", "--queries", queries, "--trec", tmp_path / "run.txt", "--index", collection)
-    assert "1 of 2 queries are unlike anything in the collection, first: q2" in many.stderr
+    assert (
+        "1 of 2 queries are unlike anything in the collection, so their hits may be irrelevant. The first: q2"
+        in many.stderr
+    )
     prompt = run("search", "--index", collection, input=f"{OWN[1]}\n{FOREIGN[1]}\n")
     assert prompt.stderr.count("Note: this query is unlike") == 1
 
@@ -216,7 +219,7 @@ def test_documents_that_drift_are_said_and_a_rebuild_ends_it(run: Run, copy: Pat
 
     foreign = write_jsonl(tmp_path / "foreign.jsonl", statutes(30))
     warned = run("add", foreign, "--index", copy).stderr
-    assert "30 of 30 passages added are unlike" in warned and "first: law0, law1" in warned
+    assert "30 of 30 passages added are unlike" in warned and "e.g. law0, law1" in warned
     assert f"retriever rebuild --index {copy}" in warned
     found = drift()
     strange = int(str(found["strange"]))

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-FOLDER = click.Path(path_type=Path, file_okay=False)
+from retriever.cli.bench.options import FOLDER, datasets_option, need
+
 SETS = "stsb sickr sts12 sts13 sts14 sts15 sts16 nli qnli wikiqa wikiqa_beir scifact cranfield".split()
 
 
@@ -19,8 +20,7 @@ def model(folder: Path, hub: str | None) -> None:
     It is distilbert-tagger: DistilBERT-base-cased fine-tuned as a grammar tagger and never on similarity (Apache-2.0),
     made from a package of the Python package registry; 261 MB.
     """
-    from retriever.cli import display
-    from retriever.cli.bench.options import need
+    from retriever.cli.display import console
     from retriever.evaluate.models.untuned import NAME, write_from_hub, write_untuned
     from retriever.terminal import one_line
 
@@ -31,19 +31,18 @@ def model(folder: Path, hub: str | None) -> None:
         written = write_untuned(folder)
         what = f"{NAME}, DistilBERT-base-cased fine-tuned as a grammar tagger, never on similarity (Apache-2.0)"
     state = "written" if written else "already there; nothing was done"
-    display.out.print(one_line(f"{folder}: {what}; {state}. Use it with: --encoder {folder}"), soft_wrap=True)
+    console.out.print(one_line(f"{folder}: {what}; {state}. Use it with: --encoder {folder}"), soft_wrap=True)
 
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=FOLDER)
-@click.option("--dataset", "datasets", multiple=True, type=click.Choice(SETS), help="Only this set; may be repeated.")
+@datasets_option(*SETS)
 def download(folder: Path, datasets: tuple[str, ...]) -> None:
     """Download the benchmark sets from the Hugging Face hub into DIR, in the layout that --data reads.
 
     A complete set is not downloaded again. With HF_HUB_OFFLINE only the local cache is used.
     """
-    from retriever.cli import display
-    from retriever.cli.bench.options import need
+    from retriever.cli.display import console
     from retriever.evaluate.data.download import download as fetch_all
     from retriever.evaluate.report.tables import show_notes
     from retriever.terminal import one_line
@@ -52,6 +51,6 @@ def download(folder: Path, datasets: tuple[str, ...]) -> None:
     for outcome in fetch_all(folder, datasets):
         counts = ", ".join(f"{count:,} {kind}" for kind, count in outcome.counts.items())
         if counts or not outcome.notes:
-            display.out.print(f"{outcome.name}: {counts or 'already there'}", soft_wrap=True)
+            console.out.print(f"{outcome.name}: {counts or 'already there'}", soft_wrap=True)
         show_notes([f"{outcome.name}: {note}" for note in outcome.notes])
-    display.out.print(one_line(f"The benchmarks read them with --data {folder}"), soft_wrap=True)
+    console.out.print(one_line(f"The benchmarks read them with --data {folder}"), soft_wrap=True)

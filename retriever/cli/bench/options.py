@@ -8,114 +8,74 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retriever.cli.options import device_option
+from retriever.cli.options import POOLINGS, Command, device_option, options, several
 
 if TYPE_CHECKING:
     from retriever.evaluate.results import Row
     from retriever.evaluate.runs import Findings, Plan
 
-POOLINGS = ("mean", "cls", "first-last", "last2", "max", "first", "word")
-FITS = ("target", "target-short", "target-train", "nli")
 FOLDER = click.Path(path_type=Path, file_okay=False)
-
-encoder_option = click.option(
-    "--encoder",
-    "encoders",
-    multiple=True,
-    metavar="NAME|DIR",
-    help="Hugging Face name or folder of a BERT; may be repeated.  [default: all-MiniLM-L6-v2]",
-)
-pooling_option = click.option(
-    "--pooling",
-    "poolings",
-    multiple=True,
-    type=click.Choice(POOLINGS),
-    help="How token vectors become one vector; may be repeated.  [default: the model's own, else first-last]",
+BERT = "Hugging Face name or folder of a BERT"
+DEFAULT_BERT = "all-MiniLM-L6-v2"
+DEFAULT_POOLING = "the model's own, else first-last"
+encoder_option = several("--encoder", BERT, DEFAULT_BERT, metavar="NAME|DIR")
+pooling_option = several(
+    "--pooling", "How token vectors become one vector", DEFAULT_POOLING, type=click.Choice(POOLINGS)
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the rows of results.json instead of tables.")
 
 
+def datasets_option(*names: str, help: str = "Only this set") -> Callable[[Command], Command]:
+    return several("--dataset", help, type=click.Choice(names))
+
+
 def shared_options(
-    fits: bool = True, data_needed: bool = True, train_split: bool = True
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options of most commands: data, encoders, transforms, and where results go."""
-    options = [
+    fits: Sequence[str] = ("target", "target-short", "target-train", "nli"), data_needed: bool = True
+) -> Callable[[Command], Command]:
+    """The options of most commands: data, encoders, what transforms are fitted on, and where results go."""
+    train = "its train split, " if "target-train" in fits else ""
+    fit = f"Text to fit the transform on: all of the set, that and phrases cut from it, {train}or NLI"
+    sample = "Number of sentences of --fit nli, drawn with seed 0."
+    fitting = (
+        several("--fit", fit, type=click.Choice(fits), default=("target",)),
+        click.option("--nli-sample", type=click.IntRange(1), default=10_000, help=sample),
+    )
+    return options(
         click.option(
             "--data", type=FOLDER, required=data_needed, help="Folder with the sets (sts/, qnli/, wikiqa/, nli/, …)."
         ),
-        click.option(
-            "--encoder",
-            "encoders",
-            multiple=True,
-            metavar="NAME|DIR",
-            help="Hugging Face name or folder of a BERT, or glove; may be repeated.  [default: all-MiniLM-L6-v2]",
-        ),
+        several("--encoder", f"{BERT}, or glove", DEFAULT_BERT, metavar="NAME|DIR"),
         pooling_option,
-        click.option(
+        several(
             "--transform",
-            "transforms",
-            multiple=True,
+            "none, center, whiten:dimension=256, flow, auto, …",
+            "none, center, whiten, whiten:dimension=256 and the flows",
             metavar="SPEC",
-            help="none, center, whiten:dimension=256, flow, auto, …; may be repeated.  [default: none, center, "
-            "whiten, whiten:dimension=256 and the flows]",
         ),
+        *(fitting if fits else ()),
         click.option(
-            "--seeds",
-            type=click.IntRange(1),
-            default=1,
-            show_default=True,
-            help="Number of seeds for transforms that are random.",
+            "--seeds", type=click.IntRange(1), default=1, help="Number of seeds for transforms that are random."
         ),
         click.option("--max-length", type=int, help="Most tokens of a sentence.  [default: the model's own]"),
         device_option,
         click.option("--cache", type=FOLDER, help="Folder of raw vectors.  [default: ~/.cache/flow-retriever/vectors]"),
         click.option("--out", type=FOLDER, help="Folder for results.json, plots and other files."),
         json_option,
-    ]
-    if fits:
-        fit_options = [
-            click.option(
-                "--fit",
-                "fits",
-                multiple=True,
-                type=click.Choice([name for name in FITS if train_split or name != "target-train"]),
-                default=("target",),
-                show_default=True,
-                help="Text to fit the transform on: all of the set, that and phrases cut from it, "
-                f"{'its train split, ' if train_split else ''}or NLI; may be repeated.",
-            ),
-            click.option(
-                "--nli-sample",
-                type=click.IntRange(1),
-                default=10_000,
-                show_default=True,
-                help="Number of sentences of --fit nli, drawn with seed 0.",
-            ),
-        ]
-        options[4:4] = fit_options
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+    )
 
 
 @contextlib.contextmanager
 def planned(
     name: str,
     encoders: Sequence[str],
-    poolings: Sequence[str],
     transforms: Sequence[str],
     seeds: int,
-    max_length: int | None,
-    device: str,
     cache: Path | None,
     out: Path | None,
+    **encoder_options: Any,
 ) -> Iterator["Plan"]:
     """The plan of a command, with open results and a progress bar."""
-    from retriever.cli import display
+    from retriever.cli.display import console
     from retriever.evaluate.fitting import DEFAULT_TRANSFORMS, canonical
     from retriever.evaluate.models.encoders import open_encoders
     from retriever.evaluate.results import Results
@@ -125,8 +85,8 @@ def planned(
     if out:
         need("matplotlib", "the plots of --out")
     specs = list(dict.fromkeys(canonical(spec) for spec in transforms or DEFAULT_TRANSFORMS))
-    found = open_encoders(encoders, poolings, max_length=max_length, device=device)
-    with Results(out) as results, display.progress_bar() as progress:
+    found = open_encoders(encoders, **encoder_options)
+    with Results(out) as results, console.progress_bar() as progress:
         yield Plan(name, found, specs, seeds, VectorCache(cache), results, progress)
 
 
@@ -140,10 +100,19 @@ def need(package: str, for_what: str) -> None:
         raise RetrieverError(f"{for_what} need {package}; install it with: pip install 'flow-retriever[bench]'")
 
 
-def report(findings: "Findings", rows: Sequence["Row"], as_json: bool, show: Callable[[], None]) -> None:
-    """Print rows or tables on standard output, and notes on standard error."""
+def report(
+    findings: "Findings",
+    rows: Sequence["Row"],
+    as_json: bool,
+    out: Path | None,
+    show: Callable[[], None],
+    write: Callable[[Path], Sequence[Path]],
+) -> None:
+    """Print rows or tables on standard output and notes on standard error; with --out, write plots and reports."""
+    from retriever.cli.display import console
     from retriever.errors import RetrieverError
     from retriever.evaluate.report.tables import show_notes
+    from retriever.terminal import one_line, plural
 
     if not findings.measured + findings.reused:
         raise RetrieverError("\n".join(["nothing could be measured.", *findings.notes]))
@@ -152,15 +121,9 @@ def report(findings: "Findings", rows: Sequence["Row"], as_json: bool, show: Cal
     else:
         show()
     show_notes(findings.notes)
-
-
-def say_written(findings: "Findings", out: Path | None, files: Sequence[Path] = ()) -> None:
-    from retriever.cli import display
-    from retriever.terminal import one_line
-
-    done = f"{display.plural(findings.measured, 'run')} measured, {findings.reused:,} taken from earlier results"
-    if out is None:
-        display.err.print(f"{done}. --out DIR keeps the rows and draws plots.", soft_wrap=True)
-        return
-    names = ", ".join(["results.json", *(str(file.relative_to(out)) for file in files if file.exists())])
-    display.err.print(f"{done}. Written to {one_line(str(out))}: {one_line(names)}", soft_wrap=True)
+    written = "--out DIR keeps the rows and draws plots."
+    if out:
+        names = ["results.json", *(str(file.relative_to(out)) for file in write(out) if file.exists())]
+        written = f"Written to {one_line(str(out))}: {one_line(', '.join(names))}"
+    done = f"{plural(findings.measured, 'run')} measured, {findings.reused:,} taken from earlier results"
+    console.err.print(f"{done}. {written}", soft_wrap=True)

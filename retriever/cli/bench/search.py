@@ -1,28 +1,27 @@
 """`retriever bench retrieval` and `retriever bench qa`."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from retriever.cli.bench.options import (
+    DEFAULT_POOLING,
     FOLDER,
-    POOLINGS,
+    datasets_option,
     encoder_option,
     json_option,
     need,
     planned,
     report,
-    say_written,
     shared_options,
 )
-from retriever.cli.options import device_option
+from retriever.cli.options import POOLINGS, device_option, several
 
 if TYPE_CHECKING:
+    from retriever.evaluate.results import Row
     from retriever.evaluate.retrieval import RetrievalFindings
-    from retriever.evaluate.runs import Plan
 
 
 @click.command()
@@ -35,21 +34,17 @@ if TYPE_CHECKING:
 )
 @click.option("--split", help="The judgements qrels/SPLIT.tsv.  [default: test, or the only one there is]")
 @encoder_option
-@click.option(
+@several(
     "--pooling",
-    "poolings",
-    multiple=True,
+    "How token vectors become one vector; auto chooses for each corpus",
+    DEFAULT_POOLING,
     type=click.Choice(["auto", *POOLINGS]),
-    help="How token vectors become one vector; auto chooses for each corpus; may be repeated.  [default: the model's "
-    "own, else first-last]",
 )
-@click.option(
+@several(
     "--transform",
-    "transforms",
-    multiple=True,
+    "A transform, or bm25, or hybrid (bm25 with auto); none is always measured",
+    "none, center, whiten, bert-flow, flow, auto, hybrid, bm25",
     metavar="SPEC",
-    help="A transform, or bm25, or hybrid (bm25 with auto); none is always measured; may be repeated.  [default: "
-    "none, center, whiten, bert-flow, flow, auto, hybrid, bm25]",
 )
 @device_option
 @click.option(
@@ -75,44 +70,52 @@ def retrieval(
     Each corpus is indexed as by `retriever index`, once for each encoder and pooling. Gains over the raw vectors are
     tested query by query.
     """
-    from retriever.cli import display
+    from retriever.cli.display import console
     from retriever.evaluate import retrieval as question
     from retriever.evaluate.data.beir import read_sets
+    from retriever.evaluate.rankings import comparisons
     from retriever.evaluate.report.tables import show_retrieval
     from retriever.evaluate.results import Results
     from retriever.evaluate.runs import Plan
     from retriever.evaluate.systems import open_models, systems_of
+    from retriever.evaluate.vectors import collections_folder
 
     need_for_rankings(out)
     systems, models = systems_of(transforms), open_models(encoders, poolings)
     reading = read_sets(data, split)
-    with Results(out) as results, display.progress_bar() as progress:
+    with Results(out) as results, console.progress_bar() as progress:
         findings = question.run(
             Plan(question.BENCH, [], systems, results=results, progress=progress),
             reading.sets,
             models,
-            collections=collections_in(cache),
+            collections=collections_folder(cache),
             device=device,
         )
     findings.problems[:0] = reading.problems
-    report(findings, findings.rows, as_json, lambda: show_retrieval(findings))
-    files: list[Path] = []
-    if out:
-        from retriever.evaluate.rankings import comparisons
+
+    def write(out: Path) -> Sequence[Path]:
         from retriever.evaluate.report.mteb import write_retrieval_mteb
         from retriever.evaluate.report.pictures import draw_retrieval
-        from retriever.evaluate.report.report import write_report
 
         write_retrieval_mteb(findings.rankings, out / "mteb")
-        compared = comparisons(findings.rows)
-        found = (findings.topics, findings.rankings, compared, findings.notes)
-        files = [
-            write_report(out / "report.html", "Retrieval benchmark", *found),
-            draw_retrieval(compared, out / "retrieval.png"),
+        page = _write_report(out, "Retrieval benchmark", findings, findings.rows, findings.notes)
+        return [
+            page,
+            draw_retrieval(comparisons(findings.rows), out / "retrieval.png"),
             out / question.RUNS,
             out / "mteb",
         ]
-    say_written(findings, out, files)
+
+    report(findings, findings.rows, as_json, out, lambda: show_retrieval(findings), write)
+
+
+def _write_report(
+    out: Path, title: str, found: "RetrievalFindings", rows: Sequence["Row"], notes: Sequence[str]
+) -> Path:
+    from retriever.evaluate.rankings import comparisons
+    from retriever.evaluate.report.report import write_report
+
+    return write_report(out / "report.html", title, found.topics, found.rankings, comparisons(rows), notes)
 
 
 def need_for_rankings(out: Path | None) -> None:
@@ -123,13 +126,9 @@ def need_for_rankings(out: Path | None) -> None:
 
 
 @click.command()
-@shared_options(train_split=False)
-@click.option(
-    "--dataset",
-    "datasets",
-    multiple=True,
-    type=click.Choice(["qnli", "wikiqa", "wikiqa_beir"]),
-    help="Only this set; may be repeated. wikiqa_beir is WikiQA over all its sentences, by search.",
+@shared_options(fits=("target", "target-short", "nli"))
+@datasets_option(
+    *("qnli", "wikiqa", "wikiqa_beir"), help="Only this set (wikiqa_beir: WikiQA over all its sentences, by search)"
 )
 def qa(
     data: Path,
@@ -145,6 +144,7 @@ def qa(
 
     The tables also have lexical baselines and published figures. auto is among the default transforms.
     """
+    from retriever.evaluate import open_retrieval
     from retriever.evaluate import qa as question
     from retriever.evaluate.data.published import published_rows
     from retriever.evaluate.fitting import DEFAULT_TRANSFORMS
@@ -159,7 +159,7 @@ def qa(
     specs = [spec for spec in transforms or (*DEFAULT_TRANSFORMS, AUTO) if spec not in (BM25, HYBRID)]
     with planned("qa", transforms=specs or [RAW], out=out, **options) as plan:
         findings = question.run(plan, data, datasets=datasets, fits=fits, nli_sample=nli_sample)
-        opened = _open_retrieval(plan, data, datasets, transforms, fits, **options)
+        opened = open_retrieval.run(plan, data, datasets=datasets, transforms=transforms, fits=fits, **options)
     rows, published = findings.rows, published_rows("qa")
     findings.add(opened)
 
@@ -170,58 +170,10 @@ def qa(
         if opened.rankings:
             show_retrieval(opened)
 
-    report(findings, [*rows, *opened.rows, *published], as_json, tables)
-    files: list[Path] = []
-    if out:
-        from retriever.evaluate.rankings import comparisons
+    def write(out: Path) -> Sequence[Path]:
         from retriever.evaluate.report.pictures import draw_qa
-        from retriever.evaluate.report.report import write_report
 
-        compared = comparisons([*rows, *opened.rows])
-        found = (opened.topics, opened.rankings, compared, findings.notes)
-        files = [write_report(out / "report.html", "Question answering benchmark", *found)]
-        files += [draw_qa(rows, published, out / "qa.png")] if rows else []
-    say_written(findings, out, files)
+        page = _write_report(out, "Question answering benchmark", opened, [*rows, *opened.rows], findings.notes)
+        return [page, draw_qa(rows, published, out / "qa.png")] if rows else [page]
 
-
-def _open_retrieval(
-    plan: "Plan", data: Path, datasets: Sequence[str], transforms: Sequence[str], fits: Sequence[str], **options: Any
-) -> "RetrievalFindings":
-    """Measure WikiQA over all its sentences, always with BM25; a note says why if that is not possible."""
-    from retriever.encoder.model_files import DEFAULT_ENCODER
-    from retriever.evaluate import retrieval
-    from retriever.evaluate.data.beir import read_sets
-    from retriever.evaluate.models.encoders import GLOVE
-    from retriever.evaluate.qa import OPEN_RETRIEVAL
-    from retriever.evaluate.systems import BM25, open_models, systems_of
-
-    nothing = retrieval.RetrievalFindings(plan)
-    folder = data / OPEN_RETRIEVAL
-    names = [name for name in options["encoders"] or (DEFAULT_ENCODER,) if name != GLOVE]
-    if datasets and OPEN_RETRIEVAL not in datasets:
-        return nothing
-    if not folder.is_dir():
-        nothing.problems.append(f"{folder} is not there: WikiQA over all its sentences is left out")
-        return nothing
-    if not names:
-        nothing.problems.append(f"{OPEN_RETRIEVAL}: {GLOVE} makes no collection, so it is left out")
-        return nothing
-    findings = retrieval.run(
-        replace(plan, bench=retrieval.BENCH, transforms=systems_of([*transforms, BM25] if transforms else [])),
-        read_sets([folder], None).sets,
-        open_models(names, options["poolings"], options["max_length"]),
-        collections=collections_in(options["cache"]),
-        device=options["device"],
-    )
-    if options["seeds"] > 1 or tuple(fits) != ("target",):
-        findings.problems.append(
-            f"{OPEN_RETRIEVAL}: a collection is fitted once, on its own text; --seeds and --fit have no effect"
-        )
-    return findings
-
-
-def collections_in(cache: Path | None) -> Path:
-    """The folder of the collections of benchmarks."""
-    from retriever.evaluate.vectors import default_cache
-
-    return cache / "collections" if cache else default_cache().with_name("collections")
+    report(findings, [*rows, *opened.rows, *published], as_json, out, tables, write)

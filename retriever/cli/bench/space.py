@@ -1,18 +1,20 @@
 """`retriever bench sts`, `lexical` and `isotropy`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from retriever.cli.bench.options import need, planned, report, say_written, shared_options
+from retriever.cli.bench.options import datasets_option, need, planned, report, shared_options
+from retriever.cli.options import choice
 
 SETS = ("stsb", "sickr", "sts12", "sts13", "sts14", "sts15", "sts16")
 
 
 @click.command()
 @shared_options()
-@click.option("--dataset", "datasets", multiple=True, type=click.Choice(SETS), help="Only this set; may be repeated.")
+@datasets_option(*SETS)
 def sts(
     data: Path,
     datasets: tuple[str, ...],
@@ -39,26 +41,24 @@ def sts(
             show(table)
         show_choices(findings)
 
-    report(findings, [*rows, *published], as_json, tables)
-    files = []
-    if out:
+    def write(out: Path) -> Sequence[Path]:
         from retriever.evaluate.report.mteb import write_mteb
         from retriever.evaluate.report.pictures import draw_sts
 
         write_mteb(findings, out / "mteb")
-        files = [draw_sts(rows, published, out / "sts.png"), out / "mteb"]
-    say_written(findings, out, files)
+        return [draw_sts(rows, published, out / "sts.png"), out / "mteb"]
+
+    report(findings, [*rows, *published], as_json, out, tables, write)
 
 
 @click.command()
 @shared_options()
-@click.option("--split", default="dev", show_default=True, help="Split of STS-B.")
-@click.option(
+@click.option("--split", default="dev", help="Split of STS-B.")
+@choice(
     "--unit",
-    type=click.Choice(["word", "character"]),
+    ("word", "character"),
+    "Unit of edit distance; words come nearest to the published figure for people.",
     default="word",
-    show_default=True,
-    help="Unit of edit distance; words come nearest to the published figure for people.",
 )
 def lexical(
     data: Path,
@@ -79,23 +79,23 @@ def lexical(
     with planned("lexical", out=out, **options) as plan:
         findings = question.run(plan, data, split=split, unit=unit, fits=fits, nli_sample=nli_sample)
     rows = [*findings.rows, *published_rows("lexical")]
-    report(findings, rows, as_json, lambda: show(lexical_table(rows)))
-    files = []
-    if out:
+
+    def write(out: Path) -> Sequence[Path]:
         from retriever.evaluate.report.pictures import draw_lexical
 
-        files = [draw_lexical(rows, out / "lexical.png")]
-    say_written(findings, out, files)
+        return [draw_lexical(rows, out / "lexical.png")]
+
+    report(findings, rows, as_json, out, lambda: show(lexical_table(rows)), write)
 
 
 @click.command()
-@shared_options(fits=False, data_needed=False)
+@shared_options(fits=(), data_needed=False)
 @click.option(
     "--texts",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     help="Measure the lines of this file.  [default: the sentences of STS-B]",
 )
-@click.option("--sample", type=click.IntRange(20), default=20_000, show_default=True, help="Most sentences.")
+@click.option("--sample", type=click.IntRange(20), default=20_000, help="Most sentences.")
 def isotropy(
     data: Path | None, texts: Path | None, sample: int, out: Path | None, as_json: bool, **options: Any
 ) -> None:
@@ -119,11 +119,10 @@ def isotropy(
         if words:
             show(words_table([*words, *published]))
 
-    report(findings, [*findings.rows, *words, *published], as_json, tables)
-    files = []
-    if out:
+    def write(out: Path) -> Sequence[Path]:
         from retriever.evaluate.report.pictures import draw_spaces, draw_words
 
         files = draw_spaces(findings, out)
-        files += [draw_words(words, published, out / "words.png")] if words else []
-    say_written(findings, out, files)
+        return [*files, draw_words(words, published, out / "words.png")] if words else files
+
+    report(findings, [*findings.rows, *words, *published], as_json, out, tables, write)

@@ -76,7 +76,7 @@ def distinct(pairs: Sequence[Pair]) -> list[str]:
 
 
 def with_phrases(texts: Sequence[str]) -> list[str]:
-    """The texts and a phrase cut from each, without duplicates: the text of `--fit target-short`."""
+    """The texts and a phrase cut from each, without duplicates: the text to fit on for `target-short`."""
     return list(dict.fromkeys([*texts, *short_texts(texts, len(texts), seed=1)]))
 
 
@@ -133,26 +133,26 @@ def how_to_get(folder: Path, names: Sequence[str]) -> str:
         f"{where} {wanted}. Each is UTF-8 TSV with the header {' '.join(COLUMNS)!r} (tabs between, nothing quoted). "
         "`retriever bench download DIR` fetches them into DIR/sts. "
         f"The pairs are on Hugging Face: datasets.load_dataset(NAME) for {hubs}; write their splits as train, dev and "
-        "test, the name of the subset (or anything) as source, and give the folder as --data."
+        "test, the name of the subset (or anything) as source, and give the folder as `data`."
     )
 
 
 def read_nli(data: Path, count: int, seed: int = 0) -> list[str]:
-    """A seeded sample of the natural language inference sentences: the text of `--fit nli`."""
+    """A seeded sample of the natural language inference sentences: the text to fit on for `nli`."""
     if count < 1:
-        raise Misuse(f"--nli-sample must be at least 1, not {count}.")
+        raise Misuse(f"`nli_sample` must be at least 1, not {count}.")
     path = next((base / NLI_FILE for base in (data, data.parent) if (base / NLI_FILE).is_file()), None)
     if path is None:
         raise Misuse(
-            f"--fit nli needs {data / NLI_FILE}: one sentence a line, gzipped, such as the premises and hypotheses of "
-            "SNLI and MultiNLI (Hugging Face: stanfordnlp/snli, nyu-mll/multi_nli)."
+            f'`fits="nli"` needs {data / NLI_FILE}: one sentence a line, gzipped, such as the premises and hypotheses '
+            "of SNLI and MultiNLI (Hugging Face: stanfordnlp/snli, nyu-mll/multi_nli)."
         )
     try:
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
             sentences = list(dict.fromkeys(line.rstrip("\n") for line in file if line.strip()))
     except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
         raise Misuse(
-            f"{path} cannot be read as gzipped UTF-8 text ({error}); get it again, or leave out --fit nli."
+            f'{path} cannot be read as gzipped UTF-8 text ({error}); get it again, or leave out `fits="nli"`.'
         ) from error
     if len(sentences) <= count:
         return sentences

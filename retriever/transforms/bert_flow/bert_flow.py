@@ -6,6 +6,7 @@ a fit is usable. If it is not, the vectors are whitened instead and the notes sa
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -32,8 +33,6 @@ EXPLODED = 100.0
 class BertFlow(Transform):
     """z = f^-1(u) for the trained flow f."""
 
-    family = "bert-flow"
-
     def __init__(self, state: State) -> None:
         super().__init__(state)
         sizes = {name: state.config[name] for name in ("levels", "depth", "width")}
@@ -43,6 +42,8 @@ class BertFlow(Transform):
         shapes = {name: tensor.shape for name, tensor in state.tensors.items()}
         if shapes != self.glow.shapes() or state.dimension_out != state.dimension_in:
             raise ValueError(f"the tensors are not those of a flow with {self.glow}")
+        scales = [tensor for name, tensor in state.tensors.items() if name.endswith("actnorm.log_scale")]
+        self.constant_log_det = LOG_SCALE_FACTOR * sum(float(tensor.sum(dtype=np.float64)) for tensor in scales)
 
     @cached_property
     def _single(self) -> GlowWeights:
@@ -58,31 +59,18 @@ class BertFlow(Transform):
     def _backward(self, z: Array) -> Array:
         return self._double.backward(z)
 
-    @cached_property
-    def _log_det(self) -> float:
-        scales = [tensor for name, tensor in self.state.tensors.items() if name.endswith("actnorm.log_scale")]
-        return float(LOG_SCALE_FACTOR * sum(float(tensor.sum(dtype=np.float64)) for tensor in scales))
-
-    def _constant_log_det(self) -> float:
-        return self._log_det
-
     def describe(self) -> dict[str, Json]:
         return super().describe() | {"parameters": sum(t.size for t in self.state.tensors.values())}
 
 
 def fit_bert_flow(
-    vectors: Array,
-    spec: Spec,
-    requested: str,
-    seed: int,
-    device: str,
-    progress: Callable[[int, int], None] | None,
+    vectors: Array, spec: Spec, seed: int, device: str, progress: Callable[[int, int], None] | None
 ) -> Transform:
     """Train a flow, or whiten if no usable flow can be trained."""
     n, d = vectors.shape
     glow, notes = _sizes(d, spec.options)
     if not glow.levels:
-        return _whitened(vectors, requested, seed, f"a flow needs an even dimension, and the vectors have {d}")
+        return _whitened(vectors, spec, seed, f"a flow needs an even dimension, and the vectors have {d}")
     from retriever.transforms.bert_flow.training import BATCH, HELD_OUT_MOST, train
 
     steps = int(spec.options.get("steps", min(MOST_STEPS, -(-n // BATCH))))
@@ -94,42 +82,27 @@ def fit_bert_flow(
     chosen = distinct(chosen)
     if len(chosen) < FEWEST_VECTORS:
         reason = f"a flow needs at least {FEWEST_VECTORS} distinct vectors, and there are {len(chosen)}"
-        return _whitened(vectors, requested, seed, reason)
+        return _whitened(vectors, spec, seed, reason)
     training = train(glow, chosen, steps=steps, seed=seed, device=device, progress=progress)
     if training.failure:
-        return _whitened(vectors, requested, seed, training.failure)
-    if training.constant_dimensions:
-        constant = f"{training.constant_dimensions} of {d} dimensions are constant"
-        notes += (f"{constant}; the flow was trained with noise in their place",)
-    best = min(bits for _, bits in training.curve)
+        return _whitened(vectors, spec, seed, training.failure)
+    if constant := training.facts["constant_dimensions"]:
+        notes += (f"{constant} of {d} dimensions are constant; the flow was trained with noise in their place",)
     config: dict[str, Json] = {
         "architecture": "bert-flow",
         "levels": glow.levels,
         "depth": glow.depth,
         "width": glow.width,
-        "trained_on": training.trained_on,
-        "held_out": training.held_out,
-        "steps": training.steps,
-        "best_step": training.best_step,
+        "trained_on": training.facts["trained_on"],
+        "held_out": training.facts["held_out"],
         "held_out_bits_at_start": training.curve[0][1],
-        "held_out_bits_at_best": best,
-        "curve": [[step, bits] for step, bits in training.curve],
+        "held_out_bits_at_best": min(bits for _, bits in training.curve),
+        **training.to_json(),
     }
-    flow = BertFlow(
-        State(
-            spec=requested,
-            dimension_in=d,
-            dimension_out=d,
-            fitted_on=n,
-            seed=seed,
-            notes=notes,
-            config=config,
-            tensors=training.parameters,
-        )
-    )
+    flow = BertFlow(State("bert-flow", str(spec), d, d, n, seed, notes, config, training.parameters))
     longest = float(np.linalg.norm(flow.apply(chosen[: 4 * HELD_OUT_MOST]), axis=1).max())
     if not longest < EXPLODED * np.sqrt(d):
-        return _whitened(vectors, requested, seed, f"the flow maps some of its own vectors to a length of {longest:g}")
+        return _whitened(vectors, spec, seed, f"the flow maps some of its own vectors to a length of {longest:g}")
     return flow
 
 
@@ -140,16 +113,13 @@ def _sizes(dimension: int, options: Mapping[str, Option]) -> tuple[Glow, tuple[s
     halvings = (dimension & -dimension).bit_length() - 1
     if wanted.levels <= halvings:
         return wanted, ()
-    note = (
-        f"{dimension} dimensions can be halved {halvings} times, so the flow has {halvings} levels, not {wanted.levels}"
-    )
-    return Glow(dimension, **given | {"levels": halvings}), (note,)
+    can = f"{dimension} dimensions can be halved {halvings} times"
+    note = f"{can}, so the flow has {halvings} levels, not {wanted.levels}"
+    return replace(wanted, levels=halvings), (note,)
 
 
-def _whitened(vectors: Array, requested: str, seed: int, reason: str) -> Transform:
+def _whitened(vectors: Array, spec: Spec, seed: int, reason: str) -> Transform:
     enough = len(vectors) >= FEWEST_TO_WHITEN
     note = f"{reason}; {'whitening is used instead' if enough else 'the vectors stay raw'}"
     warnings.warn(note, FitWarning, stacklevel=4)
-    if not enough:
-        return fit_none(vectors, requested, seed, notes=(note,))
-    return fit_whiten(vectors, Spec("whiten"), requested, seed, notes=(note,))
+    return (fit_whiten if enough else fit_none)(vectors, spec, seed, notes=(note,))

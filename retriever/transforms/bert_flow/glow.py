@@ -142,18 +142,11 @@ class GlowWeights:
 
 
 def _fold(tensors: Mapping[str, Array], name: str, precision: np.dtype[np.floating]) -> Step:
-    wide = {key: tensors[f"{name}.{key}"].astype(np.float64) for key in _KEYS}
-    scale = {key: np.exp(LOG_SCALE_FACTOR * wide[f"{key}.log_scale"]) for key in _LAYERS}
-    folded = [wide["actnorm.bias"], scale["actnorm"]]
+    def wide(key: str) -> Array:
+        return tensors[f"{name}.{key}"].astype(np.float64)
+
+    folded = [wide("actnorm.bias"), np.exp(LOG_SCALE_FACTOR * wide("actnorm.log_scale"))]
     for layer in ("first", "second", "last"):
-        folded += [wide[f"{layer}.weight"] * scale[layer], wide[f"{layer}.bias"] * scale[layer]]
+        scale = np.exp(LOG_SCALE_FACTOR * wide(f"{layer}.log_scale"))
+        folded += [wide(f"{layer}.weight") * scale, wide(f"{layer}.bias") * scale]
     return Step(*(np.ascontiguousarray(part, dtype=precision) for part in folded))
-
-
-_LAYERS = ("actnorm", "first", "second", "last")
-_KEYS = tuple(
-    f"{layer}.{part}"
-    for layer in _LAYERS
-    for part in ("weight", "bias", "log_scale")
-    if (layer, part) != ("actnorm", "weight")
-)

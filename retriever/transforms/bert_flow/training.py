@@ -7,7 +7,6 @@ here: held-out vectors decide when to stop and which parameters are kept.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from retriever.transforms.base import Array
 from retriever.transforms.bert_flow.glow import LOG_SCALE_FACTOR, Glow
 from retriever.transforms.moments import NEGLIGIBLE
+from retriever.transforms.training import Training, one_thread, train_until_best
 
 if TYPE_CHECKING:
     import torch
@@ -32,21 +32,6 @@ BERT_DEVIATION = 0.3
 HELD_OUT_PART = 0.1
 HELD_OUT_MOST = 2000
 EVALUATE_EVERY = 20
-PATIENCE = 8
-
-
-@dataclass
-class Training:
-    """The result of a training run. If `failure` is set, the parameters must not be used."""
-
-    trained_on: int
-    held_out: int
-    constant_dimensions: int
-    parameters: dict[str, Array] = field(default_factory=dict)
-    steps: int = 0
-    best_step: int = 0
-    curve: list[tuple[int, float]] = field(default_factory=list)
-    failure: str | None = None
 
 
 def forward(
@@ -55,39 +40,27 @@ def forward(
     """z and log |det dz/du| (one number for all rows): `GlowWeights.forward` in torch, differentiable."""
     import torch
 
+    def scaled(layer: str, given: torch.Tensor) -> torch.Tensor:
+        """(x W + b) exp(3 s): a linear map with its actnorm, or the last linear map with its own bias and scale."""
+        linear = torch.addmm(parameters[f"{layer}.bias"], given, parameters[f"{layer}.weight"])
+        return linear * torch.exp(LOG_SCALE_FACTOR * parameters[f"{layer}.log_scale"])
+
     left: list[torch.Tensor] = []
     log_det = x.new_zeros(())
     for level in range(glow.levels):
         for step in range(glow.depth):
-            p = _Named(parameters, f"level{level}.step{step}")
-            log_scale = LOG_SCALE_FACTOR * p["actnorm.log_scale"]
+            name = f"level{level}.step{step}"
+            log_scale = LOG_SCALE_FACTOR * parameters[f"{name}.actnorm.log_scale"]
             log_det = log_det + log_scale.sum()
-            x = ((x + p["actnorm.bias"]) * log_scale.exp()).flip(1)
+            x = ((x + parameters[f"{name}.actnorm.bias"]) * log_scale.exp()).flip(1)
             x1, x2 = x.chunk(2, dim=1)
-            hidden = torch.relu(p.scaled("first", x1))
-            hidden = torch.relu(p.scaled("second", hidden))
-            x = torch.cat([x1, x2 + p.scaled("last", hidden)], dim=1)
+            hidden = torch.relu(scaled(f"{name}.first", x1))
+            hidden = torch.relu(scaled(f"{name}.second", hidden))
+            x = torch.cat([x1, x2 + scaled(f"{name}.last", hidden)], dim=1)
         if level < glow.levels - 1:
             x, gone = x.chunk(2, dim=1)
             left.append(gone)
     return torch.cat([*left, x], dim=1), log_det
-
-
-class _Named:
-    """The parameters of one step."""
-
-    def __init__(self, parameters: Mapping[str, "torch.Tensor"], step: str) -> None:
-        self.parameters, self.step = parameters, step
-
-    def __getitem__(self, name: str) -> "torch.Tensor":
-        return self.parameters[f"{self.step}.{name}"]
-
-    def scaled(self, layer: str, x: "torch.Tensor") -> "torch.Tensor":
-        """(x W + b) exp(3 s): a linear map with its actnorm, or the last linear map with its own bias and scale."""
-        import torch
-
-        linear = torch.addmm(self[f"{layer}.bias"], x, self[f"{layer}.weight"])
-        return linear * torch.exp(LOG_SCALE_FACTOR * self[f"{layer}.log_scale"])
 
 
 def initialise(glow: Glow, batch: Array, rng: np.random.Generator) -> dict[str, Array]:
@@ -140,6 +113,7 @@ def fill_constant_dimensions(vectors: Array, rng: np.random.Generator) -> tuple[
     return filled, len(constant)
 
 
+@one_thread()
 def train(
     glow: Glow,
     vectors: Array,
@@ -150,26 +124,6 @@ def train(
     progress: Callable[[int, int], None] | None = None,
 ) -> Training:
     """Fit the flow to distinct vectors in at most `steps` batches. `seed` is the only source of randomness."""
-    import torch
-
-    # The matrices are so small that two threads on two busy cores took three times as long as one. One thread also
-    # makes the result independent of the thread setting.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return _train(glow, vectors, steps, seed, device, progress)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _train(
-    glow: Glow,
-    vectors: Array,
-    steps: int,
-    seed: int,
-    device: str,
-    progress: Callable[[int, int], None] | None,
-) -> Training:
     import torch
 
     rng = np.random.default_rng(seed)
@@ -196,37 +150,25 @@ def _train(
         with torch.no_grad():
             return float(bits(held_out)) - math.log2(unit)
 
-    result = Training(len(seen), held, constant, curve=[(0, measure())])
-    best, kept = result.curve[0][1], theta.detach().clone()
     mean, square = torch.zeros_like(theta), torch.zeros_like(theta)
-    for batch in _batches(len(seen), rng):
-        loss = bits(seen[batch])
-        (gradient,) = torch.autograd.grad(loss, theta)
+    batches = _batches(len(seen), rng)
+
+    def step() -> bool:
+        (gradient,) = torch.autograd.grad(bits(seen[next(batches)]), theta)
         norm = float(gradient.norm())
-        if not (math.isfinite(norm) and math.isfinite(best)):
-            result.failure = f"the flow's likelihood stopped being a finite number at step {result.steps}"
-            return result
         with torch.no_grad():
             gradient *= min(1.0, CLIP / max(norm, 1e-12))
             mean.mul_(BETAS[0]).add_(gradient, alpha=1 - BETAS[0])
             square.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
-            theta -= LEARNING_RATE * (mean / (square.sqrt() + ADAM_EPSILON) + WEIGHT_DECAY * theta)
-        result.steps += 1
-        if result.steps % EVALUATE_EVERY and result.steps < steps:
-            continue
-        now = measure()
-        result.curve.append((result.steps, now))
-        if now < best:
-            best, kept, result.best_step = now, theta.detach().clone(), result.steps
-        if progress:
-            progress(result.steps, steps)
-        if result.steps >= steps or result.steps - result.best_step >= PATIENCE * EVALUATE_EVERY:
-            break
-    if progress:
-        progress(steps, steps)
-    if not result.best_step:
+            theta.sub_(LEARNING_RATE * (mean / (square.sqrt() + ADAM_EPSILON) + WEIGHT_DECAY * theta))
+        return math.isfinite(norm)
+
+    result = train_until_best(
+        step, measure, lambda: named(theta), steps=steps, evaluate_every=EVALUATE_EVERY, progress=progress
+    )
+    result.facts = {"trained_on": len(seen), "held_out": held, "constant_dimensions": constant}
+    if not (result.best_step or result.failure):
         result.failure = f"the flow never became likelier than its start in {result.steps} steps"
-    result.parameters = {name: part.cpu().numpy().copy() for name, part in named(kept).items()}
     result.parameters["level0.step0.actnorm.bias"] /= np.float32(unit)
     result.parameters["level0.step0.actnorm.log_scale"] += np.float32(math.log(unit) / LOG_SCALE_FACTOR)
     return result

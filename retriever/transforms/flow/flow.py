@@ -26,11 +26,12 @@ from numpy.typing import NDArray
 
 from retriever.errors import FitWarning
 from retriever.transforms.affine import fit_none
-from retriever.transforms.base import CHUNK, Array, Json, State, Transform, checked_rows
+from retriever.transforms.base import Array, Json, State, Transform, by_chunks
 from retriever.transforms.flow.couplings import Couplings
 from retriever.transforms.flow.radial import Radial, fit_radial
 from retriever.transforms.moments import NEGLIGIBLE, distinct, moments, principal_axes
 from retriever.transforms.spec import Spec, parse
+from retriever.transforms.training import Training
 
 STRENGTH = 0.5
 TOP, WIDTH = 64, 128
@@ -49,8 +50,6 @@ TRAINED_MOST = 50_000
 class Flow(Transform):
     """z = temper(couplings(radial(whiten(u))))."""
 
-    family = "flow"
-
     def __init__(self, state: State) -> None:
         super().__init__(state)
         d = state.dimension_in
@@ -68,14 +67,14 @@ class Flow(Transform):
         spectrum = state.tensors["spectrum"].astype(np.float64)
         self.temper = np.sqrt(spectrum / (self.strength * spectrum + 1 - self.strength))
         self.share = self.strength**4
-        self._single = dict(state.tensors)
+        self.constant_log_det: float = numbers["log_det_of_whitening"]  # type: ignore[assignment]
 
     @cached_property
     def _double(self) -> dict[str, Array]:
         return {name: tensor.astype(np.float64) for name, tensor in self.state.tensors.items()}
 
-    def _numbers(self, rows: Array) -> dict[str, Array]:
-        return self._single if rows.dtype == np.float32 else self._double
+    def _numbers(self, rows: Array) -> Mapping[str, Array]:
+        return self.state.tensors if rows.dtype == np.float32 else self._double
 
     def _white(self, rows: Array) -> Array:
         numbers = self._numbers(rows)
@@ -94,32 +93,25 @@ class Flow(Transform):
     def _inverse_matrix(self) -> Array:
         return np.asarray(np.linalg.inv(self._double["matrix"]))
 
-    def _constant_log_det(self) -> float:
-        value = self.state.config["log_det_of_whitening"]
-        assert isinstance(value, float)
-        return value
-
     def log_det(self, vectors: Array) -> NDArray[np.float64]:
         """log |det dz/du| of every row, in nats."""
-        constant = self._constant_log_det() + float(np.log(self.temper).sum())
-        return constant + self._by_rows(vectors, lambda white: self.radial.log_det(white))
+        constant = self.constant_log_det + float(np.log(self.temper).sum())
+
+        def score(rows: Array) -> Array:
+            return self.radial.log_det(self._white(rows))
+
+        return constant + by_chunks(score, vectors, self.dimension_in, np.float64, np.float64)
 
     def log_likelihood(self, vectors: Array) -> NDArray[np.float64]:
         """The density of the full flow, in nats: log N(z; 0, I) + log |det dz/du| at strength 1."""
-        constant = self._constant_log_det() - 0.5 * self.dimension_out * math.log(2 * math.pi)
+        constant = self.constant_log_det - 0.5 * self.dimension_out * math.log(2 * math.pi)
 
-        def score(white: Array) -> Array:
+        def score(rows: Array) -> Array:
+            white = self._white(rows)
             z = self.couplings.forward(self._double, self.radial.forward(white))
             return np.asarray(self.radial.log_det(white) - 0.5 * np.einsum("ij,ij->i", z, z))
 
-        return constant + self._by_rows(vectors, score)
-
-    def _by_rows(self, vectors: Array, score: Callable[[Array], Array]) -> NDArray[np.float64]:
-        rows = checked_rows(vectors, self.dimension_in)
-        out = np.empty(len(rows), dtype=np.float64)
-        for start in range(0, len(rows), CHUNK):
-            out[start : start + CHUNK] = score(self._white(rows[start : start + CHUNK].astype(np.float64)))
-        return out
+        return constant + by_chunks(score, vectors, self.dimension_in, np.float64, np.float64)
 
     def describe(self) -> dict[str, Json]:
         return super().describe() | {"parameters": sum(t.size for t in self.state.tensors.values())}
@@ -143,25 +135,8 @@ class _Whitening:
         return np.asarray((rows - self.mean) @ self.matrix, dtype=np.float32)
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """The fitted parts of a flow, and the facts of the fit."""
-
-    whitening: _Whitening
-    radial: Radial
-    couplings: Couplings
-    tensors: Mapping[str, Array]
-    config: dict[str, Json]
-    notes: tuple[str, ...] = ()
-
-
 def fit_flow(
-    vectors: Array,
-    spec: Spec,
-    requested: str,
-    seed: int,
-    device: str,
-    progress: Callable[[int, int], None] | None,
+    vectors: Array, spec: Spec, seed: int, device: str, progress: Callable[[int, int], None] | None
 ) -> Transform:
     """Fit a flow. With fewer than FEWEST_VECTORS distinct vectors, return the identity with a note."""
     n, d = vectors.shape
@@ -169,21 +144,55 @@ def fit_flow(
     rows = vectors if n <= FITTED_MOST else vectors[np.sort(rng.choice(n, FITTED_MOST, replace=False))]
     rows = distinct(rows)
     if len(rows) < FEWEST_VECTORS:
-        note = (
-            f"a flow needs at least {FEWEST_VECTORS} distinct vectors, and there are {len(rows)}; the vectors stay raw"
-        )
+        reason = f"a flow needs at least {FEWEST_VECTORS} distinct vectors, and there are {len(rows)}"
+        note = f"{reason}; the vectors stay raw"
         warnings.warn(note, FitWarning, stacklevel=3)
-        return fit_none(vectors, requested, seed, notes=(note,))
+        return fit_none(vectors, spec, seed, notes=(note,))
     rows = rows[rng.permutation(len(rows))]
+    notes: tuple[str, ...] = ()
+    training = Training({}, [])
+    couplings = Couplings(d, min(TOP, d // 2), WIDTH, rounds=0)
+    measured: dict[str, Json] = {}
     if len(rows) < FEWEST_TO_LEARN or d < 2:
-        parts = _without_learning(rows)
+        whitening = _whiten(rows)
+        white = whitening.apply(rows)
+        radial = fit_radial(white, _longest(white))
+        reason = "the vectors have one dimension" if d < 2 else f"there are only {len(rows)} distinct vectors"
+        notes += (f"{reason}: the flow is whitening and a radial map, nothing was learned",)
     else:
-        parts = _learn(rows, int(spec.options.get("steps", MOST_STEPS)), rng, device, progress)
-    whitening, radial, couplings = parts.whitening, parts.radial, parts.couplings
-    notes = parts.notes
+        held = min(HELD_OUT_MOST, round(HELD_OUT_PART * len(rows)))
+        whitening = _whiten(rows[held:])
+        white = whitening.apply(rows[held : held + TRAINED_MOST])
+        # The radial map is fitted to vectors that the whitening has not seen, because later vectors will be unseen too:
+        # the covariance of few vectors makes its own vectors too short. The other half of the held-out rows measures
+        # the fit.
+        tuning, unseen = np.array_split(whitening.apply(rows[:held]), 2)
+        radial = fit_radial(tuning, max(_longest(white), _longest(tuning)))
+        start, bent = (_bits(unseen, one, whitening.log_det) for one in (Radial(d), radial))
+        if bent > start:
+            radial = Radial(d, longest=radial.longest)
+            bent = _bits(unseen, radial, whitening.log_det)
+        if steps := int(spec.options.get("steps", MOST_STEPS)):
+            from retriever.transforms.flow.training import train
+
+            learned = replace(couplings, rounds=1)
+            given = radial.forward(white), radial.forward(unseen)
+            training = train(learned, *given, steps=steps, rng=rng, device=device, progress=progress)
+            # The curve holds the couplings' part of the likelihood; at step 0 the whole is `bent`.
+            first = training.curve[0][1]
+            training.curve = [(step, bent + (bits - first)) for step, bits in training.curve]
+            if training.best_step:
+                couplings = learned
+        measured = {
+            "trained_on": len(rows) - held,
+            "held_out": len(unseen),
+            "held_out_bits_at_start": start,
+            "held_out_bits_after_radial": bent,
+            "held_out_bits_at_best": min((bits for _, bits in training.curve), default=bent),
+        }
     if whitening.empty:
         notes += (f"{whitening.empty} of {d} directions hold no variance and were not scaled up",)
-    config = parts.config | {
+    config: dict[str, Json] = {
         "strength": _strength(spec),
         "power": radial.power,
         "factor": radial.factor,
@@ -192,87 +201,13 @@ def fit_flow(
         "top": couplings.top,
         "width": couplings.width,
         "rounds": couplings.rounds,
+        **training.to_json(),
+        **measured,
     }
-    whitened = {"mean": whitening.mean, "matrix": whitening.matrix, "spectrum": whitening.spectrum}
-    return Flow(
-        State(
-            spec=requested,
-            dimension_in=d,
-            dimension_out=d,
-            fitted_on=n,
-            seed=seed,
-            notes=notes,
-            config=config,
-            tensors=whitened | dict(parts.tensors),
-        )
-    )
-
-
-def _untrained(dimension: int) -> Couplings:
-    return Couplings(dimension, min(TOP, dimension // 2), WIDTH, rounds=0)
-
-
-def _without_learning(rows: Array) -> _Parts:
-    d = rows.shape[1]
-    whitening = _whiten(rows)
-    white = whitening.apply(rows)
-    reason = "the vectors have one dimension" if d < 2 else f"there are only {len(rows)} distinct vectors"
-    note = f"{reason}: the flow is whitening and a radial map, nothing was learned"
-    config: dict[str, Json] = {"steps": 0, "best_step": 0, "curve": []}
-    return _Parts(whitening, fit_radial(white, _longest(white)), _untrained(d), {}, config, (note,))
-
-
-def _learn(
-    rows: Array, steps: int, rng: np.random.Generator, device: str, progress: Callable[[int, int], None] | None
-) -> _Parts:
-    """Fit whitening, radial map and couplings. Held-out rows decide which of the latter two are kept."""
-    d = rows.shape[1]
-    held = min(HELD_OUT_MOST, round(HELD_OUT_PART * len(rows)))
-    whitening = _whiten(rows[held:])
-    # The radial map is fitted to vectors that the whitening has not seen, because later vectors will be unseen too: the
-    # covariance of few vectors makes its own vectors too short. The other half of the held-out rows measures the fit.
-    tuning, unseen = np.array_split(whitening.apply(rows[:held]), 2)
-    start = _bits(unseen, Radial(d), whitening.log_det)
-    white = whitening.apply(rows[held : held + TRAINED_MOST])
-    longest = max(_longest(white), _longest(tuning))
-    radial = fit_radial(tuning, longest)
-    if _bits(unseen, radial, whitening.log_det) > start:
-        radial = Radial(d, longest=longest)
-    after_radial = best = _bits(unseen, radial, whitening.log_det)
-    couplings, tensors = _untrained(d), dict[str, Array]()
-    config: dict[str, Json] = {"steps": 0, "best_step": 0, "curve": []}
-    if steps:
-        from retriever.transforms.flow.training import train
-
-        trained = replace(couplings, rounds=1)
-        training = train(
-            trained,
-            radial.forward(white),
-            radial.forward(unseen),
-            steps=steps,
-            rng=rng,
-            device=device,
-            progress=progress,
-        )
-        first = training.curve[0][1]
-        # The curve starts at exactly `after_radial`.
-        curve = [(step, after_radial + (bits - first)) for step, bits in training.curve]
-        config = {
-            "steps": training.steps,
-            "best_step": training.best_step,
-            "curve": [[step, bits] for step, bits in curve],
-        }
-        if training.best_step:
-            couplings, tensors = trained, training.parameters
-            best = min(bits for _, bits in curve)
-    config |= {
-        "trained_on": len(rows) - held,
-        "held_out": len(unseen),
-        "held_out_bits_at_start": start,
-        "held_out_bits_after_radial": after_radial,
-        "held_out_bits_at_best": best,
-    }
-    return _Parts(whitening, radial, couplings, tensors, config)
+    tensors = {"mean": whitening.mean, "matrix": whitening.matrix, "spectrum": whitening.spectrum}
+    if couplings.rounds:
+        tensors |= training.parameters
+    return Flow(State("flow", str(spec), d, d, n, seed, notes, config, tensors))
 
 
 def _strength(spec: Spec) -> float:

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from retriever.transforms.base import Array
 from retriever.transforms.flow.couplings import Couplings
+from retriever.transforms.training import Training, one_thread, train_until_best
 
 if TYPE_CHECKING:
     import torch
@@ -17,18 +17,6 @@ BATCH = 256
 LEARNING_RATE = 3e-3
 WEIGHT_DECAY = 0.01
 EVALUATE_EVERY = 25
-PATIENCE = 8
-
-
-@dataclass
-class Training:
-    """The result: the parameters at the best step. `best_step` is 0 if training improved nothing."""
-
-    parameters: dict[str, Array] = field(default_factory=dict)
-    steps: int = 0
-    best_step: int = 0
-    curve: list[tuple[int, float]] = field(default_factory=list)
-    """Held-out |z|^2 / 2 in bits per dimension, by step. The couplings change no other part of the likelihood."""
 
 
 def forward(couplings: Couplings, parameters: Mapping[str, "torch.Tensor"], z: "torch.Tensor") -> "torch.Tensor":
@@ -60,6 +48,7 @@ def initial(couplings: Couplings, rng: np.random.Generator) -> dict[str, Array]:
     return out
 
 
+@one_thread()
 def train(
     couplings: Couplings,
     seen: Array,
@@ -70,27 +59,10 @@ def train(
     device: str = "cpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> Training:
-    """Fit the couplings to whitened rows in at most `steps` batches. `rng` is the only source of randomness."""
-    import torch
+    """Fit the couplings to whitened rows in at most `steps` batches. `rng` is the only source of randomness.
 
-    # One thread makes the result independent of the thread setting. More threads gain little on matrices this small.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return _train(couplings, seen, held_out, steps, rng, device, progress)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _train(
-    couplings: Couplings,
-    seen: Array,
-    held_out: Array,
-    steps: int,
-    rng: np.random.Generator,
-    device: str,
-    progress: Callable[[int, int], None] | None,
-) -> Training:
+    The curve is that of |z|^2 / 2: the couplings change no other part of the likelihood.
+    """
     import torch
 
     first = initial(couplings, rng)
@@ -106,23 +78,13 @@ def _train(
         with torch.no_grad():
             return float(bits(unseen))
 
-    result = Training(curve=[(0, measure())])
-    best, kept = result.curve[0][1], first
-    while result.steps < steps and result.steps - result.best_step < PATIENCE * EVALUATE_EVERY:
-        for _ in range(min(EVALUATE_EVERY, steps - result.steps)):
-            loss = bits(rows[torch.from_numpy(rng.integers(0, len(rows), BATCH))])
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            result.steps += 1
-        now = measure()
-        result.curve.append((result.steps, now))
-        if now < best:
-            best, result.best_step = now, result.steps
-            kept = {name: value.detach().cpu().numpy().copy() for name, value in parameters.items()}
-        if progress:
-            progress(result.steps, steps)
-    if progress:
-        progress(steps, steps)
-    result.parameters = kept
-    return result
+    def step() -> bool:
+        loss = bits(rows[torch.from_numpy(rng.integers(0, len(rows), BATCH))])
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        return True
+
+    return train_until_best(
+        step, measure, lambda: parameters, steps=steps, evaluate_every=EVALUATE_EVERY, progress=progress
+    )

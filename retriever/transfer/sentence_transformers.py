@@ -22,9 +22,9 @@ from retriever.encoder.model_files import POOLING_NAMES
 from retriever.encoder.runtimes.torch_model import LAYERS
 from retriever.errors import EncoderUnavailable
 from retriever.settings import made_by
+from retriever.transfer.layers import Dense, layers_of
 from retriever.transforms import Transform
 from retriever.transforms.base import Array
-from retriever.transforms.layers import Dense, layers_of
 
 __all__ = ["write_sentence_folder"]
 

@@ -1,4 +1,4 @@
-"""What the commands print with: consoles, progress, tables. `display_hits` and `display_reports` build on it."""
+"""What the commands print with: consoles, progress bars, lines and tables."""
 
 import contextlib
 import shlex

@@ -8,7 +8,7 @@ from rich.text import Text
 from indexes.folder.verify import Report as VerifyReport
 from retriever.card.wording import describe_drift, describe_index, describe_transform
 from retriever.card.wording import notes as notes_of
-from retriever.cli import display
+from retriever.cli.display import console
 from retriever.ingest.pipeline import IngestReport
 from retriever.recovery.salvage import SalvageReport
 from retriever.retriever import Retriever
@@ -19,7 +19,7 @@ MOST_SKIPPED = 10
 
 
 def say(sentence: str) -> None:
-    display.out.print(sentence, soft_wrap=True)
+    console.out.print(sentence, soft_wrap=True)
 
 
 def show_built(retriever: Retriever, index: str | Path, seconds: float, transform_given: bool) -> None:
@@ -34,11 +34,11 @@ def show_built(retriever: Retriever, index: str | Path, seconds: float, transfor
     if info["index"]["generation"]:
         say(f"index      {describe_index(info['index'])}")
     for note in notes_of(info):
-        display.warn(f"Warning: {note}")
-    display.show_notes(retriever.notes())
+        console.warn(f"Warning: {note}")
+    console.show_notes(retriever.notes())
     facts = [f"{plural(info['documents'], 'document')} in {plural(info['passages'], 'passage')}"]
     facts += [size(sum(info["bytes"].values()))] if info["bytes"] else []  # Milvus does not say how much it stores
-    say(f"{', '.join([*facts, duration(seconds)])}. Search them: {display.command('search', index)}")
+    say(f"{', '.join([*facts, duration(seconds)])}. Search them: {console.command('search', index)}")
 
 
 def show_ingest(report: IngestReport, index: str | Path) -> None:
@@ -50,23 +50,23 @@ def show_ingest(report: IngestReport, index: str | Path) -> None:
     if report.duplicate_ids:
         say(f"{plural(report.duplicate_ids, 'document')} had the id of an earlier one and replaced it.")
     for item in report.skipped_list[:MOST_SKIPPED]:
-        display.warn(f"skipped {one_line(item.where)}: {one_line(item.reason)}")
+        console.warn(f"skipped {one_line(item.where)}: {one_line(item.reason)}")
     if report.skipped > MOST_SKIPPED:
-        display.warn(f"… and {report.skipped - MOST_SKIPPED:,} more.")
+        console.warn(f"… and {report.skipped - MOST_SKIPPED:,} more.")
     if report.prune_refused:
-        display.warn(f"Warning: {one_line(report.prune_refused)}.")
+        console.warn(f"Warning: {one_line(report.prune_refused)}.")
     drift = report.drift
     if drift and drift.strong:
         ids = ", ".join(one_line(id_) for id_ in drift.strange_ids)
-        display.warn(
+        console.warn(
             f"Warning: {drift.strange:,} of {plural(drift.scored, 'passage')} added are unlike the text that the "
-            f"transform was fitted on (normal is 1 %), e.g. {ids}. Fit it again: {display.command('rebuild', index)}"
+            f"transform was fitted on (normal is 1 %), e.g. {ids}. Fit it again: {console.command('rebuild', index)}"
         )
 
 
 def show_info(info: dict[str, Any]) -> None:
     encoder, index = info["encoder"], info["index"]
-    table = display.table("", "")
+    table = console.table("", "")
     table.show_header = False
     table.columns[0].style, table.columns[1].overflow = "bold", "fold"
 
@@ -102,7 +102,7 @@ def show_info(info: dict[str, Any]) -> None:
     if info["quarantined"]:
         row("quarantine", plural(info["quarantined"], "row"), "yellow")
     row("made by", f"{info['made_by']}, {info['created']}")
-    display.out.print(table)
+    console.out.print(table)
     _show_choices(info)
     if index["type"] == "auto":
         _show_index_choice(index)
@@ -131,7 +131,7 @@ def _show_choice(
     say(f"{label:<9}  {choice['chosen']}: {choice['reason']}")
     if not choice["candidates"]:
         return
-    table = display.table(*names, ">agreement", f">gain over {rival}, 95 %")
+    table = console.table(*names, ">agreement", f">gain over {rival}, 95 %")
     named, *_ = names.values()
     ranked = sorted(choice["candidates"], key=lambda c: -c["agreement"])
     for candidate in [c for n, c in enumerate(ranked) if most is None or n < most or c[named] == rival]:
@@ -139,7 +139,7 @@ def _show_choice(
         cells = [Text(candidate[key]) for key in names.values()]
         style = "bold" if candidate[named] == choice["chosen"] else ""
         table.add_row(*cells, f"{candidate['agreement']:.3f}", Text(gain), style=style)
-    display.out.print(table)
+    console.out.print(table)
     say(
         f"{len(choice['candidates'])} candidates, {choice['queries']:,} sentences as queries over "
         f"{plural(choice['passages'], 'passage')}, {duration(choice['seconds'])}{margin and f'; {margin}'}."
@@ -151,23 +151,23 @@ def _show_index_choice(index: dict[str, Any]) -> None:
     considered = (index["measured"] or {}).get("considered")
     if not considered:
         return
-    table = display.table("index type", ">recall", ">ms a query", ">size")
+    table = console.table("index type", ">recall", ">ms a query", ">size")
     for one in sorted(considered, key=lambda one: (not one["reaches"], one["cpu_ms"])):
         cells = (f"{one['recall']:.3f}", f"{one['cpu_ms']:.2g}", size(one["bytes"]))
         table.add_row(Text(one["factory"]), *cells, style="bold" if one["factory"] == index["factory"] else "")
-    display.out.print(table)
+    console.out.print(table)
     limits = f"recall {index['recall']:g}" + (f" within {size(index['memory'])}" if index["memory"] else "")
     say(f"auto: {limits}, tried on {index['measured']['tried_on']:,} vectors.")
 
 
 def show_verify(report: VerifyReport) -> None:
-    display.show_list("✗", "red", report.problems)
-    display.show_list("✓", "green", report.repaired)
+    console.show_list("✗", "red", report.problems)
+    console.show_list("✓", "green", report.repaired)
     checked = ", ".join(plural(getattr(report, f"{noun}s"), noun) for noun in ("document", "vector", "file"))
     say(f"{checked}: " + ("all as stored." if report.clean else plural(len(report.problems), "problem") + "."))
     if report.left:
         say("Not repaired:")
-        display.show_list("✗", "red", report.left)
+        console.show_list("✗", "red", report.left)
 
 
 def show_copy(report: CopyReport, search: str) -> None:
@@ -185,8 +185,8 @@ def show_salvage(report: SalvageReport) -> None:
     embedded = f", {plural(report.texts_embedded, 'text')} embedded again" if report.texts_embedded else ""
     say(f"{plural(report.documents, 'document')} saved with {plural(report.vectors, 'vector')}{embedded}.")
     say(f"transform  {report.transform}")
-    display.show_list("!", "yellow", report.notes)
-    display.show_list("✗", "red", [f"lost: document {id_!r}" for id_ in report.lost])
+    console.show_list("!", "yellow", report.notes)
+    console.show_list("✗", "red", [f"lost: document {id_!r}" for id_ in report.lost])
     if report.lost_unnamed:
         say(f"{plural(report.lost_unnamed, 'more document')} lost, whose ids are unknown.")
     if report.quarantine:

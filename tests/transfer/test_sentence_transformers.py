@@ -16,7 +16,7 @@ from retriever import Retriever
 from retriever.encoder.encoder import Encoder
 from retriever.encoder.model_files import POOLINGS, ModelFiles
 from retriever.errors import EncoderUnavailable, Misuse
-from retriever.integrations.sentence_transformers import write_sentence_folder
+from retriever.transfer.sentence_transformers import write_sentence_folder
 from retriever.transforms import FAMILIES, Transform, fit
 
 WORDS = "ant bee cat dog elk fox gnu hen owl pig rat yak sea sky sun ice fog oak elm ash run fly dig eat".split()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from retriever.cli import display
+from retriever.cli.display import console
 from retriever.corpus import Document
 from retriever.hits import Answer, Hit
 from retriever.terminal import cut, excerpt, one_line
@@ -17,20 +17,20 @@ CELL_LENGTH = 60
 def show_hits(hits: Sequence[Hit], *, filtered: bool = False) -> None:
     """Show rank, score, title and id of each hit, and its passage with the matching sentence highlighted."""
     if not hits:
-        display.out.print(f"Nothing found{' among the documents that match the filter' if filtered else ''}.")
+        console.out.print(f"Nothing found{' among the documents that match the filter' if filtered else ''}.")
     for hit in hits:
         head = Text().append(f"{hit.rank:>3}  ", style="bold").append(f"{hit.score:.3f}  ", style="cyan")
-        display.out.print(head + _name(hit.title, hit.id), soft_wrap=True)
+        console.out.print(head + _name(hit.title, hit.id), soft_wrap=True)
         shown = excerpt(hit.passage, hit.highlight, PASSAGE_LENGTH)
         passage = Text(shown.before).append(shown.marked, style="bold yellow").append(shown.after)
-        for line in passage.wrap(display.out, max(display.out.width - 5, 20)):
-            display.out.print(Text("     ") + line)
+        for line in passage.wrap(console.out, max(console.out.width - 5, 20)):
+            console.out.print(Text("     ") + line)
 
 
 def show_novelty(answer: Answer) -> None:
     """Warn about a query that is far from everything in the collection."""
     if answer.strange:
-        display.warn(
+        console.warn(
             "Note: this query is unlike anything in the collection "
             f"({answer.novelty:.2f} bits per dimension; ordinary short texts stay below {answer.limit:.2f}), "
             "so the hits may be irrelevant."
@@ -40,7 +40,7 @@ def show_novelty(answer: Answer) -> None:
 def show_novel_queries(answered: int, strange: int, first: str) -> None:
     """Warn about such queries in a file, in one line."""
     if strange:
-        display.warn(
+        console.warn(
             f"Note: {strange:,} of {'1 query is' if answered == 1 else f'{answered:,} queries are'} unlike anything in "
             f"the collection, so their hits may be irrelevant. The first: {one_line(first)}"
         )
@@ -49,23 +49,23 @@ def show_novel_queries(answered: int, strange: int, first: str) -> None:
 def show_comparison(query: str, chosen: Sequence[Hit], raw: Sequence[Hit]) -> None:
     """Show the ranking of the index beside that of the encoder's raw vectors, and how far each hit moved."""
     if not chosen and not raw:
-        display.out.print("Nothing found.")
+        console.out.print("Nothing found.")
         return
     raw_ranks = {hit.id: hit.rank for hit in raw}
-    table = display.table(">rank", "in the index", ">moved", "raw encoder", title=f"“{one_line(query)}”")
+    table = console.table(">rank", "in the index", ">moved", "raw encoder", title=f"“{one_line(query)}”")
     for place in range(max(len(chosen), len(raw))):
         own = chosen[place] if place < len(chosen) else None
         other = raw[place] if place < len(raw) else None
         table.add_row(str(place + 1), _cell(own), _moved(own, raw_ranks, len(raw)) if own else Text(), _cell(other))
-    display.out.print(table)
+    console.out.print(table)
 
 
 def show_document(document: Document) -> None:
-    display.out.print(_name(document.title, document.id), soft_wrap=True)
+    console.out.print(_name(document.title, document.id), soft_wrap=True)
     for key, value in document.metadata.items():
-        display.out.print(Text(f"{one_line(str(key))}: {one_line(str(value))}", style="dim"), soft_wrap=True)
+        console.out.print(Text(f"{one_line(str(key))}: {one_line(str(value))}", style="dim"), soft_wrap=True)
     for line in document.text.splitlines():
-        display.out.print(one_line(line), soft_wrap=True)
+        console.out.print(one_line(line), soft_wrap=True)
 
 
 def _name(title: str, id_: str) -> Text:

@@ -1,0 +1,1 @@
+"""What the commands print: consoles, progress and tables, hits, and reports."""

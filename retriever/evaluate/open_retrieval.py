@@ -1,0 +1,54 @@
+"""WikiQA over all its sentences, by search: the part of `retriever bench qa` that indexes a collection."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from retriever.encoder.model_files import DEFAULT_ENCODER
+from retriever.evaluate import retrieval
+from retriever.evaluate.data.beir import read_sets
+from retriever.evaluate.models.encoders import GLOVE
+from retriever.evaluate.qa import OPEN_RETRIEVAL
+from retriever.evaluate.runs import Plan
+from retriever.evaluate.systems import BM25, open_models, systems_of
+from retriever.evaluate.vectors import collections_folder
+
+
+def run(
+    plan: Plan,
+    data: Path,
+    *,
+    datasets: Sequence[str],
+    transforms: Sequence[str],
+    fits: Sequence[str],
+    encoders: Sequence[str],
+    poolings: Sequence[str],
+    seeds: int,
+    max_length: int | None,
+    device: str,
+    cache: Path | None,
+) -> retrieval.RetrievalFindings:
+    """Measure it, always with BM25; a note says why if that is not possible."""
+    nothing = retrieval.RetrievalFindings(plan)
+    folder = data / OPEN_RETRIEVAL
+    names = [name for name in encoders or (DEFAULT_ENCODER,) if name != GLOVE]
+    if datasets and OPEN_RETRIEVAL not in datasets:
+        return nothing
+    if not folder.is_dir():
+        nothing.problems.append(f"{folder} is not there: WikiQA over all its sentences is left out")
+        return nothing
+    if not names:
+        nothing.problems.append(f"{OPEN_RETRIEVAL}: {GLOVE} makes no collection, so it is left out")
+        return nothing
+    findings = retrieval.run(
+        replace(plan, bench=retrieval.BENCH, transforms=systems_of([*transforms, BM25] if transforms else [])),
+        read_sets([folder], None).sets,
+        open_models(names, poolings, max_length),
+        collections=collections_folder(cache),
+        device=device,
+    )
+    if seeds > 1 or tuple(fits) != ("target",):
+        findings.problems.append(
+            f"{OPEN_RETRIEVAL}: a collection is fitted once, on its own text; --seeds and --fit have no effect"
+        )
+    return findings
