@@ -87,10 +87,11 @@ class Subject(Protocol):
 
     dataset: str
     documents: int
-    encoder: TextEncoder | Model
-    inputs: Mapping[str, str]
+    inputs: dict[str, str]
     """What the figures depend on besides the transform and the index."""
 
+    @property
+    def encoder(self) -> TextEncoder | Model: ...
     def space(self, spec: str) -> Space: ...
     def figures(self, index: Any, space: Space) -> Mapping[str, float]: ...
 

@@ -206,7 +206,7 @@ def _server(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
 
 def _load(process: "subprocess.Popen[str]", url: str, bodies: Sequence[Any], clients: int, seconds: float) -> Load:
     where = urlsplit(url)
-    task = {"host": where.hostname, "port": where.port, "path": "/v1/search", "bodies": list(bodies)}
+    task: dict[str, Any] = {"host": where.hostname, "port": where.port, "path": "/v1/search", "bodies": list(bodies)}
     task |= {"clients": clients, "seconds": seconds}
     before = cpu_seconds_of(process.pid)
     command, patience = [sys.executable, "-m", "benchmarks.scale.load_clients"], seconds + SECONDS_TO_START
