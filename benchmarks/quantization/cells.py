@@ -87,13 +87,11 @@ class Subject(Protocol):
 
     dataset: str
     documents: int
+    inputs: dict[str, str]
+    """What the figures depend on besides the transform and the index."""
 
     @property
     def encoder(self) -> TextEncoder | Model: ...
-    @property
-    def inputs(self) -> Mapping[str, str]:
-        """What the figures depend on besides the transform and the index."""
-
     def space(self, spec: str) -> Space: ...
     def figures(self, index: Any, space: Space) -> Mapping[str, float]: ...
 
