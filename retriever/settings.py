@@ -112,7 +112,7 @@ class IndexSettings:
         options = {} if self.transform == AUTO else parse(self.transform).options
         kept = int(options.get("dimension", dimension))
         if kept > dimension:
-            raise Misuse(f"--transform {self.transform}: the encoder's vectors have only {dimension} dimensions.")
+            raise Misuse(f"`transform={self.transform}`: the encoder's vectors have only {dimension} dimensions.")
         kind.check_index(self.index, kept, device)
 
 

@@ -117,7 +117,7 @@ def test_an_unchanged_run_is_read_back(
         assert again.stdout == first.stdout and rows_in(out) == rows
     embedded: list[int] = []
     with monkeypatch.context() as patch:
-        patch.setattr(Ingestion, "_tell", lambda self: embedded.append(self.report.texts_embedded))
+        patch.setattr(Ingestion, "_report_progress", lambda self: embedded.append(self.report.texts_embedded))
         assert "1 run measured, 2 taken" in run(*command, "--transform", "standardize").stderr
     assert embedded and not any(embedded)
     (damaged,) = (out / "runs").rglob("*center*.trec")
