@@ -1,5 +1,7 @@
 """What a collection is made with: its encoder, its transform and its index, and the evidence they were chosen by.
 
+`describe` returns them together with what the collection holds.
+
 A collection stores these settings as JSON values under the keys that `to_json` gives.
 """
 
@@ -15,10 +17,13 @@ from retriever.encoder.encoder import Encoder, require_same_encoder
 from retriever.encoder.model_files import DEFAULT_ENCODER, EncoderIdentity
 from retriever.errors import Misuse
 from retriever.progress import Progress, silent
+from retriever.transforms.drift import Drift, unknown
 from retriever.transforms.spec import AUTO, parse
 
 Evidence = Mapping[str, Any]
 """What an automatic choice compared and why it decided as it did, as JSON."""
+UNTUNED_WEIGHT = 0.1
+"""The weight of the vectors of an encoder that was never tuned for similarity."""
 
 
 def made_by() -> str:
@@ -152,3 +157,58 @@ class CollectionSettings:
 
 
 OTHER_KEYS = ("pooling_choice", "precision_choice", "choice", "made_by", "created")
+
+
+def trust(choice: Evidence | None, family: str) -> float:
+    """Return the weight of the vectors beside the words.
+
+    `choice` is the evidence that the transform was chosen by. Without it, any transform other than "none" is taken as
+    a sign of an untuned encoder.
+    """
+    from retriever.transforms.choice import MARGIN  # here, because it imports what a search does not need
+
+    agreement = {candidate["spec"]: candidate["agreement"] for candidate in (choice or {}).get("candidates", ())}
+    if none := agreement.get("none"):
+        return 1.0 if max(agreement.values()) < (1 + MARGIN) * none else UNTUNED_WEIGHT
+    return 1.0 if family == "none" else UNTUNED_WEIGHT
+
+
+def describe(collection: AnyCollection, drift: Drift | None) -> dict[str, Any]:
+    """Return counts, settings, index facts and sizes as JSON values; `drift` is None if it was not measured."""
+    store, generation = collection.store, collection.generation()
+    manifest: dict[str, Any] = generation.manifest if generation else {}
+    transform = manifest.get("transform", {"spec": store.setting("transform")})
+    newer, unused = collection.backlog()
+    return {
+        "folder": collection.name,
+        "documents": store.count("documents"),
+        "passages": store.count("passages"),
+        "vectors": store.count("vectors"),
+        "dimension": collection.dimension,
+        "encoder": collection.encoder,
+        "transform": transform,
+        "fitted_on": manifest.get("fitted_on", {}),
+        "choice": store.setting("choice"),
+        "pooling_choice": store.setting("pooling_choice"),
+        "precision_choice": store.setting("precision_choice"),
+        "hybrid_trust": trust(store.setting("choice"), transform.get("family", "none")),
+        "drift": drift.to_json() if drift else unknown(generation),
+        "index": {
+            "type": store.setting("index_type"),
+            "factory": manifest.get("factory"),
+            "recall": store.setting("recall"),
+            "memory": store.setting("memory"),
+            "note": manifest.get("index_note", ""),
+            "measured": generation.measured if generation else None,
+            "generation": generation.number if generation else None,
+            "vectors": generation.count if generation else 0,
+            "not_yet_in_it": newer,
+            "no_longer_used": unused,
+            "created": manifest.get("created"),
+            "made_by": manifest.get("made_by"),
+        },
+        "quarantined": store.count("quarantine"),
+        "bytes": collection.sizes(),
+        "created": store.setting("created"),
+        "made_by": store.setting("made_by"),
+    }
