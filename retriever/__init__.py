@@ -10,7 +10,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from retriever.corpus import Corpus, Document, Keys, Skipped
+    from retriever.corpus.document import Document, Keys, Skipped
+    from retriever.corpus.files import Corpus
     from retriever.hits import Answer, Hit, Hits
     from retriever.retriever import Retriever
 
@@ -22,13 +23,13 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 _MODULES = {
     "Answer": "retriever.hits",
-    "Corpus": "retriever.corpus",
-    "Document": "retriever.corpus",
+    "Corpus": "retriever.corpus.files",
+    "Document": "retriever.corpus.document",
     "Hit": "retriever.hits",
     "Hits": "retriever.hits",
-    "Keys": "retriever.corpus",
+    "Keys": "retriever.corpus.document",
     "Retriever": "retriever.retriever",
-    "Skipped": "retriever.corpus",
+    "Skipped": "retriever.corpus.document",
 }
 
 

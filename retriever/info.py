@@ -5,7 +5,7 @@ from typing import Any
 
 from indexes.protocol import AnyCollection
 from retriever.encoder.model_files import public_name
-from retriever.search.fusion import trust
+from retriever.settings import trust
 from retriever.transforms.drift import Drift, unknown
 
 

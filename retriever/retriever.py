@@ -61,17 +61,10 @@ class Retriever:
         self._searcher = Searcher(collection, self.encoder)
         collection.apply_of = self._searcher.apply_of
 
-    # ---- opening and building ----------------------------------------------------------------------------
-
     @classmethod
     @fork_safe
     def open(
-        cls,
-        index: str | Path,
-        *,
-        encoder: str | None = None,
-        device: str = "auto",
-        progress: Progress = silent,
+        cls, index: str | Path, *, encoder: str | None = None, device: str = "auto", progress: Progress = silent
     ) -> Self:
         """Open an existing collection: a folder, or `milvus:URI`.
 
@@ -139,9 +132,8 @@ class Retriever:
         kind = collection_class(index)
         source = Source(documents)
         changes = (transform, index_type, recall, memory)
-        settings = None
-        if not kind.is_begun(index):
-            settings = CollectionSettings.new(kind, options, IndexSettings().changed(*changes), progress)
+        new = None if kind.is_begun(index) else IndexSettings().changed(*changes)
+        settings = CollectionSettings.new(kind, options, new, progress) if new else None
         source.refuse_if_empty(on_error)
         with engines.opened(engine, address) as running:
             if settings is None:
@@ -163,8 +155,6 @@ class Retriever:
                 raise
             retriever._writer.engine, retriever._engine_notes = engines.Local(), running.notes()
             return retriever
-
-    # ---- changing ----------------------------------------------------------------------------------------
 
     @cached_property
     def _writer(self) -> "Writer":
@@ -188,19 +178,14 @@ class Retriever:
 
     @detect_damage
     def _ingest(self, source: "Source", on_error: "OnError", changes: Sequence[Any] = (), prune: bool = False) -> None:
-        with self._writer.lock():
-            wanted = IndexSettings.of(self.collection).changed(*changes)
-            if changes:
-                wanted.check(self.collection.dimension, self._options.device, type(self.collection))
-            self._writer.ingest(source, wanted, on_error, prune=prune, whole=bool(changes))
+        self._writer.ingest(source, on_error, changes, prune)
 
     @detect_damage
     def delete(self, ids: Sequence[str]) -> list[str]:
         """Delete documents by id and return the ids that existed."""
         if isinstance(ids, str):
-            raise Misuse(f"delete takes a list of ids; for one: delete([{ids!r}]).")
-        with self._writer.lock():
-            return self._writer.delete([id_ for id_ in ids if is_unicode(id_)])
+            raise Misuse(f"`ids` is a list; to delete one document: delete([{ids!r}]).")
+        return self._writer.delete([id_ for id_ in ids if is_unicode(id_)])
 
     @detect_damage
     def rebuild(
@@ -215,14 +200,7 @@ class Retriever:
 
         An option that is None keeps its value; `build` explains them.
         """
-        with self._writer.lock():
-            if not self.collection.store.count("passages"):
-                raise Misuse(f"{self.collection.name} has no documents to rebuild an index from.")
-            wanted = IndexSettings.of(self.collection).changed(transform, index_type, recall, memory)
-            wanted.check(self.collection.dimension, self._options.device, type(self.collection))
-            self._writer.publish(wanted, refit=True, compact=True)
-
-    # ---- searching ---------------------------------------------------------------------------------------
+        self._writer.rebuild((transform, index_type, recall, memory))
 
     def search(self, query: str, k: int = 10, **options: Unpack[Options]) -> Hits:
         """Return the k documents that answer the query best, best first.
@@ -289,8 +267,6 @@ class Retriever:
         """Return the number of documents."""
         return self.collection.store.count("documents")
 
-    # ---- describing and maintaining ----------------------------------------------------------------------
-
     @property
     def local(self) -> Collection:
         """The collection as a folder with files; a collection in Milvus is refused."""
@@ -314,9 +290,8 @@ class Retriever:
         """Describe the collection on one page; `retriever.card.rendering` makes HTML or Markdown of it."""
         from retriever.card.contents import collect_card
 
-        collection = self.local
-        transform = collection.with_generation(lambda found: load_transform(found) if found else None)
-        return collect_card(collection, self.info(), transform)
+        transform = self.local.with_generation(lambda found: load_transform(found) if found else None)
+        return collect_card(self.local, self.info(), transform)
 
     @detect_damage
     def map(self, progress: Progress | None = None) -> "Map":

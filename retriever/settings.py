@@ -1,5 +1,7 @@
 """What a collection is made with: its encoder, its transform and its index, and the evidence they were chosen by.
 
+`describe` returns them together with what the collection holds.
+
 A collection stores these settings as JSON values under the keys that `to_json` gives.
 """
 
@@ -19,6 +21,8 @@ from retriever.transforms.spec import AUTO, parse
 
 Evidence = Mapping[str, Any]
 """What an automatic choice compared and why it decided as it did, as JSON."""
+UNTUNED_WEIGHT = 0.1
+"""The weight of the vectors of an encoder that was never tuned for similarity."""
 
 
 def made_by() -> str:
@@ -112,7 +116,7 @@ class IndexSettings:
         options = {} if self.transform == AUTO else parse(self.transform).options
         kept = int(options.get("dimension", dimension))
         if kept > dimension:
-            raise Misuse(f"--transform {self.transform}: the encoder's vectors have only {dimension} dimensions.")
+            raise Misuse(f"`transform={self.transform}`: the encoder's vectors have only {dimension} dimensions.")
         kind.check_index(self.index, kept, device)
 
 
@@ -152,3 +156,17 @@ class CollectionSettings:
 
 
 OTHER_KEYS = ("pooling_choice", "precision_choice", "choice", "made_by", "created")
+
+
+def trust(choice: Evidence | None, family: str) -> float:
+    """Return the weight of the vectors beside the words.
+
+    `choice` is the evidence that the transform was chosen by. Without it, any transform other than "none" is taken as
+    a sign of an untuned encoder.
+    """
+    from retriever.transforms.choice import MARGIN  # here, because it imports what a search does not need
+
+    agreement = {candidate["spec"]: candidate["agreement"] for candidate in (choice or {}).get("candidates", ())}
+    if none := agreement.get("none"):
+        return 1.0 if max(agreement.values()) < (1 + MARGIN) * none else UNTUNED_WEIGHT
+    return 1.0 if family == "none" else UNTUNED_WEIGHT

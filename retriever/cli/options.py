@@ -143,7 +143,8 @@ def source_options(*, required: bool = True) -> Callable[[Command], Command]:
         def with_corpus(
             sources: tuple[str, ...], text_key: str, title_key: str, id_key: str | None, lines: bool, **more: Any
         ) -> Any:
-            from retriever.corpus import Corpus, Keys
+            from retriever.corpus.document import Keys
+            from retriever.corpus.files import Corpus
 
             corpus = Corpus(sources, keys=Keys(text_key, title_key, id_key), lines=lines) if sources else None
             return command(corpus=corpus, **more)

@@ -1,16 +1,26 @@
-"""Finds the files of a corpus: sources named by the user, and files in folders, each file once."""
+"""The corpus: a stream of the documents of files, folders and standard input, and of what could not be read."""
 
+import gzip
 import os
+import shutil
+import sys
+import tempfile
+import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, cast
 
-from retriever.corpus.document import Skipped
-from retriever.errors import Misuse
+from retriever.corpus.document import Document, Keys, Skipped
+from retriever.corpus.lines import Refused, read_jsonl, read_lines, read_stdin, read_text, regular_file, unpacked
+from retriever.corpus.tables import WrongColumns, read_csv, read_tsv
+from retriever.errors import MissingExtra, Misuse, requires_extra
 
 FORMATS = ("jsonl", "csv", "tsv", "parquet", "txt", "md")
-ENDINGS = tuple(f".{format}" for format in FORMATS)
+KNOWN = "known are .jsonl, .csv, .tsv, .parquet, .txt and .md, each also with .gz"
 BEIR_CORPUS = ("corpus.jsonl", "corpus.jsonl.gz")
+STDIN = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,27 +36,122 @@ class SourceFile:
     """True if it was found in a folder, so that it may hold something other than documents."""
 
 
-class Stdin:
-    """Stands for standard input among the files."""
+class Corpus:
+    """The documents of files, folders and standard input (`-`), in a fixed order.
+
+    Iterating yields a `Document`, or a `Skipped` for what cannot be read, and continues; the caller decides whether to
+    stop. A corpus can be iterated again, unless standard input is one of its sources.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[str | Path],
+        *,
+        keys: Keys = Keys(),  # noqa: B008 - frozen
+        lines: bool = False,
+        stdin: BinaryIO | None = None,
+    ) -> None:
+        """`lines`: each line of a .txt file is a document; otherwise the file is one document."""
+        self.places = _find(sources)
+        self._keys = keys
+        self._lines = lines
+        self._stdin = stdin
+        self._stdin_read = False
+        self._total = sum(place.size for place in self.places if isinstance(place, SourceFile))
+        self._read = 0.0
+
+    @property
+    def fraction_read(self) -> float | None:
+        """The fraction of all bytes that has been read, from 0 to 1; None if standard input is one of the sources."""
+        if STDIN in self.places:
+            return None
+        return min(1.0, self._read / self._total) if self._total else 1.0
+
+    def __iter__(self) -> Iterator[Document | Skipped]:
+        self._read = 0.0
+        before = 0
+        for place in self.places:
+            if isinstance(place, Skipped):
+                yield place
+            elif isinstance(place, str):
+                if self._stdin_read:
+                    raise Misuse("standard input can be read only once")
+                self._stdin_read = True
+                yield from read_stdin(self._stdin or sys.stdin.buffer, self._keys)
+            else:
+                yield from self._read_file(place, before)
+                before += place.size
+                self._read = before
+
+    def _read_file(self, file: SourceFile, before: int) -> Iterator[Document | Skipped]:
+        def progress(fraction: float) -> None:
+            self._read = before + fraction * file.size
+
+        try:
+            with regular_file(file.path) as raw:
+                stream = unpacked(raw) if file.gzipped else raw
+                if file.format == "parquet":
+                    with requires_extra("parquet", "reading Parquet"):
+                        from retriever.corpus.parquet import read_parquet
+                    with _seekable(stream, file.gzipped) as whole:
+                        yield from read_parquet(whole, file.name, self._keys, progress)
+                    return
+                for item in self._parse(stream, file):
+                    self._read = before + raw.tell()
+                    yield item
+        except (WrongColumns, MissingExtra) as error:
+            if not file.walked:
+                raise Misuse(f"{file.name}: {error}") from error
+            yield Skipped(file.name, str(error))
+        except Refused as error:
+            yield Skipped(file.name, str(error))
+        except EOFError:
+            yield Skipped(file.name, "is a truncated gzip file")
+        except (gzip.BadGzipFile, zlib.error) as error:
+            yield Skipped(file.name, f"is not a sound gzip file: {error}")
+        except OSError as error:
+            yield Skipped(file.name, f"cannot be read: {error.strerror or error}")
+
+    def _parse(self, stream: BinaryIO, file: SourceFile) -> Iterator[Document | Skipped]:
+        if file.format == "jsonl":
+            return read_jsonl(stream, file.name, self._keys)
+        if file.format == "csv":
+            return read_csv(stream, file.name, self._keys)
+        if file.format == "tsv":
+            return read_tsv(stream, file.name, self._keys)
+        if file.format == "txt" and self._lines:
+            return read_lines(stream, file.name)
+        return read_text(stream, file.name, markdown=file.format == "md")
 
 
-def find(sources: Sequence[str | Path]) -> list[SourceFile | Stdin | Skipped]:
+@contextmanager
+def _seekable(stream: BinaryIO, gzipped: bool) -> Iterator[BinaryIO]:
+    """Unpack a gzip stream into a temporary file, because Parquet has its directory at the end."""
+    if not gzipped:
+        yield stream
+        return
+    with tempfile.TemporaryFile() as unpacked:
+        shutil.copyfileobj(stream, unpacked)
+        yield cast(BinaryIO, unpacked)
+
+
+def _find(sources: Sequence[str | Path]) -> list[SourceFile | Skipped | str]:
     """List the files of all sources in order, each file once; a folder that cannot be listed becomes a `Skipped`.
 
     If two files would have the same name, the later one is named by its path from the working directory.
     """
     if not sources:
         raise Misuse("no source given: name a file, a folder, or - for standard input")
-    missing = [str(source) for source in sources if str(source) != "-" and _size(Path(source)) is None]
+    missing = [str(source) for source in sources if str(source) != STDIN and _size(Path(source)) is None]
     if missing:
         raise Misuse(f"no such file or folder: {', '.join(missing)}")
 
-    places: list[SourceFile | Stdin | Skipped] = []
+    places: list[SourceFile | Skipped | str] = []
     seen: set[str] = set()
     names: set[str] = set()
     for source in dict.fromkeys(map(str, sources)):
-        if source == "-":
-            places.append(Stdin())
+        if source == STDIN:
+            places.append(STDIN)
             continue
         is_folder = Path(source).is_dir()
         for path in _walk(Path(source)) if is_folder else [_checked(Path(source))]:
@@ -61,9 +166,8 @@ def find(sources: Sequence[str | Path]) -> list[SourceFile | Stdin | Skipped]:
             candidates = (_utf8_path(str(candidate)) for candidate in (below, path, real))
             name = next((candidate for candidate in candidates if candidate not in names), _utf8_path(real))
             names.add(name)
-            format = _format(path.name)
-            assert format is not None
-            places.append(SourceFile(path, name, *format, _size(path) or 0, walked=is_folder))
+            gzipped = path.name.lower().endswith(".gz")
+            places.append(SourceFile(path, name, _format(path.name), gzipped, _size(path) or 0, walked=is_folder))
     return places
 
 
@@ -80,20 +184,16 @@ def _utf8_path(path: str) -> str:
     return os.fsencode(path.replace(os.sep, "/")).decode("utf-8", "backslashreplace")
 
 
-def _format(file_name: str) -> tuple[str, bool] | None:
-    """The format by the file's ending, and whether the file is gzipped; None if the ending is unknown."""
-    stem = file_name.lower()
-    format = Path(stem.removesuffix(".gz")).suffix.removeprefix(".")
-    return (format, stem.endswith(".gz")) if format in FORMATS else None
+def _format(file_name: str) -> str:
+    """The format by the file's ending, without .gz; empty if the ending is unknown."""
+    format = Path(file_name.lower().removesuffix(".gz")).suffix.removeprefix(".")
+    return format if format in FORMATS else ""
 
 
 def _checked(path: Path) -> Path:
     """Refuse a file named by the user that is not of a known format or not a regular file."""
-    if _format(path.name) is None:
-        raise Misuse(
-            f"{path}: unknown kind of file; known are {', '.join(ENDINGS)}, each also with .gz"
-            " (anything else can be piped to standard input: -)"
-        )
+    if not _format(path.name):
+        raise Misuse(f"{path}: unknown kind of file; {KNOWN} (anything else can be piped to standard input: -)")
     if not path.is_file():
         raise Misuse(f"{path}: not a regular file; pipe it to standard input instead: -")
     return path
@@ -120,7 +220,7 @@ def _walk(folder: Path) -> Iterator[Path | Skipped]:
             failures.append(error)
             continue
         folders = [name for name in names if os.path.isdir(here / name)]  # noqa: PTH112 - False for a loop of links
-        readable = sorted({name for name in names if _format(name) is not None} - set(folders))
+        readable = sorted({name for name in names if _format(name)} - set(folders))
         corpora = [name for name in BEIR_CORPUS if name in readable]
         for name in corpora[:1] or readable:
             found = True
@@ -130,4 +230,4 @@ def _walk(folder: Path) -> Iterator[Path | Skipped]:
     for failure in failures:
         yield Skipped(_utf8_path(str(failure.filename)), f"cannot be listed: {failure.strerror}")
     if not found and not failures:
-        raise Misuse(f"{folder}: no readable file in this folder; known are {', '.join(ENDINGS)}, also with .gz")
+        raise Misuse(f"{folder}: no readable file in this folder; {KNOWN}")

@@ -1,29 +1,131 @@
-"""Readers of lines and plain text: JSONL, text, Markdown and standard input."""
+"""Readers of lines and plain text: JSONL, text, Markdown and standard input; and the limits that every reader keeps.
 
+A source may be malicious, so that no reader holds more than the largest document in memory.
+"""
+
+import codecs
+import gzip
+import io
 import json
 import math
+import os
 import re
+import stat
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, cast
 
-from retriever.corpus import limits
 from retriever.corpus.document import Document, Keys, Skipped, document_of, json_name, text_id
 
+LARGEST_DOCUMENT = 64 << 20
+"""Bytes of a line, a row, or a file that is one document; characters of a Python text."""
+LARGEST_METADATA = 16 << 20
+"""Characters of a document's metadata as JSON."""
+MOST_COLUMNS = 10_000
+MOST_PARTS = 2_000_000
+"""Strings, commas and brackets in a JSON line, or commas in a CSV row: each becomes an object of about fifty bytes."""
+UNPACKED_FREELY = 256 << 20
+MOST_UNPACKED = 200
+"""Above `UNPACKED_FREELY` bytes, the limit for the size of a gzip or Parquet file unpacked, as a multiple of its packed
+size. Texts reach 3 to 20, logs up to 100; a gzip bomb up to 1032, and a Parquet bomb any number."""
+
+TOO_LONG = f"is longer than {LARGEST_DOCUMENT >> 20} MiB, the most that a document may have"
 MAX_DEPTH = 100
 """Deeper JSON is refused: it can be parsed, but Python and SQLite may fail to write it."""
 NESTED = "nested too deeply"
 
+_SKIPPED_AT_ONCE = 1 << 20
+_PARTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[,\[{]', re.DOTALL)
 _FENCE_OR_HEADING = re.compile(r"(?:^|(?<=\r)) {0,3}(?:(```|~~~)|#[ \t]+(\S[^\r\n]*))", re.MULTILINE)
 _REST_OF_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 
 
-def numbered_lines(stream: BinaryIO, name: str) -> Iterator[tuple[str, bytes | Skipped]]:
-    """The lines that are not blank, each with its place, `name:number`."""
-    for number, line in limits.numbered(stream):
+class Refused(Exception):
+    """A file is not read, or not to its end; the message says why and follows the file's name."""
+
+
+def regular_file(path: Path) -> BinaryIO:
+    """Open a file for reading, and refuse anything but a regular file: a pipe would block, and a device has no end.
+
+    The path may have been replaced since it was listed, so the open file is checked again.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise Refused("is not a regular file")
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Refused("is not a regular file")
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def whole(stream: BinaryIO) -> bytes:
+    """Read a file that is one document."""
+    data = stream.read(LARGEST_DOCUMENT + 1)
+    if len(data) > LARGEST_DOCUMENT:
+        raise Refused(TOO_LONG)
+    return data.removeprefix(codecs.BOM_UTF8)
+
+
+def too_many_parts(line: bytes) -> bool:
+    """Whether a JSON line would become more than `MOST_PARTS` Python objects."""
+    return len(line) > MOST_PARTS and next(islice(_PARTS.finditer(line), MOST_PARTS, None), None) is not None
+
+
+def refuse_bomb(unpacked: int, packed: int) -> None:
+    """Refuse a file that unpacks to far more bytes than it has."""
+    if unpacked > UNPACKED_FREELY and unpacked > MOST_UNPACKED * packed:
+        raise Refused(
+            f"unpacks to more than {UNPACKED_FREELY >> 20} MiB and more than {MOST_UNPACKED} times its size: what "
+            "follows was not read. If the file is not malicious, convert it to another format or unpack it"
+        )
+
+
+class _Unpacked(io.RawIOBase):
+    """A gzip file unpacked; reading raises `Refused` if it is a bomb."""
+
+    def __init__(self, packed: BinaryIO) -> None:
+        self._packed = packed
+        self._file = gzip.GzipFile(fileobj=packed)
+        self._count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
+        count = self._file.readinto(buffer)
+        self._count += count
+        refuse_bomb(self._count, self._packed.tell())
+        return count
+
+
+def unpacked(packed: BinaryIO) -> BinaryIO:
+    return cast(BinaryIO, io.BufferedReader(_Unpacked(packed)))
+
+
+def numbered_lines(stream: BinaryIO, name: str, *, tsv: bool = False) -> Iterator[tuple[str, bytes | Skipped]]:
+    """Yield the lines that are not blank, without line ends and byte order mark, each with its place, `name:number`.
+
+    Only \\n ends a line: texts may contain U+2028. A line of tabs is a row of TSV. A line above the size limit is
+    read to its end in small parts and becomes a `Skipped`.
+    """
+    number = 0
+    while line := stream.readline(LARGEST_DOCUMENT + 1):
+        number += 1
         where = f"{name}:{number}"
-        if line is None:
-            yield where, Skipped(where, limits.TOO_LONG)
-        elif line and not line.isspace():
+        if len(line) > LARGEST_DOCUMENT and not line.endswith(b"\n"):
+            del line
+            while (rest := stream.readline(_SKIPPED_AT_ONCE)) and not rest.endswith(b"\n"):
+                pass
+            yield where, Skipped(where, TOO_LONG)
+            continue
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
+        line = line.removesuffix(b"\n").removesuffix(b"\r")
+        if line and (tsv or not line.isspace()):
             yield where, line
 
 
@@ -49,7 +151,7 @@ def read_lines(stream: BinaryIO, name: str) -> Iterator[Document | Skipped]:
 
 def read_text(stream: BinaryIO, name: str, markdown: bool) -> Iterator[Document | Skipped]:
     """One document per file. The title is the first top-level heading of Markdown."""
-    text = decode(limits.whole(stream), name)
+    text = decode(whole(stream), name)
     title = ""
     if markdown and isinstance(text, str):
         title, rest = _split_heading(text)
@@ -82,8 +184,8 @@ def _text_document(text: str | Skipped, where: str, title: str = "", *, by_text:
 
 
 def _json_document(line: bytes | Skipped, where: str, keys: Keys, *, by_text: bool = False) -> Document | Skipped:
-    if isinstance(line, bytes) and limits.too_many_parts(line):
-        return Skipped(where, f"holds more than {limits.MOST_PARTS:,} strings, commas and brackets")
+    if isinstance(line, bytes) and too_many_parts(line):
+        return Skipped(where, f"holds more than {MOST_PARTS:,} strings, commas and brackets")
     text = decode(line, where)
     if isinstance(text, Skipped):
         return text

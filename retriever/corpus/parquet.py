@@ -19,8 +19,8 @@ import pyarrow.parquet
 from pyarrow import types
 
 from indexes.errors import first_line
-from retriever.corpus import limits
 from retriever.corpus.document import Document, Keys, Skipped, document_of
+from retriever.corpus.lines import LARGEST_DOCUMENT, MOST_PARTS, TOO_LONG, refuse_bomb
 from retriever.corpus.tables import checked_columns
 
 ROWS = 16
@@ -40,14 +40,14 @@ def read_parquet(
         file = pyarrow.parquet.ParquetFile(stream)
         checked_columns(file.schema_arrow.names, keys)
         leaves = [file.schema.column(place) for place in range(len(file.schema))]
-        limits.refuse_bomb(_list_bytes(file.metadata, leaves), size)
+        refuse_bomb(_list_bytes(file.metadata, leaves), size)
         texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
         file = pyarrow.parquet.ParquetFile(stream, metadata=file.metadata, read_dictionary=texts)
         number = unpacked = 0
         for batch in file.iter_batches(batch_size=ROWS):
             measured = _size(batch.columns)
             unpacked += measured[0]
-            limits.refuse_bomb(unpacked, size)
+            refuse_bomb(unpacked, size)
             for record in _records(batch, measured):
                 number += 1
                 where = f"{name}:{number}"
@@ -141,9 +141,9 @@ def _records(batch: Any, measured: tuple[int, int]) -> Iterator[dict[str, Any] |
 
 
 def _too_large(measured: tuple[int, int]) -> str:
-    if measured[0] > limits.LARGEST_DOCUMENT:
-        return limits.TOO_LONG
-    return f"holds more than {limits.MOST_PARTS:,} values" if measured[1] > limits.MOST_PARTS else ""
+    if measured[0] > LARGEST_DOCUMENT:
+        return TOO_LONG
+    return f"holds more than {MOST_PARTS:,} values" if measured[1] > MOST_PARTS else ""
 
 
 def _microseconds(batch: Any) -> Any:

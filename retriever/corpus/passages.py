@@ -4,16 +4,25 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from retriever.corpus.document import Document
 from retriever.errors import Misuse
 
-if TYPE_CHECKING:
-    from retriever.encoder.encoder import Encoder
-
 CountTokens = Callable[[list[str]], list[int]]
 """Counts the tokens of each text, without special tokens."""
+
+
+class Tokenizes(Protocol):
+    """What splitting needs of an encoder."""
+
+    @property
+    def token_budget(self) -> int:
+        """The most tokens of an input, without special tokens."""
+
+    def count_tokens(self, texts: list[str]) -> list[int]:
+        """Count the tokens of each text, without special tokens."""
+
 
 SPLIT_AT_ONCE = 250_000
 """Characters of a text that are split together: their sentences and tokens take up to some hundred times the memory."""
@@ -41,7 +50,7 @@ class Span(NamedTuple):
     end: int
 
 
-def encoded_passages(document: Document, encoder: "Encoder") -> Iterator[tuple[int, int, str]]:
+def encoded_passages(document: Document, encoder: Tokenizes) -> Iterator[tuple[int, int, str]]:
     """The start and end of each passage of a document, and the text that is encoded for it."""
     budget, count_tokens = encoder.token_budget, encoder.count_tokens
     title = fit_title(document.title, budget, count_tokens)

@@ -5,10 +5,17 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any, Literal
 
-from retriever.corpus import Corpus, Document, Keys, Skipped
-from retriever.corpus.document import json_name
-from retriever.corpus.limits import LARGEST_DOCUMENT, LARGEST_METADATA, TOO_LONG
-from retriever.corpus.lines import NESTED, lone_surrogate, record_document, too_deep
+from retriever.corpus.document import Document, Keys, Skipped, json_name
+from retriever.corpus.files import Corpus
+from retriever.corpus.lines import (
+    LARGEST_DOCUMENT,
+    LARGEST_METADATA,
+    NESTED,
+    TOO_LONG,
+    lone_surrogate,
+    record_document,
+    too_deep,
+)
 from retriever.errors import BadSource, Misuse, NoDocuments
 
 OnError = Literal["skip", "stop"]
@@ -79,8 +86,8 @@ class Source:
                 return
             if on_error == "stop":
                 raise BadSource(
-                    f"{item.where}: {item.reason}. Nothing was indexed; mend it and run the same command again, or "
-                    "give --on-error skip."
+                    f"{item.where}: {item.reason}. Nothing was indexed; mend it and run the same again, or give "
+                    '`on_error="skip"`.'
                 )
             if len(self._ahead) >= MOST_SKIPPED_AHEAD:
                 return

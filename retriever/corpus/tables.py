@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
-from retriever.corpus import limits
 from retriever.corpus.document import Document, Keys, Skipped, document_of, listed, shortened
-from retriever.corpus.lines import decode
+from retriever.corpus.lines import LARGEST_DOCUMENT, MOST_COLUMNS, MOST_PARTS, TOO_LONG, decode, numbered_lines
 
 
 class WrongColumns(Exception):
@@ -39,7 +38,7 @@ def _documents(rows: Iterator[tuple[str, list[str] | Skipped]], name: str, keys:
         elif columns is None:
             columns = checked_columns(row, keys)
         elif len(row) != len(columns):
-            width = len(row) if len(row) <= limits.MOST_COLUMNS else f"more than {limits.MOST_COLUMNS:,}"
+            width = len(row) if len(row) <= MOST_COLUMNS else f"more than {MOST_COLUMNS:,}"
             yield Skipped(where, f"has {width} columns, the header {len(columns)}")
         else:
             yield document_of(dict(zip(columns, row, strict=True)), keys, where)
@@ -48,15 +47,13 @@ def _documents(rows: Iterator[tuple[str, list[str] | Skipped]], name: str, keys:
 
 
 def _tsv_rows(stream: BinaryIO, name: str) -> Iterator[tuple[str, list[str] | Skipped]]:
-    for number, line in limits.numbered(stream):
-        where = f"{name}:{number}"
-        if line != b"":
-            text = Skipped(where, limits.TOO_LONG) if line is None else decode(line, where)
-            yield where, text.split("\t", limits.MOST_COLUMNS) if isinstance(text, str) else text
+    for where, line in numbered_lines(stream, name, tsv=True):
+        text = decode(line, where)
+        yield where, text.split("\t", MOST_COLUMNS) if isinstance(text, str) else text
 
 
 def _csv_rows(lines: "_CsvLines", name: str) -> Iterator[tuple[str, list[str] | Skipped]]:
-    csv.field_size_limit(limits.LARGEST_DOCUMENT)
+    csv.field_size_limit(LARGEST_DOCUMENT)
     rows = csv.reader(lines, strict=True)
     while True:
         where = f"{name}:{rows.line_num + 1}"
@@ -95,8 +92,8 @@ class _CsvLines:
 
     def begin_row(self) -> None:
         self.invalid: str | None = None
-        self._left = limits.LARGEST_DOCUMENT
-        self._commas_left = limits.MOST_PARTS
+        self._left = LARGEST_DOCUMENT
+        self._commas_left = MOST_PARTS
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -108,9 +105,9 @@ class _CsvLines:
         self._left -= len(line)
         self._commas_left -= line.count(",")
         if self._left < 0:
-            raise _RowTooLarge(limits.TOO_LONG)
+            raise _RowTooLarge(TOO_LONG)
         if self._commas_left < 0:
-            raise _RowTooLarge(f"holds more than {limits.MOST_PARTS:,} commas")
+            raise _RowTooLarge(f"holds more than {MOST_PARTS:,} commas")
         if self._first:
             line = line.removeprefix("\ufeff")
             self._first = False
@@ -122,8 +119,8 @@ class _CsvLines:
 
 def checked_columns(columns: Sequence[str], keys: Keys) -> list[str]:
     """The columns, if they are different and include those of `keys`."""
-    if len(columns) > limits.MOST_COLUMNS:
-        raise WrongColumns(f"has more than {limits.MOST_COLUMNS:,} columns")
+    if len(columns) > MOST_COLUMNS:
+        raise WrongColumns(f"has more than {MOST_COLUMNS:,} columns")
     there = dict.fromkeys(columns)
     wanted = [("--text-key", keys.text), ("--id-key", keys.id)]
     wanted += [("--title-key", keys.title)] if keys.title != Keys.title else []

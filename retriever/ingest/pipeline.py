@@ -9,18 +9,20 @@ text, and continues. A run that is interrupted stores those batches first and lo
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+
+import numpy as np
 
 from indexes.protocol import AnyStore
-from indexes.rows import DocumentRow
+from indexes.rows import VECTOR_TYPE, DocumentRow
 from retriever.corpus import Document, Skipped
 from retriever.corpus.source import OnError
+from retriever.encoder.batches import Batch
 from retriever.encoder.encoder import Encoder
-from retriever.errors import BadSource, Misuse
-from retriever.ingest.engines import Engine, Local
-from retriever.ingest.vector_writer import VectorWriter
+from retriever.errors import BadSource, Misuse, RetrieverError
+from retriever.ingest.engines import Encodes, Engine, Local
 from retriever.progress import Progress, silent
 from retriever.signals import defer_signals
 from retriever.transforms.drift import Drift
@@ -57,16 +59,79 @@ class IngestReport:
     """How unlike the added passages are to those that the transform was fitted on; None if it was fitted again."""
 
 
-@dataclass
-class Window:
-    """Documents, and the writer of their texts that had no vector yet; None if all had one."""
-
-    documents: list[DocumentRow]
-    writer: VectorWriter | None
-
-
 def hash_of_text(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8")).digest()
+
+
+class Window:
+    """Documents, and a thread that stores the vectors of their new texts, each batch once the encoder has finished it.
+
+    A process that is killed therefore loses only the batches that are inside the encoder.
+    """
+
+    def __init__(
+        self,
+        store: AnyStore,
+        documents: Sequence[DocumentRow] = (),
+        hashes: Sequence[bytes] = (),
+        encoding: Encodes | None = None,
+        encoder: str = "",
+    ) -> None:
+        """Prepare to store; `hashes` are those of the texts in `encoding`, `encoder` is a name for messages."""
+        self.documents = documents
+        self.hashes = hashes
+        self.texts = 0
+        """How many texts have a stored vector."""
+        self.tokens = 0
+        """How many tokens those texts have."""
+        self._store = store
+        self._encoding = encoding
+        self._encoder = encoder
+        self._error: BaseException | None = None
+        self._started = False
+        self._ended = threading.Event()
+        if encoding is None:
+            self._ended.set()
+
+    def start(self) -> None:
+        if self._encoding:
+            self._encoding.start()
+            threading.Thread(target=self._work, args=[self._encoding], name="storing", daemon=True).start()
+            self._started = True
+
+    def _work(self, encoding: Encodes) -> None:
+        try:
+            while batches := encoding.finished():
+                self._put(batches)
+        except BaseException as error:  # `done` raises it in the caller's thread
+            self._error = error
+            encoding.close()
+        finally:
+            self._ended.set()
+
+    def _put(self, batches: list[Batch]) -> None:
+        positions = np.concatenate([batch.positions for batch in batches])
+        with np.errstate(over="ignore"):
+            halves = np.concatenate([batch.vectors for batch in batches]).astype(VECTOR_TYPE)
+        if not np.isfinite(halves).all():
+            raise RetrieverError(f"the encoder {self._encoder} gives vectors too large to be stored as float16.")
+        self._store.add_vectors([self.hashes[position] for position in positions], halves)
+        self.texts += len(positions)
+        self.tokens += sum(batch.tokens for batch in batches)
+
+    def done(self, seconds: float = 0.0) -> bool:
+        """Wait up to `seconds` and return whether everything is stored; raise the error of the thread, if any."""
+        ended = self._ended.wait(seconds)
+        if self._error:
+            raise self._error
+        return ended
+
+    def close(self) -> None:
+        """Start no further batch, and wait until those being encoded are stored; raise nothing."""
+        if self._encoding:
+            self._encoding.close()
+        if self._started:
+            self._ended.wait()
 
 
 class Ingestion:
@@ -90,9 +155,9 @@ class Ingestion:
         self.on_error = on_error
         self.progress = progress
         self.report = IngestReport()
-        self._encoding: Window | None = None
+        self._encoding = Window(store)
         self._expected: int | None = None
-        self._window: dict[str, DocumentRow] = {}
+        self._rows: dict[str, DocumentRow] = {}
         self._texts: dict[bytes, str] = {}
         self._characters = 0
         self._source: Iterable[Document | Skipped] = ()
@@ -102,11 +167,10 @@ class Ingestion:
         """Bring the store up to date with the source; `prune` deletes documents that the source no longer has."""
         self._source = source
         self.store.start_run()
-        items = iter(source)
         try:
             try:
-                while batch := self._next_batch(items):
-                    self._take(list(self._documents(batch)))
+                for documents in self._read():
+                    self._take(documents)
                     if len(self._texts) >= WINDOW_TEXTS or self._characters >= WINDOW_CHARACTERS:
                         self._flush()
             except (BadSource, Misuse):
@@ -114,8 +178,7 @@ class Ingestion:
                 raise
             self._finish()
         finally:
-            if self._encoding and self._encoding.writer:
-                self._encoding.writer.close()
+            self._encoding.close()
         if prune and self.report.skipped:
             self.report.prune_refused = (
                 "nothing was pruned, because a document that could not be read would count as removed; fix what was "
@@ -125,47 +188,44 @@ class Ingestion:
             self.report.pruned = self.store.delete_not_met()
         return self.report
 
-    def _next_batch(self, items: Iterator[Document | Skipped]) -> list[Document | Skipped]:
-        batch: list[Document | Skipped] = []
+    def _read(self) -> Iterator[list[Document]]:
+        """Yield the documents, some hundred at a time, and report what was skipped."""
+        batch: list[Document] = []
         characters = 0
         try:
-            for item in islice(items, READ_TOGETHER):
-                batch.append(item)
-                characters += item.characters() if isinstance(item, Document) else 0
-                if characters >= WINDOW_CHARACTERS:
-                    return batch
-        except (BadSource, Misuse):
-            self._take(list(self._documents(batch)))
-            raise
-        self._all_read = len(batch) < READ_TOGETHER
-        return batch
-
-    def _documents(self, batch: list[Document | Skipped]) -> Iterator[Document]:
-        """Yield the documents of a batch and report the items that were skipped."""
-        for place, item in enumerate(batch):
-            if isinstance(item, Document) and (reason := self.store.metadata_problem(item.metadata)):
-                item = Skipped(item.source or item.id, reason)
-            if isinstance(item, Document):
+            for item in self._source:
+                if isinstance(item, Document) and (reason := self.store.metadata_problem(item.metadata)):
+                    item = Skipped(item.source or item.id, reason)
+                if isinstance(item, Skipped):
+                    self._skip(item)
+                    continue
                 self.report.read += 1
-                yield item
-                continue
-            if self.on_error == "stop":
-                self._take([d for d in batch[:place] if isinstance(d, Document)])
-                raise BadSource(
-                    f"{item.where}: {item.reason}. Everything before it is stored; fix it and run the same command "
-                    "again, or give --on-error skip."
-                )
-            self.report.skipped += 1
-            if len(self.report.skipped_list) < SKIPPED_KEPT:
-                self.report.skipped_list.append(item)
+                batch.append(item)
+                characters += item.characters()
+                if len(batch) == READ_TOGETHER or characters >= WINDOW_CHARACTERS:
+                    yield batch
+                    batch, characters = [], 0
+        except (BadSource, Misuse):
+            yield batch
+            raise
+        self._all_read = True
+        yield batch
+
+    def _skip(self, item: Skipped) -> None:
+        if self.on_error == "stop":
+            raise BadSource(
+                f"{item.where}: {item.reason}. Everything before it is stored; fix it and run the same again, or give "
+                '`on_error="skip"`.'
+            )
+        self.report.skipped += 1
+        if len(self.report.skipped_list) < SKIPPED_KEPT:
+            self.report.skipped_list.append(item)
 
     def _take(self, documents: list[Document]) -> None:
         """Put the documents that are new or changed into the window."""
         ids = list({document.id: None for document in documents})
         hashes = self.store.content_hashes(ids)
-        pending = {row.id: row.content_hash for row in (self._encoding.documents if self._encoding else ())}
-        pending |= {i: row.content_hash for i, row in self._window.items()}
-        hashes |= {i: pending[i] for i in ids if i in pending}
+        hashes |= {row.id: row.content_hash for row in (*self._encoding.documents, *self._rows.values())}
         met = self.store.met_before(ids)
         for number, document in enumerate(documents):
             if number % DOCUMENTS_TOGETHER == 0:
@@ -181,11 +241,11 @@ class Ingestion:
                     self.report.new += 1
                 else:
                     self.report.changed += 1
-                self._add_to_window(document, content_hash)
+                self._add_row(document, content_hash)
                 hashes[document.id] = content_hash
             met.add(document.id)
 
-    def _add_to_window(self, document: Document, content_hash: bytes) -> None:
+    def _add_row(self, document: Document, content_hash: bytes) -> None:
         passages = []
         for start, end, text in self.engine.passages(document, self.encoder):
             text_hash = hash_of_text(text)
@@ -193,7 +253,7 @@ class Ingestion:
             passages.append((start, end, text_hash))
         self._characters += document.characters()
         source = document.source.encode("utf-8", "replace").decode()  # a file name need not be UTF-8
-        self._window[document.id] = DocumentRow(
+        self._rows[document.id] = DocumentRow(
             document.id, document.title, document.text, document.metadata, content_hash, source, passages
         )
 
@@ -201,46 +261,36 @@ class Ingestion:
         """Wait until the texts of the previous window are stored, send this window to the encoder, and store the
         documents of the previous one."""
         previous = self._encoding
-        if previous and previous.writer:
-            while not previous.writer.done(PROGRESS_SECONDS):
-                self._report_progress()
-            self.report.texts_embedded += previous.writer.texts
-            self.report.tokens_embedded += previous.writer.tokens
+        while not previous.done(PROGRESS_SECONDS):
+            self._report_progress()
+        self.report.texts_embedded += previous.texts
+        self.report.tokens_embedded += previous.tokens
         known = self.store.vectors_of_texts(list(self._texts))
         missing = {h: text for h, text in self._texts.items() if h not in known}
         self.report.texts_reused += len(known)
         fraction = 1.0 if self._all_read else getattr(self._source, "fraction_read", None)
         self._expected = int((self.report.texts_embedded + len(missing)) / fraction) if fraction else None
-        writer = None
-        if missing:
-            encoding = self.engine.encoding(list(missing.values()), self.encoder)
-            writer = VectorWriter(self.store, encoding, list(missing), self.encoder.identity.name)
-        with defer_signals():  # so that `run` closes every writer that was started
-            self._encoding = Window(list(self._window.values()), writer)
-            if writer:
-                writer.start()
-        self._window, self._texts, self._characters = {}, {}, 0
+        encoding = self.engine.encoding(list(missing.values()), self.encoder) if missing else None
+        with defer_signals():  # so that `run` closes every window that was started
+            rows, name = list(self._rows.values()), self.encoder.identity.name
+            self._encoding = Window(self.store, rows, list(missing), encoding, name)
+            self._encoding.start()
+        self._rows, self._texts, self._characters = {}, {}, 0
         self._report_progress()
-        if previous:
-            self._put_documents(previous.documents)
+        for start in range(0, len(previous.documents), DOCUMENTS_TOGETHER):
+            self.store.put_documents(previous.documents[start : start + DOCUMENTS_TOGETHER])
+            self._report_progress()
+        self.report.passages += sum(len(row.passages) for row in previous.documents)
 
     def _finish(self) -> None:
         """Embed and store everything that was read."""
         self._flush()
         self._flush()
 
-    def _put_documents(self, rows: list[DocumentRow]) -> None:
-        for start in range(0, len(rows), DOCUMENTS_TOGETHER):
-            self.store.put_documents(rows[start : start + DOCUMENTS_TOGETHER])
-            self._report_progress()
-        self.report.passages += sum(len(row.passages) for row in rows)
-
     def _report_progress(self) -> None:
-        report, writer = self.report, self._encoding.writer if self._encoding else None
-        texts, tokens = report.texts_embedded, report.tokens_embedded
-        if writer:
-            writer.done()  # raises the error of its thread
-            texts, tokens = texts + writer.texts, tokens + writer.tokens
-        if texts or writer:
+        report, window = self.report, self._encoding
+        window.done()  # raises the error of its thread
+        texts, tokens = report.texts_embedded + window.texts, report.tokens_embedded + window.tokens
+        if texts or window.hashes:
             detail = f"{report.new + report.changed:,} documents, {tokens:,} tokens"
             self.progress("embedding", texts, self._expected, detail)

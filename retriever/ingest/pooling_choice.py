@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.corpus import Document
-from retriever.corpus.passages import encoded_text, fit_title, split
+from retriever.corpus.passages import encoded_passages
 from retriever.corpus.source import Source
 from retriever.encoder.encoder import Encoder
 from retriever.progress import Progress, silent
@@ -124,18 +124,14 @@ def choose_pooling(
 def sample_passages(documents: Sequence[Document], encoder: Encoder, seed: int) -> tuple[list[str], NDArray[np.int64]]:
     """Draw up to PASSAGES passages as the encoder reads them, evenly over the documents, and the document of each."""
     rng = np.random.default_rng(seed)
-    budget, count_tokens = encoder.token_budget, encoder.count_tokens
     each = math.ceil(PASSAGES / max(len(documents), 1))
     texts: list[str] = []
     owners: list[int] = []
     for number in rng.permutation(len(documents))[:PASSAGES]:
-        document = documents[number]
-        title = fit_title(document.title, budget, count_tokens)
-        passages = split(document.text, title, budget, count_tokens)
-        for place in np.sort(rng.permutation(len(passages))[:each]):
-            passage = passages[place]
-            texts.append(encoded_text(title, document.text[passage.start : passage.end]))
-            owners.append(int(number))
+        passages = [text for _, _, text in encoded_passages(documents[number], encoder)]
+        chosen = np.sort(rng.permutation(len(passages))[:each])
+        texts += [passages[place] for place in chosen]
+        owners += [int(number)] * len(chosen)
     return texts[:PASSAGES], np.array(owners[:PASSAGES], np.int64)
 
 

@@ -36,6 +36,9 @@ BACKLOG_SHARE = 0.1
 COPY_OF = "copy_of"
 """The setting that marks a collection as an unfinished copy; it holds the origin."""
 
+Changes = Sequence[Any]
+"""The arguments of `IndexSettings.changed`; empty to keep all."""
+
 
 class Writer:
     """Writes to one collection."""
@@ -53,7 +56,7 @@ class Writer:
         self._encoded: dict[tuple[str, ...], NDArray[np.float32]] = {}
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         """Hold the write lock; refuse an unfinished copy, or settings with another encoder than the index."""
         with self._collection.writing():
             self._collection.refuse_another_encoder()
@@ -64,10 +67,18 @@ class Writer:
                 )
             yield
 
-    def ingest(
-        self, source: Source, wanted: IndexSettings, on_error: OnError, *, prune: bool = False, whole: bool = False
-    ) -> None:
-        """Store new and changed documents, then publish if due; with `whole`, also if any vector is newer."""
+    def ingest(self, source: Source, on_error: OnError, changes: Changes = (), prune: bool = False) -> None:
+        """Store new and changed documents, then publish if due; with `changes`, also if any vector is newer."""
+        with self._lock():
+            self._ingest(source, self._wanted(changes), on_error, prune, bool(changes))
+
+    def _wanted(self, changes: Changes) -> IndexSettings:
+        wanted = IndexSettings.of(self._collection).changed(*changes)
+        if changes:
+            wanted.check(self._collection.dimension, self._device, type(self._collection))
+        return wanted
+
+    def _ingest(self, source: Source, wanted: IndexSettings, on_error: OnError, prune: bool, whole: bool) -> None:
         encoder, store = self._encoder(), self._collection.store
         ingestion = Ingestion(store, encoder, on_error=on_error, progress=self._progress, engine=self.engine)
         self.report = ingestion.report
@@ -80,11 +91,19 @@ class Writer:
 
     def delete(self, ids: Sequence[str]) -> list[str]:
         """Delete documents and return the ids that existed."""
-        wanted, store = IndexSettings.of(self._collection), self._collection.store
-        deleted = store.delete_documents(ids)
-        if store.count("passages") and is_due(self._collection, wanted):
-            self.publish(wanted, compact=True)
-        return deleted
+        with self._lock():
+            wanted, store = IndexSettings.of(self._collection), self._collection.store
+            deleted = store.delete_documents(ids)
+            if store.count("passages") and is_due(self._collection, wanted):
+                self.publish(wanted, compact=True)
+            return deleted
+
+    def rebuild(self, changes: Changes) -> None:
+        """Fit the transform and build the index again."""
+        with self._lock():
+            if not self._collection.store.count("passages"):
+                raise Misuse(f"{self._collection.name} has no documents to rebuild an index from.")
+            self.publish(self._wanted(changes), refit=True, compact=True)
 
     def publish(self, wanted: IndexSettings, *, refit: bool = False, compact: bool = False) -> Transform:
         """Publish a new generation of the index, and return its transform.

@@ -18,7 +18,7 @@ A tenth was the best of the weights tried there; expect somewhat less on other d
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,26 +27,11 @@ from numpy.typing import NDArray
 from indexes.protocol import AnySpace, AnyWords
 from indexes.rows import Match, Nearest
 from indexes.sqlite.words import K1
-from retriever.transforms.choice import MARGIN
 
 DEPTH = 100
 """Each side proposes this many documents, or 2 k if that is more."""
-UNTUNED_WEIGHT = 0.1
-"""The weight of the vectors of an encoder that was never tuned for similarity."""
 # Beyond this z, the tail of the Gaussian underflows and its asymptotic series is exact.
 FAR = 30.0
-
-
-def trust(choice: Mapping[str, Any] | None, family: str) -> float:
-    """Return the weight of the vectors beside the words.
-
-    `choice` is the evidence that the transform was chosen by. Without it, any transform other than "none" is taken as
-    a sign of an untuned encoder.
-    """
-    agreement = {candidate["spec"]: candidate["agreement"] for candidate in (choice or {}).get("candidates", ())}
-    if none := agreement.get("none"):
-        return 1.0 if max(agreement.values()) < (1 + MARGIN) * none else UNTUNED_WEIGHT
-    return 1.0 if family == "none" else UNTUNED_WEIGHT
 
 
 def surprise(z: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -135,7 +135,8 @@ class Searcher:
             allowed = _matching(inside.store, conditions)
             if mode == "dense":
                 return inside.nearest_documents(vectors, k, documents=allowed)
-            from retriever.search.fusion import fuse, trust
+            from retriever.search.fusion import fuse
+            from retriever.settings import trust
 
             weight = trust(self.collection.store.setting("choice"), self.transform().family)
             return fuse(inside, self.collection.words, queries, vectors, k, trust=weight, documents=allowed)

@@ -20,7 +20,7 @@ from limited import FUZZED, MIB, limited
 from samples import Run
 
 from retriever.corpus import Corpus, Document, Skipped
-from retriever.corpus.limits import LARGEST_DOCUMENT, LARGEST_METADATA, MOST_COLUMNS
+from retriever.corpus.lines import LARGEST_DOCUMENT, LARGEST_METADATA, MOST_COLUMNS
 from retriever.corpus.source import Source
 from retriever.errors import RetrieverError
 

@@ -8,7 +8,8 @@ from bm25 import bm25, some_documents
 from scipy.stats import norm
 
 from retriever import Document, Retriever
-from retriever.search.fusion import UNTUNED_WEIGHT, surprise, trust
+from retriever.search.fusion import surprise
+from retriever.settings import UNTUNED_WEIGHT, trust
 from retriever.transforms.choice import MARGIN
 
 

@@ -57,7 +57,7 @@ def check(name: str, address: str | None) -> None:
     if name not in ENGINES:
         raise Misuse(f"unknown engine {name!r}; known: {', '.join(ENGINES)}.")
     if name == "local" and address is not None:
-        raise Misuse("--address is the address of a Ray cluster; it needs --engine ray.")
+        raise Misuse('`address` is the address of a Ray cluster; it needs `engine="ray"`.')
     if name == "ray":
         from retriever.ingest.engines.ray.probe import check as check_ray
 
