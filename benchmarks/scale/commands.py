@@ -22,8 +22,8 @@ def engines(
 
     SENTENCES are text files with one sentence per line, gzipped or not; each sentence is a document.
     """
-    from benchmarks.scale.engines import measure
     from benchmarks.sentence_vectors import read_sentences, sentence_files
+    from benchmarks.speed.engines import measure
     from retriever.cli.display import console
     from retriever.encoder.model_files import DEFAULT_ENCODER
     from retriever.ingest.engines import check

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.scale import engines
+from benchmarks.speed import engines
 from benchmarks.speed.encoding import encode_in_turns
 from benchmarks.speed.process import measured
 from benchmarks.speed.profile import profile_ingestion

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from samples import Run
 
-from benchmarks.scale.engines import EngineFigures, EngineRun
+from benchmarks.speed.engines import EngineFigures, EngineRun
 
 
 def test_the_ratio_is_the_median_of_pairs() -> None:
