@@ -26,7 +26,10 @@ def collection(run: Run, pets: Path, tmp_path: Path, tiny_bert: str) -> Path:
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Every command with the words that call it, those of groups within groups too."""
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command
         yield (*path, name), command
         if isinstance(command, click.Group):
             yield from commands(command, (*path, name))

@@ -50,7 +50,7 @@ def test_single_bits_of_what_leads_to_a_hit(collection: Path, tmp_path: Path, ti
 
 def _tortured(outcomes: damages.Outcomes) -> None:
     assert outcomes.failures == []
-    assert outcomes.salvaged > 10 and outcomes.harmless > 5
+    assert outcomes.salvaged > 10 and outcomes.harmless > 2
     assert outcomes.tried == outcomes.found + outcomes.harmless
     assert outcomes.found == outcomes.salvaged + outcomes.nothing_left
 

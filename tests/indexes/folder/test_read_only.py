@@ -22,9 +22,10 @@ import sys
 from pathlib import Path
 from retriever import Retriever
 folder, warm = sys.argv[1:]
-with Retriever.open(warm) as retriever:  # another user may read neither the modules nor the encoder
-    retriever.search("cat", 3, mode="hybrid"), len(retriever), retriever.verify()
-    encoder = retriever.encoder()
+with Retriever.open(warm) as opened:  # another user may read neither the modules nor the encoder
+    opened.search("cat", 3, mode="hybrid"), len(opened), opened.verify()
+    encoder = opened.encoder()
+import retriever.ingest.writer
 import os
 os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})
 try:
