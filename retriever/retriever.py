@@ -281,7 +281,7 @@ class Retriever:
         """Describe the collection on one page; `retriever.card.rendering` makes HTML or Markdown of it."""
         from retriever.card.contents import collect_card
 
-        transform = self.local.with_generation(lambda found: found and load_transform(found))
+        transform = self.local.with_generation(lambda found: load_transform(found) if found else None)
         return collect_card(self.local, self.info(), transform)
 
     @detect_damage
