@@ -86,7 +86,7 @@ def test_a_source_without_documents_is_refused_with_the_first_reasons() -> None:
 
 
 def test_stop_refuses_what_begins_badly_and_only_that() -> None:
-    with pytest.raises(BadSource, match="document 1: has no text.*`on_error=\"skip\"`"):
+    with pytest.raises(BadSource, match='document 1: has no text.*`on_error="skip"`'):
         Source(["", "first"]).refuse_if_empty("stop")
     source = Source(["first", ""])
     source.refuse_if_empty("stop")
