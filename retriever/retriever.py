@@ -16,9 +16,8 @@ from indexes.folder.collection import Collection
 from indexes.fork import Lock, fork_safe
 from indexes.places import collection_class
 from indexes.protocol import AnyCollection
-from retriever.corpus.document import Document
 from retriever.encoder.encoder import Encoder
-from retriever.errors import Misuse, NoSuchDocument
+from retriever.errors import Misuse
 from retriever.hits import Answer, Hits, Options
 from retriever.progress import Progress, silent
 from retriever.recovery.damage import detect_damage
@@ -30,6 +29,7 @@ from retriever.transforms.spec import AUTO
 if TYPE_CHECKING:
     from indexes.folder.verify import Report as VerifyReport
     from retriever.card.contents import Card
+    from retriever.corpus.document import Document
     from retriever.corpus.source import Documents, OnError, Source
     from retriever.ingest.pipeline import IngestReport
     from retriever.ingest.writer import Writer
@@ -129,8 +129,7 @@ class Retriever:
         engines.check(engine, address)
         fixed = [None if value == AUTO else value for value in (pooling, precision)]
         options = EncoderOptions(encoder, fixed[0], max_length, batch_tokens, device, fixed[1])
-        kind = collection_class(index)
-        source = Source(documents)
+        kind, source = collection_class(index), Source(documents)
         changes = (transform, index_type, recall, memory)
         new = None if kind.is_begun(index) else IndexSettings().changed(*changes)
         settings = CollectionSettings.new(kind, options, new, progress) if new else None
@@ -252,19 +251,13 @@ class Retriever:
 
     @fork_safe
     @detect_damage
-    def document(self, id_: str) -> Document:
+    def document(self, id_: str) -> "Document":
         """Return a stored document."""
-        store = self.collection.store
-        number = store.document_number(id_)
-        if number is None:
-            raise NoSuchDocument(id_, self.collection.name)
-        fields = store.documents([number])[number]
-        return Document(fields["id"], fields["text"], fields["title"], fields["metadata"])
+        return self._searcher.document(id_)
 
     @fork_safe
     @detect_damage
     def __len__(self) -> int:
-        """Return the number of documents."""
         return self.collection.store.count("documents")
 
     @property
@@ -332,8 +325,8 @@ class Retriever:
 
         They are known once a search or build has run.
         """
-        own = (self._encoder.note if self._encoder else "", self.collection.device_note)
-        return [note for note in (*own, *self._engine_notes) if note]
+        notes = (self._encoder.note if self._encoder else "", self.collection.device_note, *self._engine_notes)
+        return [note for note in notes if note]
 
     def encoder(self) -> Encoder:
         """Return the encoder of the collection; raise `Mismatch` if it is not the one that made the vectors."""

@@ -16,6 +16,7 @@ from indexes.protocol import AnyCollection, AnySpace, AnyStore
 from indexes.rows import Apply, Match
 from indexes.sqlite.conditions import Condition
 from indexes.sqlite.filters import parse
+from retriever.corpus.document import Document
 from retriever.corpus.passages import encoded_text, sentences
 from retriever.encoder.encoder import Encoder
 from retriever.errors import BadFilter, Misuse, NoSuchDocument
@@ -109,7 +110,7 @@ class Searcher:
     def conditions(self, where: Sequence[str]) -> list[Condition]:
         """Parse filters; raise `BadFilter` for one that is invalid or names a field that no document has."""
         if isinstance(where, str):
-            raise Misuse(f"where takes a list of filters; for one: where=[{where!r}].")
+            raise Misuse(f"`where` is a list of filters; for one: where=[{where!r}].")
         conditions: list[Condition] = []
         for place, text in enumerate(where):
             with _place_in_error(place):
@@ -149,12 +150,22 @@ class Searcher:
         conditions = self.conditions(where)
 
         def look(space: AnySpace) -> list[Match]:
-            number = space.store.document_number(id_)
-            if number is None:
-                raise NoSuchDocument(id_, self.collection.name)
-            return space.similar_documents(number, k, _matching(space.store, conditions))
+            return space.similar_documents(self._number(space.store, id_), k, _matching(space.store, conditions))
 
         return _hits(self.collection.in_space(self.apply_of, look))
+
+    def document(self, id_: str) -> Document:
+        """Return a stored document."""
+        store = self.collection.store
+        number = self._number(store, id_)
+        fields = store.documents([number])[number]
+        return Document(fields["id"], fields["text"], fields["title"], fields["metadata"])
+
+    def _number(self, store: AnyStore, id_: str) -> int:
+        number = store.document_number(id_)
+        if number is None:
+            raise NoSuchDocument(id_, self.collection.name)
+        return number
 
     def _highlight(self, hits: Hits, query: NDArray[np.float32], space: Space) -> Hits:
         """Mark the sentence nearest to the query in each passage that has more than one."""
@@ -198,7 +209,7 @@ def _check_request(queries: Sequence[str], k: int, mode: str, min_score: float |
     if space not in get_args(Space):
         raise Misuse(f"unknown space {space!r}; known: {', '.join(get_args(Space))}.")
     if min_score is not None and math.isnan(min_score):
-        raise Misuse("the minimum score is not a number.")
+        raise Misuse("`min_score` is not a number.")
     for number, query in enumerate(queries, 1):
         which = f"query {number} is" if len(queries) > 1 else "the query is"
         if not query.strip():
