@@ -75,9 +75,7 @@ class MilvusCollection:
             for table, parts in tables.items():
                 client.create(table, *parts)
             schema.check_tables(client, tables)
-            if (
-                created.state.records.read(STATE) is None or created.is_empty()
-            ):  # otherwise another process has created it
+            if created.state.records.read(STATE) is None or created.is_empty():  # else another process created it
                 schema.check_dimension(client, created.store.vectors_table, dimension)
                 created.state.change(settings=settings)
         except BaseException:
@@ -223,8 +221,8 @@ class MilvusCollection:
         manifest = state.generation["manifest"]
         if publishing.manifest_sha256(manifest) != row[2]:
             raise Damaged(f"{self.name}: its manifest does not match its checksum; {AGAIN}.")
-        # Every download has a new folder, because other threads may still read an older one. The parent is created again
-        # because a cleaner of /tmp may have removed it.
+        # Every download has a new folder, because other threads may still read an older one. A cleaner of /tmp may
+        # have removed the parent.
         Path(self._files.name).mkdir(exist_ok=True)
         folder = Path(mkdtemp(dir=self._files.name)) / row[1]
         folder.mkdir()

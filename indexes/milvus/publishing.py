@@ -128,9 +128,7 @@ class _Build:
         queries = publication.held_out_queries()
         documents, done, unrecorded = store.count("documents"), 0, 0
         nearest = Nearest(queries, documents) if queries else None
-        after = (
-            self._last_document() if self._exact else 0
-        )  # the recall can be measured only if one run builds the whole index
+        after = self._last_document() if self._exact else 0  # only one whole run can measure the recall
         if after:
             done = client.count(store.documents_table, f"number <= {after}")
         else:

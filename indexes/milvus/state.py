@@ -92,7 +92,7 @@ class State:
     # ---- counters ------------------------------------------------------------------------------------------
 
     def counters(self) -> dict[str, Any]:
-        """Return the last vector number, the last document number, the number of changes, and the last changed documents."""
+        """Return the last vector and document numbers, the number of changes, and the documents that changed last."""
         if self._counters is not None:
             return self._counters
         text = self.records.read(COUNTERS)
