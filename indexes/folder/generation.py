@@ -301,7 +301,7 @@ class PublishedIndex:
         return read_generation(row[0], self.folder / GENERATIONS / row[1], row[2])
 
     def transform_files(self) -> dict[str, bytes]:
-        """Return the copies of the transform's files in the database, from which a damaged generation can be rebuilt."""
+        """Return the copies of the transform's files in the database. They serve to rebuild a damaged generation."""
         rows = self.store.db.conn.execute("SELECT name, bytes FROM generation_files ORDER BY name").fetchall()
         if any(not isinstance(data, bytes) for _, data in rows):
             raise Damaged(f"{self.store.path}: the copy of the transform is damaged.")

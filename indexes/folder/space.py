@@ -224,6 +224,6 @@ def unchanged(vectors: Matrix) -> Matrix:
 
 
 def products(rows: NDArray[np.float64], query: NDArray[np.float64]) -> NDArray[np.float64]:
-    # `rows @ query` is not used: BLAS adds the products of a row in an order that depends on the position of the row, so
-    # equal vectors could get different scores.
+    # `rows @ query` is not used: BLAS adds the products of a row in an order that depends on the position of the row,
+    # so equal vectors could get different scores.
     return np.asarray(np.einsum("ij,j->i", rows, query))

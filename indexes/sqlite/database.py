@@ -29,8 +29,8 @@ PLACEHOLDERS = 500
 # call.
 CACHE_KB = 65_536
 # secure_delete=FAST overwrites deleted texts if that needs no additional write. cell_size_check=ON checks the cells
-# of every page that is read. trusted_schema=OFF is not possible, because triggers could then not write to FTS5 ("unsafe use
-# of virtual table").
+# of every page that is read. trusted_schema=OFF is not possible, because triggers could then not write to FTS5
+# ("unsafe use of virtual table").
 PRAGMAS = (
     "foreign_keys=ON",
     "recursive_triggers=ON",
