@@ -59,7 +59,7 @@ class Mismatch(RetrieverError):
 
 def salvage_advice(folder: Path | str) -> str:
     """Return the advice for a database that cannot be repaired in place."""
-    return f"save all that is sound into a new folder: retriever salvage NEW --index {folder}"
+    return f"save everything that is intact into a new folder: retriever salvage NEW --index {folder}"
 
 
 def first_line(error: BaseException) -> str:

@@ -95,7 +95,7 @@ def build_tuned(
     try:
         index, note = build(factory, vectors, nearest, progress)
     except RuntimeError as error:
-        raise Misuse(f"FAISS cannot make an index {factory!r} of these vectors: {_reason(error)}.") from error
+        raise Misuse(f"FAISS cannot build an index {factory!r} of these vectors: {_reason(error)}.") from error
     factory = "Flat" if note else factory
     held_out, found = nearest.held_out(), Tuned({}, 1.0, True)
     if held_out is None:

@@ -60,7 +60,7 @@ def search_on_gpu(device: str, index: VectorIndex, factory: str) -> str:
     except RuntimeError as error:
         message = f"FAISS could not copy the index to the GPU: {first_line(error)}"
         if device == "cuda":
-            raise RetrieverError(f'{message}. Take `device="cpu"`.') from error
+            raise RetrieverError(f'{message}. Use `device="cpu"`.') from error
         return f"{message}; it is searched on the CPU."
     return f"{factory} is searched on {'the GPU' if gpu_count() == 1 else f'{gpu_count()} GPUs'}."
 
@@ -83,10 +83,10 @@ def _obstacle(index: Any, factory: str) -> str:
             "pip install 'flow-retriever[gpu]'."
         )
     if not gpu_count():
-        return 'FAISS finds no GPU; look with nvidia-smi, or take `device="cpu"`.'
+        return 'FAISS finds no GPU; check with nvidia-smi, or use `device="cpu"`.'
     if kind := refusal(index):
         return (
-            f'FAISS has no {factory} ({kind}) for GPUs; take `device="cpu"`, or rebuild with an `index_type` of flat, '
+            f'FAISS has no {factory} ({kind}) for GPUs; use `device="cpu"`, or rebuild with an `index_type` of flat, '
             "ivf or a factory string such as IVF256,Flat."
         )
     return ""

@@ -31,7 +31,7 @@ class IndexRequest:
 
     def __post_init__(self) -> None:
         if not self.type.strip():
-            raise Misuse(f"`index_type` is empty; take {', '.join(NAMES)} or a FAISS factory string.")
+            raise Misuse(f"`index_type` is empty; use {', '.join(NAMES)} or a FAISS factory string.")
         if self.type != AUTO and (self.recall is not None or self.memory is not None):
             name = "recall" if self.recall is not None else "memory"
             raise Misuse(f'`{name}` goes with `index_type="auto"`; the index type is {self.type}.')
@@ -52,7 +52,7 @@ def parse_bytes(text: str) -> int:
     """Parse a number of bytes such as 500MB, 2GB, 1.5GiB or 1000000."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([KMGT]?)(I?)B|([KMGT])|)\s*", text.upper())
     if match is None or (match[3] and not match[2]):
-        raise Misuse(f"`memory` {text!r} is no number of bytes; write it as 500MB, 2GB or 1.5GiB.")
+        raise Misuse(f"`memory` {text!r} is not a number of bytes; write it as 500MB, 2GB or 1.5GiB.")
     power = " KMGT".index(match[2] or match[4] or " ")
     return int(float(match[1]) * (1024 if match[3] else 1000) ** power)
 

@@ -87,13 +87,15 @@ def empty_index(factory: str, dimension: int) -> Any:
     if re.search(r"[A-Za-z_]0+(?!\d)", factory):
         raise Misuse(f"the index type {factory!r} has a size of zero.")
     if "IDMap" in factory:
-        raise Misuse(f"the index type {factory!r} keeps ids of its own; leave IDMap out, the collection has them.")
+        raise Misuse(
+            f"the index type {factory!r} stores its own ids; remove IDMap, because the collection stores the ids."
+        )
     try:
         return faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:
         raise Misuse(
-            f"FAISS knows no index type {factory!r} for {dimension} dimensions. "
-            f"Take one of {', '.join(NAMES)} or a FAISS factory string such as 'IVF256,Flat'."
+            f"FAISS has no index type {factory!r} for {dimension} dimensions. "
+            f"Use one of {', '.join(NAMES)} or a FAISS factory string such as 'IVF256,Flat'."
         ) from error
 
 
@@ -168,7 +170,9 @@ class VectorIndex:
 
     def __init__(self, index: Any, numbers: Numbers, settings: Settings | None = None) -> None:
         if index.ntotal != len(numbers):
-            raise Damaged(f"index holds {index.ntotal:,} vectors, its list of numbers {len(numbers):,}.")
+            raise Damaged(
+                f"the index holds {index.ntotal:,} vectors, but its list of numbers has {len(numbers):,} entries."
+            )
         self.index = index
         self.numbers = numbers
         self.exact = isinstance(index, import_faiss().IndexFlat)
@@ -321,7 +325,7 @@ class VectorIndex:
         except (RuntimeError, ValueError, EOFError, FileNotFoundError) as error:
             raise Damaged(f"{index_path} cannot be read as a FAISS index: {first_line(error)}") from error
         if numbers.ndim != 1 or numbers.dtype != np.int64:
-            raise Damaged(f"{numbers_path} is no list of vector numbers.")
+            raise Damaged(f"{numbers_path} is not a list of vector numbers.")
         return cls(index, np.asarray(numbers), settings)
 
 

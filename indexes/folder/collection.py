@@ -77,7 +77,7 @@ class Collection(IndexPublisher):
         """Open the collection in `folder` for reading. Use `writing()` to change it."""
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
-            raise Misuse(f"{folder} is a file; `index` takes a folder.")
+            raise Misuse(f"{folder} is a file; `index` must be a folder.")
         if not cls.exists(folder):
             why = "is no collection" if folder.is_dir() else "does not exist"
             raise NotACollection(f"{folder} {why}; make one with: retriever index SOURCE --index {folder}")
@@ -92,7 +92,9 @@ class Collection(IndexPublisher):
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
-            raise Misuse(f"{folder} cannot be made a folder: a file is in the way.") from None
+            raise Misuse(
+                f"the folder {folder} cannot be created, because there is a file of that name or in its path."
+            ) from None
         with WriteLock(folder).held():
             collection = cls(folder, DocumentStore(folder / DATABASE, create=True))
             if collection.is_empty():  # else another process has created it, and its settings count
@@ -234,7 +236,7 @@ class Collection(IndexPublisher):
         in_table = self.store.count_vectors(generation.last_vector)
         if len(index) != in_table:
             raise Damaged(
-                f"{generation.folder}: index holds {len(index):,} vectors, table {in_table:,} rows; "
+                f"{generation.folder}: the index holds {len(index):,} vectors, but the table has {in_table:,} rows; "
                 f"run: retriever verify --repair --index {self.folder}"
             )
         self.refuse_another_encoder(generation)

@@ -110,7 +110,7 @@ def read_generation(number: int, folder: Path, manifest_sha256: str) -> Generati
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         valid = False
     if not valid:
-        raise Damaged(f"{path} is no manifest; {repair}")
+        raise Damaged(f"{path} is not a valid manifest; {repair}")
     return Generation(number, folder, manifest, manifest_sha256)
 
 
@@ -125,7 +125,7 @@ def problems(generation: Generation) -> list[str]:
                 found.append(f"{path} has {size:,} bytes, its manifest says {expected['bytes']:,}")
             elif (sha256 := file_sha256(path)) != expected["sha256"]:
                 found.append(
-                    f"{path} is damaged or was exchanged: its SHA-256 is {sha256[:12]}, its manifest says "
+                    f"{path} is damaged or was replaced: its SHA-256 is {sha256[:12]}, its manifest says "
                     f"{expected['sha256'][:12]}"
                 )
         except OSError:
@@ -181,7 +181,7 @@ def _note_checked(collection: Path, state: dict[str, Any]) -> None:
 def plain_name(name: object, where: Path) -> str:
     """Return the name, or raise `Damaged` if it could lead out of its folder."""
     if not isinstance(name, str) or name in ("", ".", "..") or any(c in name for c in "/\\:\0"):
-        raise Damaged(f"{where} holds the name {str(name)[:100]!r}, which is no plain file name.")
+        raise Damaged(f"{where} holds the name {str(name)[:100]!r}, which is not a plain file name.")
     return name
 
 
@@ -189,7 +189,7 @@ def refuse_links(folder: Path, names: Iterable[str]) -> None:
     """Refuse a collection whose own files are links, because a change could affect files elsewhere."""
     for name in sorted(names):
         if (folder / name).is_symlink():
-            raise Damaged(f"{folder / name} is a symbolic link; a collection's own files must lie in its folder.")
+            raise Damaged(f"{folder / name} is a symbolic link; the files of a collection must be in its folder.")
 
 
 def sync(path: Path) -> None:

@@ -46,11 +46,11 @@ def put_aside(collection: Collection, report: Report) -> None:
             connection.execute(
                 "INSERT INTO unused SELECT id FROM vectors WHERE id NOT IN (SELECT vector FROM passages)"
             )
-            report.repaired.append("made the list of unused vectors again")
+            report.repaired.append("rebuilt the list of unused vectors")
         if report.words_wrong or report.bad_documents:  # FTS5 can remove a text only if it is unchanged
             collection.words.rebuild()
         if report.words_wrong:
-            report.repaired.append("made the index of words again")
+            report.repaired.append("rebuilt the index of words")
         if report.transform_copy_broken and not report.generation_broken:
             (number,) = connection.execute("SELECT number FROM generations").fetchone()
             collection.keep_transform(number, folder_files(collection))
@@ -63,11 +63,11 @@ def put_aside(collection: Collection, report: Report) -> None:
     if report.generation_broken:  # last, because settings may be restored from the manifest
         _put_files_aside(collection, report, stamp)
     if report.stray_passages:
-        report.repaired.append("put passages without a document into the quarantine table")
+        report.repaired.append("moved passages without a document to the quarantine table")
     if count := len(report.bad_documents):
         report.repaired.append(
-            f"put {count:,} damaged document{'s' if count > 1 else ''} into the quarantine table; "
-            "index their source again to have them back"
+            f"moved {count:,} damaged document{'s' if count > 1 else ''} to the quarantine table; "
+            "index their source again to restore them"
         )
 
 

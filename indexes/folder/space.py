@@ -183,7 +183,7 @@ class Space:
             if findable is not None:
                 own = [passage for passage in own if passage.document in findable]
             if not own:  # every vector here is used, so it must have a passage
-                raise self.store.damaged(f"vector {number} has lost the passages that it stands for")
+                raise self.store.damaged(f"the passages of vector {number} are missing")
             for passage in own:
                 best.setdefault(passage.document, (passage, score))
         return sorted(best.values(), key=lambda pair: (-pair[1], pair[0].document))

@@ -107,7 +107,8 @@ def refuse_broken_log(folder: Path) -> None:
     """
     if found := wal.problem(folder / DATABASE):
         raise Damaged(
-            f"{found}. The next command that opens the collection drops them; before that, {salvage_advice(folder)}"
+            f"{found}. The next command that opens the collection will delete these transactions. To keep them, first "
+            f"{salvage_advice(folder)}"
         )
 
 
@@ -222,7 +223,7 @@ def _check_documents(store: DocumentStore, report: Report) -> None:
 
 def _document_problem(row: dict[str, Any], own: list[tuple[Any, ...]], bad_vectors: dict[int, str]) -> str:
     if not all(isinstance(row[name], str) for name in ("id", "title", "text", "metadata", "source")):
-        return "holds something else than text"
+        return "holds a value that is not a text"
     try:
         if content_hash(row["title"], row["text"], row["metadata"]) != row["content_hash"]:
             return "does not match its content hash"
@@ -248,7 +249,7 @@ def _check_unused(store: DocumentStore, report: Report) -> None:
     ).fetchone()[0]
     if wrong:
         report.unused_wrong = True
-        report.problems.append(f"the list of unused vectors is wrong about {wrong:,} of them")
+        report.problems.append(f"the list of unused vectors is wrong about {wrong:,} vectors")
 
 
 def _check_generation(collection: Collection, report: Report) -> None:
@@ -279,6 +280,8 @@ def _generation_problems(
     found = generations.problems(generation)
     in_table = collection.store.count_vectors(generation.last_vector)
     if not found and generation.count != in_table:
-        found = [f"{generation.folder}: index holds {generation.count:,} vectors, table {in_table:,} rows"]
+        found = [
+            f"{generation.folder}: the index holds {generation.count:,} vectors, but the table has {in_table:,} rows"
+        ]
     copies = {name: sha256(data).hexdigest() for name, data in collection.transform_files().items()}
     return found, copies != generation.transform_hashes()

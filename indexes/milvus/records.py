@@ -86,7 +86,7 @@ class Records:
                 raise ValueError("does not match its checksum")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Damaged(
-                f"{self.client.address}: the record {name!r} is damaged ({error}); copy the collection anew, or index "
+                f"{self.client.address}: the record {name!r} is damaged ({error}); copy the collection again, or index "
                 "it again."
             ) from error
         return str(text)

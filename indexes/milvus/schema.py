@@ -36,7 +36,7 @@ def check_index(request: IndexRequest) -> None:
             "choose)."
         )
     if request.memory is not None or request.recall not in (None, DEFAULT_RECALL):
-        raise Misuse("`recall` and `memory` apply to FAISS only; Milvus does not take them.")
+        raise Misuse("`recall` and `memory` apply to FAISS only; Milvus has no such options.")
 
 
 def settings_table(client: Any) -> Table:
@@ -100,7 +100,7 @@ def check_tables(client: Client, tables: dict[str, Table], *, complete: bool = T
                 continue
             raise NotACollection(
                 f"{client.address} is incomplete: it has no table {table}. If its creation was interrupted, run the "
-                "same command again. Otherwise copy or index into another name (#NAME)."
+                "same command again. Otherwise choose another name (#NAME) for the new collection."
             ) from error
         if differing := {field.name for field in expected.fields} ^ fields:
             raise NotACollection(

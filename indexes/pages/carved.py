@@ -159,7 +159,7 @@ class Carved:
             if found is not None:
                 yield found
             elif not doubtful:
-                self.keep_unsound("documents", number, "is not whole, or holds something else than text", row)
+                self.keep_unsound("documents", number, "is incomplete, or holds a value that is not a text", row)
 
     def documents_numbered(self, numbers: Sequence[int]) -> Iterator[CarvedDocument]:
         """Yield the documents with the given numbers, without their passages."""

@@ -115,7 +115,7 @@ def problem(database: Path, *, with_index: bool = True) -> str:
     lost = f"{log.commits_lost:,} transaction{'s' if log.commits_lost > 1 else ''}"
     wrong = f"{path} is damaged: the checksum of frame {log.broken_at + 1:,} is wrong, and SQLite ignores {lost}"
     if log.acknowledged is not None:
-        return f"{wrong}; {log.acknowledged:,} frames were acknowledged, {log.sound:,} can be read"
+        return f"{wrong}; {log.acknowledged:,} frames were acknowledged, but only {log.sound:,} can be read"
     return f"{wrong} from there on" + ("" if log.certain else ", which an interrupted write may explain")
 
 

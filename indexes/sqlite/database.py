@@ -114,10 +114,11 @@ class DatabaseFile:
         tables = _tables(self.db.conn)
         if PRE_RELEASE_TABLE in tables:
             raise NotACollection(
-                f"{folder} was made by a pre-release of retriever; make it again: retriever index SOURCE --index NEW"
+                f"{folder} was made by a pre-release of retriever; index its source again: "
+                "retriever index SOURCE --index NEW"
             )
         if not version and tables:
-            raise NotACollection(f"{self.path} is another program's database.")
+            raise NotACollection(f"{self.path} is a database of another program.")
         if not version and not create:
             raise NotACollection(f"{folder} holds no collection: {self.path.name} has no tables.")
         self.db.conn.execute("PRAGMA journal_mode=WAL")
@@ -126,7 +127,9 @@ class DatabaseFile:
         except sqlite3.OperationalError as error:
             if not is_transient(error):
                 raise
-            raise Locked(f"another process is making the collection in {folder}; try again when it is done.") from error
+            raise Locked(
+                f"another process is creating the collection in {folder}; try again when it is done."
+            ) from error
         try:
             migrate(self.db.conn)
             self.db.conn.execute("COMMIT")
@@ -162,7 +165,7 @@ class DatabaseFile:
                 raise
             if not self._changed():
                 return result
-        raise Locked(f"{self.path.parent} is being written to all the time; try again when that is done.")
+        raise Locked(f"{self.path.parent} is being written to continuously; try again when the writer is done.")
 
     def _changed(self) -> bool:
         state = self._immutable_states.get(threading.get_ident())

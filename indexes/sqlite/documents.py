@@ -150,7 +150,7 @@ class DocumentStore(DatabaseFile):
         query = "SELECT iif(position, -vector, vector) FROM passages WHERE document IN (SELECT value FROM json_each(?))"
         found = self._integers(query, json.dumps(numbers.tolist()))
         if (first := int((found > 0).sum())) != len(numbers):
-            raise self.damaged(f"of {len(numbers):,} documents {first:,} have their first passage")
+            raise self.damaged(f"only {first:,} of {len(numbers):,} documents have their first passage")
         return np.unique(np.abs(found))
 
     def _integers(self, query: str, *bound: Any) -> Numbers:

@@ -44,7 +44,7 @@ class _Parser:
 
     def condition(self) -> Condition:
         if len(self.text) > LONGEST:
-            raise BadFilter(f"a filter has {len(self.text):,} characters; the most are {LONGEST:,}.")
+            raise BadFilter(f"the filter has {len(self.text):,} characters; the limit is {LONGEST:,}.")
         for position, character in enumerate(self.text):
             if character == "\0":
                 self.fail("expected text, found a NUL character", position)

@@ -48,7 +48,9 @@ def detect_damage(method: Method[Owner, Given, Result]) -> Method[Owner, Given, 
             return store.consistent_read(lambda: method(self, *given, **named))
         except sqlite3.Error as error:
             if method.__name__ != "verify" and (problem := _explanation(self, error)):
-                raise Damaged(f"{problem}; look with: retriever verify --index {self.collection.name}") from error
+                raise Damaged(
+                    f"{problem}; check the collection with: retriever verify --index {self.collection.name}"
+                ) from error
             raise
 
     return checked

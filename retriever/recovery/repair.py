@@ -63,9 +63,9 @@ def _repair(collection: AnyCollection, report: Report, restore: Restore) -> None
     if not _put_aside(collection, report):
         return
     if restore(copies, fitted_on):
-        report.repaired.append("made the index again from the stored vectors")
+        report.repaired.append("rebuilt the index from the stored vectors")
     else:
-        report.repaired.append("no copy of the transform was sound: fitted it and made the index again")
+        report.repaired.append("no copy of the transform was intact: fitted a new transform and rebuilt the index")
 
 
 def _copies(collection: AnyCollection) -> list[dict[str, bytes]]:

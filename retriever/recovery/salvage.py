@@ -91,11 +91,13 @@ def salvage(
 
 def _refuse(target: Path, index: Path) -> None:
     if not index.is_dir() or not any((index / name).exists() for name in OWN_NAMES):
-        raise NotACollection(f"{index} holds no file of a collection; `index` takes the folder of the damaged one.")
+        raise NotACollection(
+            f"{index} holds no file of a collection; `index` must be the folder of the damaged collection."
+        )
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise Misuse(f"{target} already exists; salvage into a new or empty folder.")
     if target.resolve().is_relative_to(index.resolve()):
-        raise Misuse(f"{target} is inside the damaged collection, which must not be changed; name another folder.")
+        raise Misuse(f"{target} is inside the damaged collection, which must not be changed; choose another folder.")
 
 
 def _carve(index: Path, carved: Carved, report: SalvageReport, progress: Progress) -> None:
@@ -109,18 +111,18 @@ def _carve(index: Path, carved: Carved, report: SalvageReport, progress: Progres
             notes.append(f"the header of {database} is lost; its pages were read as {pages.size:,} bytes each")
         if pages.freelist_lost or carver.stray_pages():
             notes.append(
-                "the list of free pages, or a tree, cannot be read: documents that were deleted or changed may be back "
-                "in an older version"
+                "the list of free pages, or a tree, cannot be read: deleted documents may have come back, and changed "
+                "documents may be in an older version"
             )
         if pages.log.broken_at is not None:
             notes.append(
-                f"{path_of(database)} is damaged from its frame {pages.log.broken_at + 1:,} on: documents may be "
-                "in an older version, or back though they were deleted"
+                f"{path_of(database)} is damaged from frame {pages.log.broken_at + 1:,} on: changed documents may "
+                "be in an older version, and deleted documents may have come back"
             )
         if pages.unreadable:
             notes.append(f"the disk cannot read {len(set(pages.unreadable)):,} pages of {database}")
         if carver.damaged_cells:
-            notes.append(f"{carver.damaged_cells:,} rows or places of rows are destroyed beyond reading")
+            notes.append(f"{carver.damaged_cells:,} rows, or pointers to rows, are destroyed and cannot be read")
 
 
 class _Salvage:
@@ -169,8 +171,8 @@ class _Salvage:
             return settings, self.left.identity.dimension * VECTOR_TYPE.itemsize
         if self.options.name is None:
             raise Damaged(
-                f"no intact record says which encoder made {self.report.source}; give it as `encoder`, and all "
-                "documents are embedded again."
+                f"no intact record says which encoder made {self.report.source}; give it as `encoder`. All "
+                "documents are then embedded again."
             )
         self.report.notes.append("no intact record says which encoder made the vectors: all texts were embedded again")
         kept |= {"pooling_choice": None, "precision_choice": None, "choice": None}
@@ -212,7 +214,7 @@ class _Salvage:
             encoder, reason = None, str(error)
             self.report.notes.append(
                 f"the encoder cannot be loaded, so documents without an intact vector could not be saved: {error} "
-                "Give its new location, and salvage into another folder."
+                "Give the new location of the encoder, and salvage into another folder."
             )
 
         def proven() -> Iterator[Document]:
