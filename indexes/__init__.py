@@ -1,1 +1,1 @@
-"""Documents and vectors on disk: SQLite tables, FAISS generations; nothing of BERT or flows."""
+"""Storage of documents and vectors: in a folder (SQLite and FAISS) or in Milvus. Nothing here depends on an encoder."""

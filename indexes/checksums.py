@@ -1,4 +1,4 @@
-"""Hashes and checksums that tell whether a document, vector or setting was changed or damaged."""
+"""Hashes and checksums that show whether a document, vector or setting was changed or damaged."""
 
 import hashlib
 import json
@@ -9,7 +9,10 @@ from typing import Any
 
 
 def is_unicode(text: str) -> bool:
-    """True if a text can be stored and tokenised. Bytes that are no UTF-8 come from a shell as lone surrogates."""
+    """Return whether a text can be stored and tokenised.
+
+    A text with lone surrogates cannot. Python makes lone surrogates from command-line bytes that are not valid UTF-8.
+    """
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -24,7 +27,10 @@ def content_hash(title: str, text: str, metadata: str) -> bytes:
 
 
 def document_seal(id_: str, content: bytes, source: str, passages: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """Compute the SHA-256 of a document's row and its passages: (start, end, hash of the embedded text) each."""
+    """Compute the SHA-256 of a document's id, content hash, source and passages.
+
+    A passage is given as its start, its end and the hash of its embedded text.
+    """
     places = [b"%d %d " % (start, end) + text_hash for start, end, text_hash in passages]
     return _framed([id_.encode("utf-8"), content, source.encode("utf-8"), *places])
 
@@ -36,17 +42,17 @@ def file_sha256(path: Path) -> str:
 
 
 def vector_checksum(text_hash: bytes, vector: bytes) -> int:
-    """Compute the CRC-32 of a stored vector and the hash of its text."""
+    """Compute one CRC-32 over the hash of a text and the stored vector of that text."""
     return zlib.crc32(vector, zlib.crc32(text_hash))
 
 
 def setting_checksum(key: str, value: str) -> int:
-    """Compute the CRC-32 of a setting's name and its JSON text."""
+    """Compute one CRC-32 over a setting's name and its JSON text."""
     return zlib.crc32(value.encode("utf-8", "surrogatepass"), zlib.crc32(key.encode("utf-8", "surrogatepass")))
 
 
 def _framed(parts: Iterable[bytes]) -> bytes:
-    """Hash parts, each with its length, so that no two splits of the same bytes collide."""
+    """Hash parts, each preceded by its length, so that different splits of the same bytes have different hashes."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8, "little") + part)

@@ -1,13 +1,13 @@
 """The errors that users see: each says what is wrong, where, and what to do.
 
-`exit_code` is what the command line returns: 2 when the request itself was wrong, 1 when a right request failed.
+`exit_code` is the exit code of the command line: 2 when the request itself was wrong, 1 when a valid request failed.
 """
 
 from pathlib import Path
 
 
 class RetrieverError(Exception):
-    """Base of every error that this project raises on purpose; its message is written for users."""
+    """Base class of every error that this project raises on purpose. Its message is written for users."""
 
     exit_code = 1
 
@@ -19,22 +19,22 @@ class Misuse(RetrieverError):
 
 
 class NotACollection(Misuse):
-    """The folder holds no collection, or one that this version cannot read."""
+    """The folder holds no collection, or it holds a collection that this version cannot read."""
 
 
 class NotReadable(Misuse):
-    """This user cannot read the collection where it is."""
+    """This user does not have the permissions to read the collection."""
 
 
 class Closed(Misuse):
-    """The collection was closed before it was used."""
+    """The collection was already closed when it was used."""
 
 
 class BadFilter(Misuse):
     """A filter on metadata cannot be parsed, or names a field that no document has."""
 
     place: int | None = None
-    """The position of the filter at fault among those given, from 0."""
+    """The position of the invalid filter in the given list, counted from 0."""
 
 
 class NoSuchDocument(Misuse):
@@ -50,7 +50,7 @@ class Locked(RetrieverError):
 
 
 class Damaged(RetrieverError):
-    """A file or row of the collection is not what was stored."""
+    """A file or row of the collection differs from what was stored."""
 
 
 class Mismatch(RetrieverError):
@@ -58,8 +58,8 @@ class Mismatch(RetrieverError):
 
 
 def salvage_advice(folder: Path | str) -> str:
-    """Advise what to do about a database that cannot be repaired in place."""
-    return f"save all that is sound into a new folder: retriever salvage NEW --index {folder}"
+    """Return the advice for a database that cannot be repaired in place."""
+    return f"save everything that is intact into a new folder: retriever salvage NEW --index {folder}"
 
 
 def first_line(error: BaseException) -> str:

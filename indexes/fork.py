@@ -1,12 +1,14 @@
-"""Makes forks safe in a process whose threads use collections: a fork waits for them, and the child gets new locks.
+"""Makes it safe to fork a process whose threads use collections.
 
-A lock that SQLite, ONNX Runtime or another library holds at the moment of a fork stays locked for ever in the child. So
-short work of many threads, such as searching, is marked `fork_safe`. Long work is not: a process must not fork while
-one of its threads writes, and then use collections in the child.
+A fork waits until these threads are done, and the child gets new locks.
+
+A lock that SQLite, ONNX Runtime or another library holds at the moment of a fork stays locked forever in the child.
+Therefore short operations that many threads run, such as a search, are marked `fork_safe`. Long operations, such as
+writing, are not marked: if a process forks while one of its threads writes, the child must not use collections.
 """
 
-import concurrent.futures.thread  # noqa: F401 - these register fork handlers, which run in reverse order:
-import logging  # noqa: F401 -                    theirs must run after those of this module
+import concurrent.futures.thread  # noqa: F401 - both modules register fork handlers, which run in
+import logging  # noqa: F401 -                    reverse order: theirs must run after the handlers of this module
 import os
 import threading
 import weakref
@@ -15,14 +17,14 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 LONGEST_WAIT = 60.0
-"""The most seconds that a fork waits for other threads."""
+"""Maximum number of seconds that a fork waits for other threads."""
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
 class _Gate:
-    """Threads pass it to work; a fork closes it and waits until all others have left."""
+    """A gate that threads enter to work. A fork closes the gate and waits until all other threads have left it."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -51,7 +53,7 @@ class _Gate:
 
     def before_fork(self) -> None:
         with self._changed:
-            while self._forking:  # another thread is
+            while self._forking:  # another thread is forking
                 self._changed.wait()
             self._forking = True
             self._changed.wait_for(lambda: self._inside <= self._own_count(), LONGEST_WAIT)

@@ -1,4 +1,7 @@
-"""The kinds of collections by their address: a folder, or `milvus:URI`. Importing this module imports little."""
+"""Chooses the kind of a collection by its address: a folder, or `milvus:URI`.
+
+The libraries that a kind needs are imported only when it is chosen.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +17,7 @@ def in_milvus(place: str | Path) -> bool:
 
 
 def collection_class(place: str | Path) -> "type[AnyCollection]":
-    """Return the class that opens and makes collections at this address."""
+    """Return the class that opens and creates collections at this address."""
     if in_milvus(place):
         from indexes.milvus.collection import MilvusCollection
 

@@ -1,7 +1,7 @@
 """The protocols of a collection, which the rest of the code is written against.
 
-`indexes/folder/` implements them with SQLite and FAISS, `indexes/milvus/` with Milvus; `indexes/places.py` chooses by
-the address.
+`indexes/folder/` implements them with SQLite and FAISS. `indexes/milvus/` implements them with Milvus.
+`indexes/places.py` chooses one of the two by the address.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ from indexes.sqlite.conditions import Condition
 Result = TypeVar("Result")
 
 Allowed = Any
-"""The documents that may be found, as a store's `matching` returns them; None for all."""
+"""The documents that a search may return, as the store's `matching` describes them. None means all documents."""
 
 
 class AnyStore(Protocol):
@@ -72,7 +72,7 @@ class AnyStore(Protocol):
 
 
 class AnySpace(Protocol):
-    """The vectors of one space, and the documents that they stand for."""
+    """The vectors of one space, and the documents that these vectors belong to."""
 
     @property
     def store(self) -> AnyStore: ...
@@ -94,25 +94,34 @@ class AnyWords(Protocol):
 
 
 class Transfer(Protocol):
-    """The rows of one collection."""
+    """The numbered rows of one collection, for copying it."""
 
     def last(self) -> tuple[int, int]:
         """Return the numbers of the last vector and the last document."""
 
     def vectors(self, after: int) -> Iterator[list[NumberedVector]]:
-        """Yield all vectors numbered above `after`, rising, in blocks; refuse a damaged one."""
+        """Yield all vectors numbered above `after` in blocks, in ascending order.
+
+        Raise `Damaged` if a vector is damaged.
+        """
 
     def documents(self, after: int) -> Iterator[list[NumberedDocument]]:
-        """Yield all documents numbered above `after` likewise."""
+        """Yield all documents numbered above `after` in blocks, in ascending order.
+
+        Raise `Damaged` if a document is damaged.
+        """
 
     def put_vectors(self, rows: Sequence[NumberedVector]) -> None:
-        """Store vectors under their numbers; storing them again changes nothing."""
+        """Store vectors under their numbers. Storing the same vectors again changes nothing."""
 
     def put_documents(self, rows: Sequence[NumberedDocument]) -> None:
-        """Store documents whose vectors are stored under their numbers; storing them again changes nothing."""
+        """Store documents under their numbers. Their vectors must already be stored under their own numbers.
+
+        Storing the same documents again changes nothing.
+        """
 
     def seals(self) -> Iterator[tuple[int, str]]:
-        """Yield the number and seal of every document, rising."""
+        """Yield the number and the seal of every document, in ascending order of the number."""
 
 
 class AnyCollection(Protocol):
@@ -121,7 +130,7 @@ class AnyCollection(Protocol):
     device: str
     device_note: str
     apply_of: Callable[[Generation], Apply] | None
-    """Returns the transform of a generation, if known: then added documents are mapped at once."""
+    """A function that returns the transform of a generation. If it is set, added documents are transformed at once."""
 
     @property
     def name(self) -> str: ...

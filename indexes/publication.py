@@ -1,4 +1,4 @@
-"""What a new index of a collection is built from, besides the stored vectors."""
+"""Everything that is needed to build and publish a new index, except the stored vectors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from indexes.rows import Apply, ApplyEach, Blocks, Matrix
 
 @dataclass(frozen=True)
 class Publication:
-    """A transform and the requested index, for a collection in a folder or in Milvus."""
+    """A transform and the requested index. It is used for collections in a folder and in Milvus."""
 
     apply: Apply
     dimension_out: int
@@ -21,26 +21,26 @@ class Publication:
     write_transform: Callable[[Path], list[str]]
     """Writes the transform's files to a folder and returns their names."""
     facts: dict[str, Any]
-    """Further entries of the manifest."""
+    """Additional entries of the manifest."""
     settings: dict[str, Any]
-    """Settings to change in the same transaction."""
+    """Settings that are changed in the transaction that publishes the index."""
     compact: bool = False
-    """If True, leave the unused vectors out and delete them."""
+    """If True, the unused vectors are left out of the index and deleted."""
     queries: Matrix | None = None
-    """Raw vectors that the index does not hold, for tuning and measuring it."""
+    """Raw vectors that are not in the index. They are used as queries to tune and measure it."""
     reconsider: bool = True
-    """If False, `auto` keeps its last choice as long as it reaches the recall."""
+    """If False, `auto` keeps the index type that it chose last, as long as that type still reaches the recall."""
     apply_each: ApplyEach | None = None
-    """Does the same as `apply` to blocks, e.g. on other machines."""
+    """Transforms whole blocks of vectors instead of `apply`, e.g. on other machines."""
 
     def mapped(self, stored: Blocks) -> Blocks:
-        """Map blocks of raw vectors to the unit vectors of the index."""
+        """Transform blocks of raw vectors to the unit vectors of the index."""
         each = self.apply_each(stored) if self.apply_each else ((some, self.apply(raw)) for some, raw in stored)
         for some, rows in each:
             yield some, unit_rows(rows)
 
     def held_out_queries(self) -> Queries | None:
-        """Map the queries to unit vectors of the index; None if there are none."""
+        """Transform the queries to unit vectors of the index. Return None if there are no queries."""
         if self.queries is None or not len(self.queries):
             return None
         return Queries(unit_rows(self.apply(self.queries)), SHORT_TEXTS)

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.int64]
 Matrix = NDArray[np.float32]
 Blocks = Iterator[tuple[Numbers, Matrix]]
-"""Numbered vectors in blocks."""
+"""An iterator of blocks of vectors: the numbers of the vectors, and one row per vector."""
 Apply = Callable[[Matrix], Matrix]
-"""A transform of raw vectors."""
+"""A function that transforms raw vectors."""
 ApplyEach = Callable[[Blocks], Blocks]
 
 VECTOR_TYPE = np.dtype("<f2")
-"""The type that raw vectors are stored in."""
+"""The data type in which raw vectors are stored."""
 LOOKED_AT = 2
-"""How many vectors are fetched per document, because several may be passages of one."""
+"""The number of vectors to fetch per requested document, because several vectors may belong to one document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,10 @@ NumberedDocument = tuple[int, DocumentRow]
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A document found, by its best passage, with its fields."""
+    """A document that a search has found: its best passage, its score and its fields."""
 
     passage: PassageRow
     score: float
     document: dict[str, Any]
     places: tuple[int, ...] = ()
-    """Where words of the query begin in the document's text, if it was found by words."""
+    """The offsets at which words of the query begin in the text. Empty if the document was not found by words."""

@@ -1,1 +1,1 @@
-"""FAISS indexes: types, building, tuning, recall, GPU."""
+"""FAISS indexes: their types, how they are built, tuned and measured, and search on a GPU."""

@@ -1,8 +1,8 @@
-"""`auto`: chooses the index type that answers with the least CPU time, within the memory and at the recall requested.
+"""Chooses an index type (`auto`): the one with the least CPU time per query within the requested memory and recall.
 
-Candidates are tried on the collection's own vectors and queries, or on a sample of many. The best one is built, tuned
-and measured on all vectors. HNSW is no candidate: it needs more memory than the vectors themselves, and whether it is
-worth that in an isotropic space has not been measured at large sizes.
+The candidates are tried on the vectors of the collection, or on a sample if there are many vectors. The best candidate
+is built, tuned and measured on all vectors. HNSW is not a candidate: it needs more memory than the vectors themselves,
+and its benefit in an isotropic space has not been measured at large sizes.
 """
 
 from dataclasses import dataclass, replace
@@ -17,24 +17,24 @@ from indexes.faiss.recall import WANTED, Find, Queries, cpu_ms
 from indexes.faiss.types import IndexRequest, candidates, estimated_bytes
 from indexes.faiss.vectors import empty_index, import_faiss
 
-# Up to so many vectors, an exact scan is cheap enough.
+# Up to this number of vectors, an exact scan is cheap enough.
 SCANNED_EXACTLY = 20_000
 TRIED_ON = 50_000
-# At most so many candidates that reached the recall on the sample are built on all vectors.
+# Maximum number of candidates that are built on all vectors. They must have reached the recall on the sample.
 MOST_BUILT = 3
 EVIDENCE = ("considered", "tried_on")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A candidate built on the sample."""
+    """A candidate that was built on the sample."""
 
     factory: str
-    """The factory string for all vectors; the sample's has fewer lists."""
+    """The factory string of the candidate for all vectors. The index on the sample has fewer lists."""
     built: Built
     bytes: int
     cpu_ms: float
-    """Expected for all vectors."""
+    """The expected CPU time of a query on all vectors."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -54,10 +54,11 @@ def choose_index(
     progress: Stage = silent,
     before: dict[str, Any] | None = None,
 ) -> Built:
-    """Build the cheapest index that meets the request, or else the best that fits, with a note that says so.
+    """Build the cheapest index that meets the request.
 
-    `before` is the manifest of an index that was chosen for the same request. Until there are twice as many vectors,
-    its type is taken again if it still reaches the recall: trying all of them takes longer than building one.
+    If no index reaches the recall, build the best one that fits the memory, and add a note. `before` is the manifest of
+    an index that was chosen for the same request. Its type is used again if it still reaches the recall and the number
+    of vectors has not more than doubled, because trying all candidates takes longer than building one.
     """
     sizes = _sizes(vectors)
     fitting = {factory: size for factory, size in sizes.items() if request.memory is None or size <= request.memory}
@@ -91,7 +92,6 @@ def choose_index(
 
 
 def format_bytes(count: float) -> str:
-    """Format a number of bytes."""
     for unit in ("bytes", "KB", "MB"):
         if count < 1000:
             return f"{count:,.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
@@ -118,7 +118,7 @@ def _trials(
         if factory in fitting:
             progress("trying index types", len(trials), len(fitting))
             built = build_tuned(for_sample, request.target, sample, queries, find)
-            # A scan grows with the vectors; scoring the candidates again does not.
+            # The time of a scan grows with the number of vectors. The time to score its results again does not.
             whole = float(built.facts["cpu_ms"])
             scan = cpu_ms(partial(built.index.search, k=WANTED, excluded=np.zeros(0, np.int64)), queries.vectors)
             trials.append(Trial(factory, built, fitting[factory], whole + (growth - 1) * min(scan, whole)))
@@ -127,7 +127,7 @@ def _trials(
 
 
 def _rank(trial: Trial) -> tuple[bool, float]:
-    """Rank by time those that reach the recall, and then the others by recall."""
+    """Return the sort key: first trials that reach the recall, ordered by time, then the others, ordered by recall."""
     tuned = trial.built.tuned
     return not tuned.reaches, trial.cpu_ms if tuned.reaches else -tuned.recall
 

@@ -14,7 +14,8 @@ from indexes.faiss.vectors import VectorIndex, effort_of, empty_index, import_fa
 from indexes.rows import Matrix, Numbers
 
 TRAINING_SAMPLE = 65_536
-# Rounds of k-means; FAISS has 25. Half the time costs half a point of recall at equal nprobe on 6,000 real vectors.
+# Rounds of k-means; the default of FAISS is 25. Ten rounds take half the time. On 6,000 real vectors, they cost half a
+# point of recall at equal nprobe.
 KMEANS_ROUNDS = 10
 SEED = 0
 
@@ -27,7 +28,10 @@ def silent(stage: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class Vectors:
-    """The unit vectors of an index: their numbers (rising), all of them in blocks, or some by number."""
+    """The unit vectors of an index, and their numbers in ascending order.
+
+    `blocks` yields all vectors. `take` returns the vectors with the given numbers.
+    """
 
     dimension: int
     numbers: Numbers
@@ -44,7 +48,7 @@ class Vectors:
         )
 
     def sample(self, most: int) -> Numbers:
-        """Return a seeded sample of the numbers, rising."""
+        """Return at most `most` of the numbers in ascending order. The sample is the same in every run."""
         if len(self) <= most:
             return self.numbers
         return np.sort(np.random.default_rng(SEED).choice(self.numbers, most, replace=False))
@@ -52,7 +56,10 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Built:
-    """An index, its factory string, a note if it is not what was requested, and what was measured of it."""
+    """A built index with its factory string and its measurements.
+
+    `note` says how the index differs from the requested one; it is empty if it does not.
+    """
 
     index: VectorIndex
     factory: str
@@ -67,7 +74,7 @@ class Built:
 def build_requested(
     request: IndexRequest, vectors: Vectors, queries: Queries, find: Find, progress: Stage = silent
 ) -> Built:
-    """Build an index of the requested type, tuned and measured with these queries."""
+    """Build an index of the requested type. The queries are used to tune and measure it."""
     factory = factory_string(request.type, len(vectors), vectors.dimension)
     built = build_tuned(factory, request.target, vectors, queries, find, progress)
     if built.tuned.reaches and built.facts.get("high", 1.0) >= request.target:
@@ -80,12 +87,15 @@ def build_requested(
 def build_tuned(
     factory: str, target: float, vectors: Vectors, queries: Queries, find: Find, progress: Stage = silent
 ) -> Built:
-    """Build an index in one pass over the vectors, which also finds the true nearest neighbours of the queries."""
+    """Build, tune and measure an index.
+
+    One pass over the vectors builds the index and finds the true nearest neighbours of the queries.
+    """
     nearest = Nearest(queries, len(vectors))
     try:
         index, note = build(factory, vectors, nearest, progress)
     except RuntimeError as error:
-        raise Misuse(f"FAISS cannot make an index {factory!r} of these vectors: {_reason(error)}.") from error
+        raise Misuse(f"FAISS cannot build an index {factory!r} of these vectors: {_reason(error)}.") from error
     factory = "Flat" if note else factory
     held_out, found = nearest.held_out(), Tuned({}, 1.0, True)
     if held_out is None:
@@ -99,9 +109,10 @@ def build_tuned(
 def build(
     factory: str, vectors: Vectors, nearest: Nearest | None = None, progress: Stage = silent
 ) -> tuple[VectorIndex, str]:
-    """Build an index over all the vectors, which are shown to `nearest` as well.
+    """Build an index over all vectors, and pass all vectors to `nearest` as well.
 
-    If the type cannot be trained on so few vectors, the index is exact instead, and the second value says so.
+    Return the index and a note. If there are too few vectors to train the type, the index is exact instead, and the
+    note says so. Otherwise the note is empty.
     """
     count = len(vectors)
     index, note = empty_index(factory if count else "Flat", vectors.dimension), ""
@@ -115,7 +126,7 @@ def build(
             index = empty_index("Flat", vectors.dimension)
     reserve(index, count)
     if isinstance(index, import_faiss().IndexFlat):
-        nearest = None  # an exact index finds them itself
+        nearest = None  # an exact index finds the true neighbours itself
     numbers, done = [np.zeros(0, np.int64)], 0
     for block, rows in vectors.blocks():
         numbers.append(block)
@@ -133,7 +144,10 @@ def _reason(error: RuntimeError) -> str:
 
 
 def _train(index: Any, sample: Matrix) -> None:
-    """Train without FAISS's warning about centroids with fewer than 39 vectors: the recall is measured anyway."""
+    """Train an index without the warning of FAISS about centroids with fewer than 39 vectors.
+
+    The warning is not needed, because the recall is measured.
+    """
     faiss = import_faiss()
     name, inverted = effort_of(index) or ("", None)
     if name == "nprobe" and inverted is not None:
@@ -146,7 +160,7 @@ def _train(index: Any, sample: Matrix) -> None:
 
 
 def _parts(faiss: Any, index: Any) -> Iterator[Any]:
-    """Yield an index and those inside of it."""
+    """Yield an index and all indexes inside it."""
     part = faiss.downcast_index(index)
     yield part
     for name in ("index", "base_index", "storage"):

@@ -1,7 +1,8 @@
-"""A copy of a FAISS index on the GPU that answers queries, if there is a GPU and the index type allows it.
+"""Copies a FAISS index to the GPU and searches it there, if there is a GPU and the index type allows it.
 
-Indexes are built and saved on the CPU. Each of several GPUs holds a whole copy, or a share of the vectors if a copy
-does not fit its memory. FAISS's CPU wheel has no GPU functions, so they are looked up when needed.
+Indexes are built and saved on the CPU. If there are several GPUs, each one holds a whole copy. If a copy does not fit
+into the memory of a GPU, each one holds a share of the vectors. The CPU package of FAISS has no GPU functions, so they
+are looked up only when they are needed.
 """
 
 from typing import Any
@@ -10,12 +11,12 @@ from indexes.errors import Misuse, RetrieverError, first_line
 from indexes.faiss.vectors import VectorIndex, import_faiss
 
 DEVICES = ("auto", "cpu", "cuda")
-# FAISS's working memory on each GPU; its default is a sixth of the memory, which the encoder needs, too.
+# FAISS's working memory on each GPU. Its default is a sixth of the GPU memory, which would leave less for the encoder.
 WORKING_BYTES = 256 * 1024 * 1024
 
 
 def has_gpu_part() -> bool:
-    """True if the installed FAISS can use GPUs at all."""
+    """Return whether the installed FAISS can use GPUs."""
     return hasattr(import_faiss(), "StandardGpuResources")
 
 
@@ -26,9 +27,12 @@ def gpu_count() -> int:
 
 
 def refusal(index: Any) -> str:
-    """Name the index type if FAISS lacks it on GPUs; it has Flat, and IVF with Flat, SQ8, SQfp16 or PQ codes."""
+    """Return the name of the index type if FAISS has no GPU version of it, else an empty string.
+
+    On GPUs, FAISS has Flat, and IVF with Flat, SQ8, SQfp16 or PQ codes.
+    """
     faiss = import_faiss()
-    kind = faiss.downcast_index(index)  # a view: `index` itself must live on
+    kind = faiss.downcast_index(index)  # a view: the caller must keep `index`
     if isinstance(kind, faiss.IndexPreTransform):
         return refusal(kind.index)
     name = type(kind).__name__
@@ -42,9 +46,10 @@ def refusal(index: Any) -> str:
 
 
 def search_on_gpu(device: str, index: VectorIndex, factory: str) -> str:
-    """Copy the index to the GPU and search it there; return a line that says so, or why an existing GPU is not used.
+    """Copy the index to the GPU and search it there. Return a note for the user.
 
-    `auto` uses a GPU if there is one and the index type allows it; `cuda` insists on it.
+    The note says that the GPU is used, or why it is not used. It is empty if there is no GPU. `auto` uses a GPU if
+    possible. `cuda` raises an error if a GPU cannot be used.
     """
     if device not in DEVICES:
         raise Misuse(f"unknown device {device!r}; known: {', '.join(DEVICES)}.")
@@ -55,13 +60,16 @@ def search_on_gpu(device: str, index: VectorIndex, factory: str) -> str:
     except RuntimeError as error:
         message = f"FAISS could not copy the index to the GPU: {first_line(error)}"
         if device == "cuda":
-            raise RetrieverError(f'{message}. Take `device="cpu"`.') from error
+            raise RetrieverError(f'{message}. Use `device="cpu"`.') from error
         return f"{message}; it is searched on the CPU."
     return f"{factory} is searched on {'the GPU' if gpu_count() == 1 else f'{gpu_count()} GPUs'}."
 
 
 def obstacle(device: str, index: Any, factory: str) -> str:
-    """Say why an index cannot be searched on a GPU here, empty if it can; an error if the device is `cuda`."""
+    """Return why an index cannot be searched on a GPU here, or an empty string if it can.
+
+    If the device is `cuda`, raise the reason as an error.
+    """
     reason = _obstacle(index, factory)
     if reason and device == "cuda":
         raise Misuse(f'`device="cuda"`: the index cannot be searched on a GPU. {reason}')
@@ -75,17 +83,17 @@ def _obstacle(index: Any, factory: str) -> str:
             "pip install 'flow-retriever[gpu]'."
         )
     if not gpu_count():
-        return 'FAISS finds no GPU; look with nvidia-smi, or take `device="cpu"`.'
+        return 'FAISS finds no GPU; check with nvidia-smi, or use `device="cpu"`.'
     if kind := refusal(index):
         return (
-            f'FAISS has no {factory} ({kind}) for GPUs; take `device="cpu"`, or rebuild with an `index_type` of flat, '
+            f'FAISS has no {factory} ({kind}) for GPUs; use `device="cpu"`, or rebuild with an `index_type` of flat, '
             "ivf or a factory string such as IVF256,Flat."
         )
     return ""
 
 
 def _copied(index: VectorIndex) -> Any:
-    """Make a whole copy on each GPU or, if one has not the memory, a share on each."""
+    """Copy the index to each GPU or, if a copy does not fit into the memory of a GPU, a share of it to each."""
     faiss = import_faiss()
     gpus = range(gpu_count())
     resources = [faiss.StandardGpuResources() for _ in gpus]
@@ -102,6 +110,6 @@ def _copied(index: VectorIndex) -> Any:
 
 
 def _options(options: Any, index: VectorIndex) -> Any:
-    # Half precision is enough to find candidates, and long product codes need it; an exact index stays exact.
+    # Half precision is enough to find candidates, and long product codes need it. An exact index must stay exact.
     options.useFloat16 = not index.exact
     return options

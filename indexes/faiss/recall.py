@@ -1,7 +1,8 @@
-"""The recall of an index: the share of the results of exact search that it finds, at 10, on held-out queries.
+"""Measures the recall of an index: the share of the ten true nearest neighbours that it finds, on held-out queries.
 
-Queries are vectors that the index does not hold or, if there are none, some that it holds, each without itself. Half of
-them choose the search settings (indexes/faiss/tuning.py), the other half measure the recall that is reported.
+The queries are vectors that are not in the index. If there are none, some vectors of the index are used, and each is
+excluded from its own results. One half of the queries is used to choose the search settings (indexes/faiss/tuning.py).
+The other half is used to measure the recall that is reported.
 """
 
 import math
@@ -27,12 +28,12 @@ STORED = "stored passages, each without itself"
 SEED = 0
 
 Find = Callable[[VectorIndex, Matrix], Sequence[tuple[Numbers, NDArray[np.float64]]]]
-"""A search: candidates from the index, scored exactly, best first."""
+"""A function that searches an index: it returns candidates of the index, scored exactly, best first."""
 
 
 @dataclass(frozen=True)
 class Queries:
-    """Unit vectors to search with; `own` are their numbers if they are stored vectors."""
+    """Unit vectors to search with. If they are stored vectors, `own` holds their numbers."""
 
     vectors: Matrix
     what: str
@@ -48,11 +49,14 @@ class HeldOut:
 
     queries: Queries
     numbers: Numbers
-    """One row per query: its nearest neighbours, best first."""
+    """One row per query: the numbers of its nearest neighbours, best first."""
     scores: Matrix
 
     def half(self, which: int) -> "HeldOut":
-        """Return every second query, from the first (0) or the second (1); a single query is in both halves."""
+        """Return every second query, starting with the first (0) or the second (1).
+
+        A single query is in both halves.
+        """
         if len(self.queries) < 2:
             return self
         some = slice(which, None, 2)
@@ -61,7 +65,7 @@ class HeldOut:
         return HeldOut(queries, self.numbers[some], self.scores[some])
 
     def shares_found(self, index: VectorIndex, find: Find) -> NDArray[np.float64]:
-        """Compute the recall of each query. A vector as near as the last true neighbour counts as one."""
+        """Compute the recall of each query. A vector that is as near as the last true neighbour counts as found."""
         least = self.scores[:, -1].astype(np.float64) - TIE
         shares = np.zeros(len(self.queries))
         for place, (numbers, scores) in enumerate(find(index, self.queries.vectors)):
@@ -72,7 +76,7 @@ class HeldOut:
 
 
 class Nearest:
-    """Finds the true nearest neighbours of some queries among vectors that come in blocks."""
+    """Finds the true nearest neighbours of some queries among vectors that arrive in blocks."""
 
     def __init__(self, queries: Queries, count: int) -> None:
         self.queries = queries
@@ -101,23 +105,24 @@ class Nearest:
         self._numbers[better] = np.take_along_axis(all_numbers, order, axis=1)
 
     def held_out(self) -> HeldOut | None:
-        """Return the queries with their neighbours; None if there are no queries or no vectors."""
+        """Return the queries with their neighbours, or None if there are no queries or no vectors."""
         if not len(self.queries) or not self._numbers.shape[1]:
             return None
         return HeldOut(self.queries, self._numbers, self._scores)
 
 
 def stored_queries(numbers: Numbers, take: Callable[[Numbers], Matrix]) -> Queries:
-    """Take a seeded sample of the stored vectors as queries."""
+    """Return a fixed random sample of the stored vectors, as queries."""
     rng = np.random.default_rng(SEED)
     own = np.sort(rng.choice(numbers, min(MOST_QUERIES, len(numbers)), replace=False))
     return Queries(take(own), STORED, own)
 
 
 def interval(mean: float, count: int) -> tuple[float, float]:
-    """Compute Wilson's 95 % interval of a share. A query counts once, because its neighbours are not independent.
+    """Compute Wilson's 95 % confidence interval of a share.
 
-    The interval is a little too wide, and has a width even if every query found all.
+    `count` is the number of queries and not of neighbours, because the neighbours of a query are not independent. The
+    interval is a little too wide. It has a width even if every query found all neighbours.
 
     Wilson, "Probable inference, the law of succession, and statistical inference", JASA 1927.
     """
@@ -128,7 +133,7 @@ def interval(mean: float, count: int) -> tuple[float, float]:
 
 
 def cpu_ms(search: Callable[[Matrix], Any], queries: Matrix) -> float:
-    """Measure the CPU time of a single query, over all threads, in milliseconds."""
+    """Measure the CPU time of a single query in milliseconds, summed over all threads."""
     some = queries[:TIMED]
     search(some[:1])
     began = time.process_time()
@@ -149,7 +154,7 @@ def measure(index: VectorIndex, held_out: HeldOut, find: Find) -> dict[str, Any]
 
 
 def recall_facts(shares: NDArray[np.float64], queries: Queries) -> dict[str, Any]:
-    """Summarise the recall of an approximate index, with its interval and its queries, for its manifest."""
+    """Return the recall of an approximate index with its confidence interval and its queries, for the manifest."""
     low, high = interval(float(shares.mean()), len(shares))
     return {
         "exact": False,

@@ -1,4 +1,4 @@
-"""Finds the cheapest search settings of an index that reach a recall, by trying them on held-out queries."""
+"""Finds the cheapest search settings of an index that reach a given recall, by trying them on held-out queries."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,14 +11,15 @@ from indexes.faiss.vectors import SPARE, Settings, VectorIndex, depends_on_k, ef
 from indexes.rows import LOOKED_AT, Numbers
 
 FETCHES = (0, 4, 8, 16, 32, 64)
-# The least effort that suffices needs the most candidates. So many greater efforts, which need fewer, are timed too.
+# The lowest sufficient effort needs the most candidates. Higher efforts need fewer and may be faster, so this number of
+# efforts is timed.
 EFFORTS_TIMED = 4
 LARGEST_EF = 4096
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """Search settings and their recall on the queries that they were tuned with."""
+    """Search settings, and their recall on the queries that were used for tuning."""
 
     settings: Settings
     recall: float
@@ -26,9 +27,10 @@ class Tuned:
 
 
 def tune(index: VectorIndex, held_out: HeldOut, target: float, cost: Callable[[VectorIndex], float]) -> Tuned:
-    """Choose the settings of least `cost` that exceed the target by a standard error, so that other queries reach it.
+    """Choose the settings of least `cost` that reach the target recall, and apply them to the index.
 
-    If none do, choose those of the highest recall. The index keeps the chosen settings.
+    The recall must exceed the target by one standard error, so that other queries reach it as well. If no settings do,
+    choose those with the highest recall.
     """
     efforts = _efforts(index)
     curves: dict[int, NDArray[np.float64]] = {}
@@ -68,7 +70,7 @@ def tune(index: VectorIndex, held_out: HeldOut, target: float, cost: Callable[[V
 
 
 def _efforts(index: VectorIndex) -> list[Settings]:
-    """List settings of rising effort; a single empty one if the index type has none."""
+    """List settings of increasing effort. If the index type has no such setting, the list holds one empty dict."""
     effort = effort_of(index.index)
     if effort is None:
         return [{}]

@@ -1,6 +1,6 @@
 """Index types: short names, the FAISS factory strings they stand for, and the memory they need.
 
-`auto` is no type but a request for the cheapest index that reaches a recall within a memory limit
+`auto` is not a type. It requests the cheapest index that reaches a recall within a memory limit
 (indexes/faiss/auto.py).
 """
 
@@ -14,24 +14,24 @@ from indexes.errors import Misuse
 AUTO = "auto"
 NAMES = (AUTO, "flat", "sq8", "ivf", "hnsw", "pq", "rabitq")
 DEFAULT_RECALL = 0.95
-# k-means needs some vectors to find a list.
+# k-means needs at least this many vectors per list.
 VECTORS_A_LIST = 32
-# From so many vectors on, pq and rabitq have lists.
+# From this number of vectors on, pq and rabitq have lists.
 WITH_LISTS = 50_000
 
 
 @dataclass(frozen=True)
 class IndexRequest:
-    """The index that a user requests; recall and memory belong to `auto`."""
+    """The index that a user requests. `recall` and `memory` apply only to `auto`."""
 
     type: str
     recall: float | None = None
     memory: int | None = None
-    """The most bytes that the index may take in memory."""
+    """Maximum number of bytes that the index may use in memory."""
 
     def __post_init__(self) -> None:
         if not self.type.strip():
-            raise Misuse(f"`index_type` is empty; take {', '.join(NAMES)} or a FAISS factory string.")
+            raise Misuse(f"`index_type` is empty; use {', '.join(NAMES)} or a FAISS factory string.")
         if self.type != AUTO and (self.recall is not None or self.memory is not None):
             name = "recall" if self.recall is not None else "memory"
             raise Misuse(f'`{name}` goes with `index_type="auto"`; the index type is {self.type}.')
@@ -44,7 +44,7 @@ class IndexRequest:
 
     @property
     def target(self) -> float:
-        """The recall that search settings are tuned to."""
+        """The recall that the search settings must reach."""
         return DEFAULT_RECALL if self.recall is None else self.recall
 
 
@@ -52,13 +52,16 @@ def parse_bytes(text: str) -> int:
     """Parse a number of bytes such as 500MB, 2GB, 1.5GiB or 1000000."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([KMGT]?)(I?)B|([KMGT])|)\s*", text.upper())
     if match is None or (match[3] and not match[2]):
-        raise Misuse(f"`memory` {text!r} is no number of bytes; write it as 500MB, 2GB or 1.5GiB.")
+        raise Misuse(f"`memory` {text!r} is not a number of bytes; write it as 500MB, 2GB or 1.5GiB.")
     power = " KMGT".index(match[2] or match[4] or " ")
     return int(float(match[1]) * (1024 if match[3] else 1000) ** power)
 
 
 def factory_string(index_type: str, count: int, dimension: int) -> str:
-    """Return the FAISS factory string of a short name for so many vectors; a factory string stands for itself."""
+    """Return the FAISS factory string of a short name for this number of vectors.
+
+    A text that is not a short name is returned unchanged, because it is a factory string.
+    """
     lists = f"IVF{list_count(count)}," if count >= WITH_LISTS else ""
     resolved = {
         "flat": "Flat",
@@ -72,20 +75,26 @@ def factory_string(index_type: str, count: int, dimension: int) -> str:
 
 
 def list_count(count: int) -> int:
-    """Return a power of two near twice the root of the count: choosing a list then costs as much as scanning it."""
+    """Return the number of lists: a power of two near twice the square root of the number of vectors.
+
+    Choosing a list then costs about as much as scanning it.
+    """
     wanted = min(2 * math.sqrt(max(count, 1)), count / VECTORS_A_LIST)
     return 1 << max(0, round(math.log2(max(wanted, 1))))
 
 
 def candidates(count: int, dimension: int) -> list[str]:
-    """List the factory strings that `auto` tries, the fastest to build first."""
+    """List the factory strings that `auto` tries, starting with those that are built fastest."""
     codes = ["SQ8", _product_codes(dimension, 4), _product_codes(dimension, 8), "RaBitQfs"]
     lists = [f"IVF{list_count(count)},{code}" for code in codes if count >= 32 * VECTORS_A_LIST]
     return list(dict.fromkeys(["Flat", *codes, *lists]))
 
 
 def _product_codes(dimension: int, width: int) -> str:
-    """Return product codes of four bits for about `width` dimensions each, which FAISS scans fastest."""
+    """Return the factory string of product codes with four bits for about `width` dimensions each.
+
+    FAISS scans codes of four bits fastest.
+    """
     parts = max(1, dimension // width)
     while dimension % parts:
         parts -= 1
@@ -93,8 +102,11 @@ def _product_codes(dimension: int, width: int) -> str:
 
 
 def estimated_bytes(faiss: Any, index: Any, count: int) -> int:
-    """Estimate the bytes that an index, still empty, takes in memory and on disk with so many vectors."""
-    kind = faiss.downcast_index(index)  # a view: `index` itself must live on
+    """Estimate the bytes that an index will use in memory and on disk once it holds `count` vectors.
+
+    The given index is empty.
+    """
+    kind = faiss.downcast_index(index)  # a view: the caller must keep `index`
     if isinstance(kind, faiss.IndexHNSW):
         links = 2 * kind.hnsw.nb_neighbors(1) * 4 + 16
         return int(count * links) + estimated_bytes(faiss, kind.storage, count)

@@ -1,7 +1,7 @@
-"""A FAISS index over unit vectors, searched by cosine; each vector has the number that SQLite gave it.
+"""A FAISS index over unit vectors, searched by cosine. Each vector has the number that it has in the database.
 
-FAISS itself only counts positions. The numbers are in a rising array beside it, which works for every index type, while
-FAISS's own ID maps do not.
+FAISS identifies a vector only by its position. A separate array in ascending order holds the numbers. This works for
+every index type, unlike the ID maps of FAISS.
 """
 
 import contextlib
@@ -20,17 +20,17 @@ from indexes.errors import Damaged, Misuse, RetrieverError, first_line
 from indexes.faiss.types import NAMES
 from indexes.rows import Matrix, Numbers
 
-# How many more than requested are fetched, so that a last-bit difference in FAISS's float32 scores cannot change
-# which ones are the best once they are scored again in float64.
+# The number of vectors that are fetched in addition to the requested ones. FAISS's scores in float32 may differ in the
+# last bit. With spare candidates, this does not change which vectors are the best when they are scored in float64.
 SPARE = 16
 TIE = 1e-6
-# Up to so many vectors, scoring all of them costs little and is exact whatever the index type.
+# Up to this number of vectors, scoring all of them is cheap, and it is exact for every index type.
 SCANNED = 8192
-# Up to so many excluded vectors are fetched and dropped, which is faster than a FAISS selector.
+# Up to this number of excluded vectors are fetched and dropped, which is faster than a FAISS selector.
 FETCHED_BEYOND = 256
-# For so few queries, NumPy needs less CPU time than FAISS, which gives each query one thread.
+# Up to this number of queries, NumPy needs less CPU time than FAISS, which uses one thread per query.
 FEW_QUERIES = 8
-# FAISS on a GPU returns no more than this.
+# Maximum number of results that FAISS returns on a GPU.
 MOST_FROM_GPU = 2048
 
 WRITTEN_TOGETHER = 1 << 20
@@ -38,8 +38,10 @@ WRITTEN_TOGETHER = 1 << 20
 FLAT_HEADERS = (b"IxFI", b"IxF2", b"IxFl")
 
 Settings = dict[str, int]
-"""Search settings: `nprobe` or `efSearch` if the type has one, and `fetch`, the number of candidates to score exactly
-for each result."""
+"""Search settings: `nprobe` or `efSearch`, if the type has one of them, and `fetch`.
+
+`fetch` is the number of candidates that are scored exactly for each result.
+"""
 
 
 def import_faiss() -> Any:
@@ -54,7 +56,10 @@ def import_faiss() -> Any:
 
 
 def _single_thread_in_child() -> None:
-    """Let FAISS work without threads in a forked child: its threads stay with the parent, and it would wait forever."""
+    """Let FAISS use a single thread in a forked child.
+
+    The child does not have the threads of the parent, and FAISS would wait for them forever.
+    """
     if "faiss" in sys.modules:
         sys.modules["faiss"].omp_set_num_threads(1)
 
@@ -64,36 +69,38 @@ if hasattr(os, "register_at_fork"):
 
 
 def save_array(path: Path, array: NDArray[Any]) -> None:
-    """Write an array as .npy; unlike NumPy with a path, it raises an error if the disk is full."""
+    """Write an array as .npy. If the disk is full, this raises an error, unlike `np.save` with a path."""
     data = io.BytesIO()
     np.save(data, array, allow_pickle=False)
     path.write_bytes(data.getbuffer())
 
 
 def unit_rows(vectors: NDArray[np.floating[Any]]) -> Matrix:
-    """Scale rows to length one; a row of zeros stays as it is."""
+    """Scale rows to length one. A row of zeros stays unchanged."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.ascontiguousarray(vectors / np.where(norms > 0, norms, 1), dtype=np.float32)
 
 
 def empty_index(factory: str, dimension: int) -> Any:
-    """Make an empty FAISS index; refuse a factory string that FAISS does not know."""
+    """Return an empty FAISS index. Refuse a factory string that FAISS does not support."""
     faiss = import_faiss()
     if re.search(r"[A-Za-z_]0+(?!\d)", factory):
         raise Misuse(f"the index type {factory!r} has a size of zero.")
     if "IDMap" in factory:
-        raise Misuse(f"the index type {factory!r} keeps ids of its own; leave IDMap out, the collection has them.")
+        raise Misuse(
+            f"the index type {factory!r} stores its own ids; remove IDMap, because the collection stores the ids."
+        )
     try:
         return faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:
         raise Misuse(
-            f"FAISS knows no index type {factory!r} for {dimension} dimensions. "
-            f"Take one of {', '.join(NAMES)} or a FAISS factory string such as 'IVF256,Flat'."
+            f"FAISS has no index type {factory!r} for {dimension} dimensions. "
+            f"Use one of {', '.join(NAMES)} or a FAISS factory string such as 'IVF256,Flat'."
         ) from error
 
 
 def exact_index(dimension: int, blocks: Sequence[tuple[Numbers, Matrix]]) -> "VectorIndex":
-    """Make an exact index over vectors that are in memory."""
+    """Return an exact index over vectors that are in memory."""
     index = empty_index("Flat", dimension)
     reserve(index, sum(len(numbers) for numbers, _ in blocks))
     for _, rows in blocks:
@@ -102,13 +109,19 @@ def exact_index(dimension: int, blocks: Sequence[tuple[Numbers, Matrix]]) -> "Ve
 
 
 def reserve(index: Any, count: int) -> None:
-    """Reserve memory once: grown block by block, the codes would be copied and held twice at the peak."""
+    """Reserve the memory for all vectors at once.
+
+    Otherwise FAISS would copy the codes whenever the index grows, and hold them twice at the peak.
+    """
     if isinstance(index, import_faiss().IndexFlatCodes):
         index.codes.resize(count * index.code_size)
 
 
 def effort_of(index: Any) -> tuple[str, Any] | None:
-    """Return the name of the setting that trades time for recall, and its object; None if the type has none."""
+    """Return the name of the setting that trades time for recall, and the FAISS object that has it.
+
+    Return None if the index type has no such setting.
+    """
     faiss = import_faiss()
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
@@ -123,7 +136,7 @@ def effort_of(index: Any) -> tuple[str, Any] | None:
 
 
 def depends_on_k(index: Any) -> bool:
-    """True if the first results of a search for many are better than those of a search for few, as HNSW's are."""
+    """Return whether the first results of a search depend on the number of requested results, as with HNSW."""
     faiss = import_faiss()
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
@@ -132,7 +145,10 @@ def depends_on_k(index: Any) -> bool:
 
 
 def search_parameters(index: Any, selector: Any, share: float, wanted: int) -> Any:
-    """Make the parameters by which an index of this type finds only what the selector allows, a `share` of all."""
+    """Return the search parameters with which an index finds only vectors that the selector allows.
+
+    `share` is the share of the allowed vectors in all vectors.
+    """
     faiss = import_faiss()
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
@@ -144,25 +160,27 @@ def search_parameters(index: Any, selector: Any, share: float, wanted: int) -> A
     if isinstance(index, faiss.IndexIVF):
         return faiss.SearchParametersIVF(sel=selector, nprobe=index.nprobe)
     if isinstance(index, faiss.IndexHNSW):
-        # The walk also visits vectors that it may not return, so it must be longer.
+        # The search also visits vectors that are not allowed, so it must visit more vectors.
         return faiss.SearchParametersHNSW(sel=selector, efSearch=int(max(index.hnsw.efSearch, wanted) / share))
     return faiss.SearchParameters(sel=selector)
 
 
 class VectorIndex:
-    """A FAISS index, the number of the vector at each of its positions (rising), and its search settings."""
+    """A FAISS index, the number of the vector at each position in ascending order, and the search settings."""
 
     def __init__(self, index: Any, numbers: Numbers, settings: Settings | None = None) -> None:
         if index.ntotal != len(numbers):
-            raise Damaged(f"index holds {index.ntotal:,} vectors, its list of numbers {len(numbers):,}.")
+            raise Damaged(
+                f"the index holds {index.ntotal:,} vectors, but its list of numbers has {len(numbers):,} entries."
+            )
         self.index = index
         self.numbers = numbers
         self.exact = isinstance(index, import_faiss().IndexFlat)
-        """True if it holds every vector uncompressed and compares the query with all of them."""
+        """True if the index holds every vector uncompressed and compares each query with all of them."""
         self.read_lock: object = None
-        """Keeps the files that the index is mapped from."""
+        """A lock that prevents the removal of the files that the index is mapped from."""
         self.gpu_copy: Any = None
-        """A copy on a GPU, which is searched instead where possible."""
+        """A copy of the index on a GPU. It is searched instead of the index if possible."""
         self._whole = _rows(index) if self.exact else None
         self.settings: Settings = {}
         self.apply(settings or {})
@@ -171,19 +189,19 @@ class VectorIndex:
         return len(self.numbers)
 
     def apply(self, settings: Settings) -> None:
-        """Search with these settings from now on."""
+        """Use these search settings from now on."""
         self.settings = settings
         effort = effort_of(self.index)
         if effort and effort[0] in settings:
             setattr(effort[1], effort[0], settings[effort[0]])
 
     def search(self, queries: Matrix, k: int, excluded: Numbers, allowed: Numbers | None = None) -> list[Numbers]:
-        """Find for each query at least the k nearest and all that tie with the last of them; returns their numbers.
+        """Return the numbers of at least the k nearest vectors of each query, with all that tie with the last of them.
 
-        Excluded vectors are left out, and only allowed ones are found. An exact index returns exactly these. If no
-        more than SCANNED are left to search, any index returns all of them, for the caller to score. Beyond that, an
-        approximate index returns those it finds, never fewer than k. Its recall falls if the allowed vectors are far
-        from the query.
+        Vectors in `excluded` are left out. If `allowed` is given, only these vectors are found. An exact index returns
+        the true nearest vectors. If vectors are left out and at most SCANNED remain, any index returns all of these,
+        and the caller scores them. Otherwise an approximate index returns what it finds, but never fewer than k. Its
+        recall is lower if the allowed vectors are far from the query.
         """
         searched = self._searched(excluded, allowed)
         candidates = self.numbers if searched is None else self.numbers[searched]
@@ -202,7 +220,7 @@ class VectorIndex:
         return found
 
     def _searched(self, excluded: Numbers, allowed: Numbers | None) -> NDArray[np.bool_] | None:
-        """Return a mask of the positions to search, None for all."""
+        """Return a mask of the positions to search, or None for all positions."""
         if allowed is None and not len(excluded):
             return None
         if allowed is None:
@@ -219,7 +237,7 @@ class VectorIndex:
     def _fetch(
         self, queries: Matrix, wanted: int, searched: NDArray[np.bool_] | None, count: int
     ) -> Iterator[tuple[Matrix, Numbers]]:
-        """Yield scores and positions, best first, of up to `wanted` of the `count` vectors to search."""
+        """Yield the scores and positions of up to `wanted` of the `count` vectors to search, best first."""
         if self._whole is not None and self.gpu_copy is None and len(queries) <= FEW_QUERIES:
             yield from self._compared(self._whole, queries, wanted, searched)
             return
@@ -227,7 +245,7 @@ class VectorIndex:
         scores = None
         if searched is not None and left_out > FETCHED_BEYOND:
             selector = import_faiss().IDSelectorBitmap(np.packbits(searched, bitorder="little"))
-            # FAISS has no selector for some types, and says so before it begins.
+            # For some index types, FAISS has no selector and raises an error.
             with contextlib.suppress(RuntimeError):
                 parameters = search_parameters(self.index, selector, count / len(self), wanted)
                 scores, positions = self.index.search(queries, wanted, params=parameters)
@@ -243,8 +261,11 @@ class VectorIndex:
             yield own_scores[kept][:wanted], own_positions[kept][:wanted]
 
     def _beyond(self, wanted: int, left_out: int, count: int) -> int:
-        """Return how many to fetch if FAISS cannot leave vectors out: all of these too if they are few, else twice the
-        expected number; the caller fetches more if that is not enough."""
+        """Return how many vectors to fetch if FAISS cannot leave vectors out.
+
+        If few vectors are left out, fetch all of these in addition. Otherwise fetch twice the expected number. The
+        caller fetches more if that is not enough.
+        """
         if self.exact or left_out <= FETCHED_BEYOND:
             return wanted + left_out
         return min(wanted + left_out, 2 * wanted * -(-len(self) // count))
@@ -262,7 +283,10 @@ class VectorIndex:
             yield own[best], best if positions is None else positions[best]
 
     def ranked(self, queries: Matrix, count: int) -> Numbers:
-        """Return one row per query: the numbers of the nearest as the index ranks them, -1 if it finds no more."""
+        """Return the numbers of the nearest vectors as the index ranks them, one row per query.
+
+        A number is -1 if the index finds no more vectors.
+        """
         positions = self._nearest(queries, count)[1]
         return np.where(positions >= 0, self.numbers[positions], -1)
 
@@ -272,7 +296,7 @@ class VectorIndex:
         return scores, positions
 
     def vectors(self, numbers: Numbers) -> Matrix:
-        """Return the vectors as the index holds them (uncompressed only in an exact index)."""
+        """Return the vectors as the index holds them. Only an exact index holds them uncompressed."""
         positions = np.searchsorted(self.numbers, numbers)
         if self._whole is not None:
             return self._whole[positions]
@@ -281,7 +305,7 @@ class VectorIndex:
     def save(self, index_path: Path, numbers_path: Path) -> None:
         faiss = import_faiss()
         try:
-            # FAISS's own writer ignores an error on closing the file.
+            # FAISS's own writer ignores errors when it closes the file.
             with index_path.open("wb") as file:
                 faiss.write_index(self.index, faiss.PyCallbackIOWriter(file.write, WRITTEN_TOGETHER))
         except RuntimeError as error:
@@ -290,7 +314,7 @@ class VectorIndex:
 
     @classmethod
     def load(cls, index_path: Path, numbers_path: Path, settings: Settings | None = None) -> "VectorIndex":
-        """Map the files into memory, so that opening reads little; FAISS reads what it cannot map."""
+        """Map the files into memory, so that only a small part is read. FAISS reads files that it cannot map."""
         faiss = import_faiss()
         try:
             with index_path.open("rb") as file:
@@ -301,12 +325,12 @@ class VectorIndex:
         except (RuntimeError, ValueError, EOFError, FileNotFoundError) as error:
             raise Damaged(f"{index_path} cannot be read as a FAISS index: {first_line(error)}") from error
         if numbers.ndim != 1 or numbers.dtype != np.int64:
-            raise Damaged(f"{numbers_path} is no list of vector numbers.")
+            raise Damaged(f"{numbers_path} is not a list of vector numbers.")
         return cls(index, np.asarray(numbers), settings)
 
 
 def _rows(index: Any) -> Matrix | None:
-    """Return a view of the vectors of an exact index; None if it is empty."""
+    """Return a view of the vectors of an exact index, or None if it is empty."""
     if not index.ntotal:
         return None
     flat: Matrix = import_faiss().rev_swig_ptr(index.get_xb(), index.ntotal * index.d)

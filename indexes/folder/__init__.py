@@ -1,1 +1,1 @@
-"""A folder as a collection: the SQLite database and the FAISS generations built from it."""
+"""A collection in a folder: an SQLite database, and FAISS indexes (generations) that are built from it."""

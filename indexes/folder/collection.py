@@ -1,12 +1,13 @@
-"""One folder = one collection: the SQLite tables, the published generation of the FAISS index, and the locks.
+"""A collection in a folder: the SQLite database, the published generation of the FAISS index, and the locks.
 
-    DIR/documents.sqlite     the only truth
-    DIR/generations/000007/  derived from it: FAISS index, transform, manifest
-    DIR/quarantine/          damaged files that `verify --repair` moved away
-    DIR/writer.lock          held by the one process that writes
-    DIR/checked.json         which files were hashed and found intact
+    DIR/documents.sqlite     the documents and vectors; only this file is authoritative
+    DIR/generations/000007/  built from the database: FAISS index, transform, manifest
+    DIR/quarantine/          damaged files that `verify --repair` has moved away
+    DIR/writer.lock          the lock of the process that writes
+    DIR/checked.json         a list of the files that were hashed and found intact
 
-A search reads the generation, scans the vectors that are newer exactly, and leaves out those that are no longer used.
+A search uses the index of the generation, scans all vectors that are newer than the generation, and ignores vectors
+that are no longer used.
 """
 
 import contextlib
@@ -46,21 +47,21 @@ Result = TypeVar("Result")
 
 
 class _Spaces(threading.local):
-    """The spaces that a thread searched last, in the snapshots of its own connection."""
+    """The spaces that a thread searched last. They belong to the snapshots of its own connection."""
 
     index: Space | None = None
     raw: Space | None = None
 
 
 class Collection(IndexPublisher):
-    """A collection opened for reading, or for reading and writing; threads may share it."""
+    """A collection that is open for reading, or for reading and writing. Threads may share it."""
 
     def __init__(self, folder: Path, store: DocumentStore, device: str = "cpu") -> None:
         super().__init__(folder, store)
         self.device = device
-        """Where the index is searched: cpu, cuda, or auto."""
+        """The device that searches the index: cpu, cuda, or auto."""
         self.device_note = ""
-        """A line on whether a GPU searches the index, once it is loaded."""
+        """A note whether a GPU searches the index. Empty until the index is loaded."""
         self.apply_of: Callable[[Generation], Apply] | None = None
         self._loading = Lock()
         self._spaces = _Spaces()
@@ -73,10 +74,10 @@ class Collection(IndexPublisher):
 
     @classmethod
     def open(cls, folder: Path | str, *, device: str = "cpu") -> Self:
-        """Open the collection in `folder` for reading; `writing()` takes the lock to change it."""
+        """Open the collection in `folder` for reading. Use `writing()` to change it."""
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
-            raise Misuse(f"{folder} is a file; `index` takes a folder.")
+            raise Misuse(f"{folder} is a file; `index` must be a folder.")
         if not cls.exists(folder):
             why = "is no collection" if folder.is_dir() else "does not exist"
             raise NotACollection(f"{folder} {why}; make one with: retriever index SOURCE --index {folder}")
@@ -85,23 +86,25 @@ class Collection(IndexPublisher):
 
     @classmethod
     def create(cls, folder: Path | str, settings: dict[str, Any]) -> Self:
-        """Make a new collection in an empty or new folder."""
+        """Create a collection in an empty or new folder."""
         folder = Path(folder)
         cls.refuse_if_taken(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
-            raise Misuse(f"{folder} cannot be made a folder: a file is in the way.") from None
+            raise Misuse(
+                f"the folder {folder} cannot be created, because there is a file of that name or in its path."
+            ) from None
         with WriteLock(folder).held():
             collection = cls(folder, DocumentStore(folder / DATABASE, create=True))
-            if collection.is_empty():  # else another process has made it meanwhile, and its settings hold
+            if collection.is_empty():  # else another process has created it, and its settings count
                 collection.store.set_settings(settings)
             generations.sync(folder.parent)
         return collection
 
     @staticmethod
     def refuse_if_taken(folder: Path | str) -> None:
-        """Refuse a folder that holds other files than a collection's."""
+        """Refuse a folder that holds files other than those of a collection."""
         folder = Path(folder)
         generations.refuse_links(folder, OWN_NAMES)
         if folder.is_dir() and any(path.name not in OWN_NAMES for path in folder.iterdir()):
@@ -109,12 +112,12 @@ class Collection(IndexPublisher):
 
     @staticmethod
     def exists(folder: Path) -> bool:
-        """True if the folder holds a collection, complete or of a run that was killed while making it."""
+        """Return whether the folder holds a collection. It may be unfinished if the first run was killed."""
         return (folder / DATABASE).is_file()
 
     @classmethod
     def is_begun(cls, folder: Path | str) -> bool:
-        """True if the folder holds a collection with anything in it; one without may still be made anew."""
+        """Return whether the folder holds a collection that is not empty. An empty collection may be created again."""
         folder = Path(folder)
         if not cls.exists(folder):
             return False
@@ -132,7 +135,7 @@ class Collection(IndexPublisher):
 
     @staticmethod
     def check_index(request: IndexRequest, dimension: int, device: str) -> None:
-        """Refuse an index type that FAISS does not know, or that the requested GPU could not search."""
+        """Refuse an index type that FAISS does not have, or that the requested GPU cannot search."""
         if request.type == AUTO:
             return
         factory = factory_string(request.type, 0, dimension)
@@ -142,11 +145,11 @@ class Collection(IndexPublisher):
 
     @property
     def name(self) -> str:
-        """Its name in messages and commands."""
+        """The name of the collection in messages and commands."""
         return str(self.folder)
 
     def sizes(self) -> dict[str, int]:
-        """Return the bytes of every file; one that is removed meanwhile is left out."""
+        """Return the size in bytes of every file. Files that are removed meanwhile are left out."""
         found = {}
         for parent, _, names in os.walk(self.folder):
             for path in (Path(parent, name) for name in names):
@@ -156,26 +159,26 @@ class Collection(IndexPublisher):
 
     @property
     def transfer(self) -> LocalTransfer:
-        """Its rows with their numbers."""
+        """The numbered rows of the collection, for copying it."""
         return LocalTransfer(self.store, self.dimension)
 
     def backlog(self) -> tuple[int, int]:
-        """Count the vectors that are newer than the generation, and those that are no longer used."""
+        """Return how many used vectors are newer than the generation, and how many vectors are unused."""
         generation = self.generation()
         last = generation.last_vector if generation else 0
         return self.store.count_used_after(last), self.store.count("unused")
 
     def is_empty(self) -> bool:
-        """True if nothing was ever stored here."""
+        """Return whether nothing was ever stored here."""
         return not (self.store.last_vector() or self.store.count("documents") or self.published())
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the collection's one write lock, which dies with the process. May be nested."""
-        self.store.refuse_if_replaced()  # or the lock's file would make the folder again
+        """Hold the write lock. The system releases it when the process ends. May be nested."""
+        self.store.refuse_if_replaced()  # else the lock file would create a removed folder again
         with self._lock.held():
             yield
-            self.store.refuse_if_replaced()  # before anything is acknowledged that was not stored
+            self.store.refuse_if_replaced()  # the changes may not have been stored
 
     def close(self) -> None:
         if self._loaded:
@@ -183,9 +186,9 @@ class Collection(IndexPublisher):
         self.store.close()
 
     def _release(self) -> None:
-        """Drop the loaded index; if it was superseded and nobody else uses it, remove its files."""
+        """Drop the loaded index. Remove its files if a newer index replaced it and no process uses it."""
         self._loaded, self._spaces = None, _Spaces()
-        if self.store.replaced:  # then the generations in the folder are another collection's
+        if self.store.replaced:  # then the folder belongs to another collection
             return
         with contextlib.suppress(sqlite3.Error, RetrieverError):
             if published := self.published():
@@ -200,7 +203,7 @@ class Collection(IndexPublisher):
     # ---- searching -----------------------------------------------------------------------------------------
 
     def refuse_unfinished(self) -> None:
-        """Refuse a collection whose first run was interrupted."""
+        """Refuse a collection whose first indexing was interrupted."""
         if self.published() is None:
             raise self._unfinished()
 
@@ -211,12 +214,15 @@ class Collection(IndexPublisher):
         )
 
     def load(self, prepare: Callable[[Generation], Result]) -> tuple[Generation, Result]:
-        """Load and check the published index; return its generation and what `prepare` makes of its files."""
+        """Load and check the published index.
+
+        Return its generation and the result of `prepare`, which reads its files.
+        """
 
         def loaded(generation: Generation | None) -> tuple[Generation, Result]:
             if generation is None:
                 raise self._unfinished()
-            with self._loading:  # the other threads wait, and find it done
+            with self._loading:  # other threads wait here until the index is loaded
                 if self._loaded is None or self._loaded[0].row != generation.row:
                     self._load_index(generation)
             return generation, prepare(generation)
@@ -230,7 +236,7 @@ class Collection(IndexPublisher):
         in_table = self.store.count_vectors(generation.last_vector)
         if len(index) != in_table:
             raise Damaged(
-                f"{generation.folder}: index holds {len(index):,} vectors, table {in_table:,} rows; "
+                f"{generation.folder}: the index holds {len(index):,} vectors, but the table has {in_table:,} rows; "
                 f"run: retriever verify --repair --index {self.folder}"
             )
         self.refuse_another_encoder(generation)
@@ -252,7 +258,7 @@ class Collection(IndexPublisher):
             self.load(transform_of)
 
     def in_raw_space(self, look: Callable[[Space], Result]) -> Result:
-        """Call `look` with the encoder's own space: an exact scan of the stored vectors."""
+        """Call `look` with the encoder's own space, which is an exact scan of the stored vectors."""
         with self.store.snapshot():
             version, space = self.store.data_version, self._spaces.raw
             if space is None or space.version != version:
@@ -271,7 +277,7 @@ class Collection(IndexPublisher):
         return space
 
     def _newer_than(self, last: int, apply: Apply) -> VectorIndex:
-        """Make an exact index in memory over the used vectors that are newer than `last`."""
+        """Build an exact index in memory over the used vectors that are newer than `last`."""
         blocks = [
             (numbers, unit_rows(apply(raw)))
             for numbers, raw in self.store.each_vector(self.dimension, after=last, used_only=True)

@@ -1,12 +1,12 @@
-"""One generation: a folder with a FAISS index, the transform that made its vectors, and a manifest over both.
+"""A generation: a folder with a FAISS index, the transform of its vectors, and a manifest.
 
-A generation is written aside, synced, renamed into place, and never changed afterwards. The manifest names every file
-with its SHA-256, and SQLite keeps the SHA-256 of the manifest: no file can change unnoticed. Hashing is skipped if
-`checked.json` says that these very files (size, times, inode) were hashed before. Any write changes the ctime, which no
-program can set back.
+A generation is written under a temporary name, synced and renamed. After that it never changes. The manifest lists
+every file with its SHA-256, and the database holds the SHA-256 of the manifest. A changed file is therefore always
+noticed. Hashing is skipped if `checked.json` shows that the same files (size, times, inode) were hashed before. This is
+safe because every write changes the ctime, and no program can set it back.
 
-A reader holds a shared lock on the manifest of its generation. Whoever releases a superseded generation last, reader or
-writer, removes its folder.
+A reader holds a shared lock on the manifest of its generation. When a newer generation has been published, the last
+process that releases the old generation removes its folder.
 """
 
 import contextlib
@@ -33,7 +33,8 @@ MANIFEST = "manifest.json"
 INDEX_FILE = "vectors.faiss"
 NUMBERS_FILE = "numbers.npy"
 CHECKED = "checked.json"
-# File systems count time in ticks of some milliseconds; a file this young might be changed again within its tick.
+# File systems measure time in steps of some milliseconds. A file that is younger than this might be changed again
+# without a change of its ctime.
 TOO_YOUNG_NS = 100_000_000
 MANIFEST_TYPES = {"files": dict, "count": int, "last_sequence": int, "factory": str, "index_type": str}
 
@@ -48,7 +49,11 @@ class Generation:
     folder: Path
     manifest: dict[str, Any]
     manifest_sha256: str
-    """Identifies the generation together with its number, which another collection's may share."""
+    """The SHA-256 of the manifest.
+
+    It identifies the generation together with the number, because another collection may have a generation with this
+    number.
+    """
 
     @property
     def row(self) -> tuple[int, str, str]:
@@ -65,13 +70,13 @@ class Generation:
 
     @property
     def requested(self) -> IndexRequest:
-        """The index that was requested when this one was built."""
+        """The requested index type, recall and memory for which this index was built."""
         settings = settings_of(self.manifest)
         return IndexRequest(settings["index_type"], settings["recall"], settings["memory"])
 
     @property
     def measured(self) -> dict[str, Any]:
-        """What was measured of the index when it was built, with its size and search settings."""
+        """The measurements that were made when the index was built, with its size and its search settings."""
         known = {**self.manifest.get("measured", {}), "settings": self.manifest.get("search_settings", {})}
         if INDEX_FILE in self.manifest["files"]:  # Milvus has no such file
             size = self.manifest["files"][INDEX_FILE]["bytes"] / max(self.count, 1)
@@ -85,7 +90,7 @@ class Generation:
 
 
 def read_generation(number: int, folder: Path, manifest_sha256: str) -> Generation:
-    """Read the generation in `folder`; its manifest must have the hash that SQLite keeps."""
+    """Read the generation in `folder`. Raise `Damaged` if its manifest does not have the given hash."""
     path = folder / MANIFEST
     repair = f"run: retriever verify --repair --index {_collection(folder)}"
     try:
@@ -105,12 +110,12 @@ def read_generation(number: int, folder: Path, manifest_sha256: str) -> Generati
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         valid = False
     if not valid:
-        raise Damaged(f"{path} is no manifest; {repair}")
+        raise Damaged(f"{path} is not a valid manifest; {repair}")
     return Generation(number, folder, manifest, manifest_sha256)
 
 
 def problems(generation: Generation) -> list[str]:
-    """List what is wrong with the files of a generation, by size and SHA-256."""
+    """List the problems of the files of a generation: missing files, and wrong sizes or hashes."""
     found = []
     for name, expected in generation.manifest["files"].items():
         path = generation.folder / name
@@ -120,7 +125,7 @@ def problems(generation: Generation) -> list[str]:
                 found.append(f"{path} has {size:,} bytes, its manifest says {expected['bytes']:,}")
             elif (sha256 := file_sha256(path)) != expected["sha256"]:
                 found.append(
-                    f"{path} is damaged or was exchanged: its SHA-256 is {sha256[:12]}, its manifest says "
+                    f"{path} is damaged or was replaced: its SHA-256 is {sha256[:12]}, its manifest says "
                     f"{expected['sha256'][:12]}"
                 )
         except OSError:
@@ -129,7 +134,7 @@ def problems(generation: Generation) -> list[str]:
 
 
 def load_index(generation: Generation) -> VectorIndex:
-    """Load the FAISS index of a generation after checking every file that has changed since the last check."""
+    """Load the FAISS index of a generation. First check every file that has changed since the last check."""
     collection = _collection(generation.folder)
     state = _state_of(generation)
     if not _was_checked(collection, state):
@@ -145,7 +150,7 @@ def load_index(generation: Generation) -> VectorIndex:
 
 
 def _state_of(generation: Generation) -> dict[str, Any] | None:
-    """Return what distinguishes these files from changed ones; None if one is missing."""
+    """Return a description of the files that changes if a file changes. Return None if a file is missing."""
     files, states = generation.manifest["files"], {}
     try:
         for name in files:
@@ -163,32 +168,32 @@ def _was_checked(collection: Path, state: dict[str, Any] | None) -> bool:
 
 
 def _note_checked(collection: Path, state: dict[str, Any]) -> None:
-    """Note the state that files had before they were hashed; do nothing if it cannot be written."""
+    """Record the state of the files before they were hashed. Do nothing if the record cannot be written."""
     if time.time_ns() - max(own[3] for own in state["files"].values()) < TOO_YOUNG_NS:
         return
     aside = collection / f"{CHECKED}.{os.getpid()}"
     with contextlib.suppress(OSError):
-        aside.unlink(missing_ok=True)  # in a collection from somebody else, it may be a link to anywhere
+        aside.unlink(missing_ok=True)  # it may be a link to another place if somebody else made the collection
         aside.write_text(json.dumps(state), encoding="utf-8")
         aside.replace(collection / CHECKED)
 
 
 def plain_name(name: object, where: Path) -> str:
-    """Refuse a name from the database or a manifest that could lead out of its folder."""
+    """Return the name, or raise `Damaged` if it could lead out of its folder."""
     if not isinstance(name, str) or name in ("", ".", "..") or any(c in name for c in "/\\:\0"):
-        raise Damaged(f"{where} holds the name {str(name)[:100]!r}, which is no plain file name.")
+        raise Damaged(f"{where} holds the name {str(name)[:100]!r}, which is not a plain file name.")
     return name
 
 
 def refuse_links(folder: Path, names: Iterable[str]) -> None:
-    """Refuse a collection whose own files are links: writing or deleting would change files elsewhere."""
+    """Refuse a collection whose own files are links, because a change could affect files elsewhere."""
     for name in sorted(names):
         if (folder / name).is_symlink():
-            raise Damaged(f"{folder / name} is a symbolic link; a collection's own files must lie in its folder.")
+            raise Damaged(f"{folder / name} is a symbolic link; the files of a collection must be in its folder.")
 
 
 def sync(path: Path) -> None:
-    """Force a file or folder to disk."""
+    """Write a file or folder from the cache of the system to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -201,12 +206,15 @@ def _collection(folder: Path) -> Path:
 
 
 class ReadLock:
-    """Keeps the files of a generation from being removed by any process, until it is garbage-collected."""
+    """A lock that prevents all processes from removing the files of a generation.
+
+    It is released when the object is garbage-collected.
+    """
 
     def __init__(self, folder: Path) -> None:
         if fcntl is None:
             return
-        # Missing if it was removed already, locked if it is being removed now: then loading it fails with a message.
+        # If the manifest was removed or is being removed, the lock fails. Loading then fails with a message.
         with contextlib.suppress(OSError):
             descriptor = os.open(folder / MANIFEST, os.O_RDONLY | os.O_CLOEXEC)
             weakref.finalize(self, os.close, descriptor)
@@ -214,7 +222,7 @@ class ReadLock:
 
 
 def remove_superseded(generations: Path, published: int) -> None:
-    """Remove the generations before the published one that nobody holds; what cannot be removed stays."""
+    """Remove the generations before the published one that no reader holds. Ignore errors."""
     try:
         older = [path for path in generations.iterdir() if path.name.isdecimal() and int(path.name) < published]
     except OSError:
@@ -241,7 +249,7 @@ def _is_held(folder: Path) -> bool:
 
 
 class PublishedIndex:
-    """The published generation of a collection, for reading."""
+    """Reads the published generation of a collection."""
 
     def __init__(self, folder: Path, store: DocumentStore) -> None:
         self.folder = folder
@@ -262,20 +270,21 @@ class PublishedIndex:
         return int(self.encoder["dimension"])
 
     def published(self) -> tuple[int, str, str] | None:
-        """Return number, folder and manifest hash of the published generation; None before the first."""
+        """Return the number, folder and manifest hash of the published generation, or None if there is none."""
         row = self.store.db.conn.execute(
             "SELECT number, folder, manifest_sha256 FROM generations ORDER BY number DESC LIMIT 1"
         ).fetchone()
         return None if row is None else (int(row[0]), plain_name(row[1], self.store.path), str(row[2]))
 
     def generation(self) -> Generation | None:
-        """Return the published generation; None before the first."""
+        """Return the published generation, or None if there is none."""
         return self.with_generation(lambda generation: generation)
 
     def with_generation(self, use: Callable[[Generation | None], Result], *, fresh: bool = False) -> Result:
-        """Call `use` with the published generation, again with the newer one if a publication removed its files.
+        """Call `use` with the published generation.
 
-        `fresh` reads the manifest again even if it is loaded.
+        If a newer one is published meanwhile and the files of the first are removed, call it again with the newer one.
+        If `fresh`, read the manifest again even if it is loaded.
         """
         while True:
             row = self.published()
@@ -286,22 +295,22 @@ class PublishedIndex:
                     raise
 
     def _read(self, row: tuple[int, str, str], fresh: bool) -> Generation:
-        loaded = self._loaded  # not in the caller, where it would keep a superseded index
+        loaded = self._loaded  # a variable of the caller would keep an old index in memory
         if not fresh and loaded and loaded[0].row == row:
             return loaded[0]
         return read_generation(row[0], self.folder / GENERATIONS / row[1], row[2])
 
     def transform_files(self) -> dict[str, bytes]:
-        """Return the copies of the transform's files in the database, for making a damaged generation again."""
+        """Return the copies of the transform's files in the database. They serve to rebuild a damaged generation."""
         rows = self.store.db.conn.execute("SELECT name, bytes FROM generation_files ORDER BY name").fetchall()
         if any(not isinstance(data, bytes) for _, data in rows):
             raise Damaged(f"{self.store.path}: the copy of the transform is damaged.")
         return {plain_name(name, self.store.path): data for name, data in rows}
 
     def refuse_another_encoder(self, generation: Generation | None = None) -> None:
-        """Refuse to go on if the settings name another encoder than the one that the index was built for."""
+        """Refuse to continue if the encoder in the settings differs from the encoder that the index was built for."""
         if generation is None:
-            with contextlib.suppress(Damaged):  # without a manifest, only the setting's checksum vouches for it
+            with contextlib.suppress(Damaged):  # then only the checksum protects the setting
                 generation = self.generation()
         if generation is None:
             return
@@ -318,7 +327,7 @@ class PublishedIndex:
 
 
 def difference(one: Any, other: Any) -> str:
-    """Say what differs between the identities of two encoders, naming both values."""
+    """Describe how the identities of two encoders differ, with both values."""
     if not is_encoder(one) or not is_encoder(other):
         return "one of the two is damaged"
     keys = sorted(key for key in {*one, *other} if one.get(key) != other.get(key))
@@ -332,5 +341,5 @@ def settings_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_encoder(value: Any) -> bool:
-    """True if a value has the shape of an encoder's identity."""
+    """Return whether a value has the form of an encoder identity."""
     return isinstance(value, dict) and type(value.get("dimension")) is int

@@ -37,10 +37,13 @@ FORMAT = 1
 
 
 class IndexPublisher(PublishedIndex):
-    """Publishes generations. The caller holds the write lock."""
+    """Publishes generations. The caller must hold the write lock."""
 
     def publish(self, publication: Publication, progress: Stage = silent) -> Generation:
-        """Build a generation from the stored raw vectors and switch to it; readers see the old or the new one."""
+        """Build a generation from the stored raw vectors and switch to it.
+
+        Readers see either the old or the new one.
+        """
         store = self.store
         last = store.last_vector()
         built = self._build(publication, last, progress)
@@ -67,7 +70,7 @@ class IndexPublisher(PublishedIndex):
         try:
             sha256, files = _write(aside, built.index, publication.write_transform, facts)
         except BaseException:
-            shutil.rmtree(aside, ignore_errors=True)  # a full disk gets its space back
+            shutil.rmtree(aside, ignore_errors=True)  # frees the space if the disk is full
             raise
         store.refuse_if_replaced()
         self._lock.refuse_if_lost()
@@ -86,7 +89,7 @@ class IndexPublisher(PublishedIndex):
             )
             self.keep_transform(number, {own: (final / own).read_bytes() for own in files})
             store.set_settings(publication.settings)
-        for path in root.glob("*.writing"):  # of killed processes: the lock says that nobody writes them now
+        for path in root.glob("*.writing"):  # left by killed processes; this process holds the write lock
             shutil.rmtree(path, ignore_errors=True)
         remove_superseded(root, number)
         return read_generation(number, final, sha256)
@@ -113,7 +116,7 @@ class IndexPublisher(PublishedIndex):
         return choose_index(request, vectors, queries, find, progress, before)
 
     def _manifest_for(self, request: IndexRequest) -> dict[str, Any] | None:
-        """Return the manifest of the published index if `auto` chose it for the same request."""
+        """Return the manifest of the published index if it was built for the same request, else None."""
         with contextlib.suppress(Damaged):
             generation = self.generation()
             if generation and generation.requested == request:
@@ -121,7 +124,7 @@ class IndexPublisher(PublishedIndex):
         return None
 
     def keep_transform(self, number: int, files: dict[str, bytes]) -> None:
-        """Copy the transform's files of a generation into the database, within a transaction."""
+        """Copy the transform's files of a generation into the database. The caller must be in a transaction."""
         self.store.db.conn.execute("DELETE FROM generation_files")
         self.store.db.conn.executemany(
             "INSERT INTO generation_files VALUES (?, ?, ?)", [(number, name, data) for name, data in files.items()]
@@ -132,7 +135,7 @@ class IndexPublisher(PublishedIndex):
         self.store.db.conn.execute("DELETE FROM generation_files")
 
     def forget_generation(self) -> None:
-        """Publish nothing: for a collection that has no passage left to search."""
+        """Remove the published generation from the database. Used if no passage is left to search."""
         with self.store.changing():
             self._delete_generation()
         self._loaded = None
@@ -143,7 +146,8 @@ def _write(
 ) -> tuple[str, list[str]]:
     """Write a generation into the new folder `aside` and sync it.
 
-    `write_transform` adds the transform's files and returns their names. Returns the manifest's SHA-256 and the names.
+    `write_transform` writes the files of the transform and returns their names. Return the SHA-256 of the manifest, and
+    these names.
     """
     if aside.exists():
         shutil.rmtree(aside)

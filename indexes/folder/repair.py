@@ -1,7 +1,7 @@
-"""Move damaged files and rows away, so that the index can be made again from the intact ones.
+"""Moves damaged files and rows away, so that the index can be rebuilt from the intact ones.
 
-Nothing is deleted: damaged files move to `quarantine/` inside the collection, damaged rows to the table of the same
-name. A document that was moved away comes back when its source is indexed again.
+Nothing is deleted. Damaged files are moved to the folder `quarantine/` inside the collection, and damaged rows to the
+table `quarantine`. To restore a document that was moved, index its source again.
 """
 
 import json
@@ -20,11 +20,11 @@ COLUMNS = {
     "passages": ("document", 'document, position, start, "end", vector'),
     "vectors": ("id", "id, hex(text_hash), hex(vector)"),
 }
-"""Of each table: the column of its numbers, and the columns to keep."""
+"""For each table: the column that identifies a row, and the columns to keep."""
 
 
 def folder_files(collection: Collection) -> dict[str, bytes]:
-    """Read the transform's files from the generation folder, intact or not."""
+    """Read the files of the transform from the generation folder, even if they are damaged."""
     row = collection.published()
     folder = collection.folder / GENERATIONS / (row[1] if row else "none")
     others = (generations.INDEX_FILE, generations.NUMBERS_FILE, generations.MANIFEST)
@@ -34,7 +34,7 @@ def folder_files(collection: Collection) -> dict[str, bytes]:
 
 
 def put_aside(collection: Collection, report: Report) -> None:
-    """Move everything away that the report calls damaged."""
+    """Move everything away that is damaged according to the report, and restore what can be restored."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
     connection = collection.store.db.conn
     with any_text(collection.store), collection.store.changing():
@@ -46,11 +46,11 @@ def put_aside(collection: Collection, report: Report) -> None:
             connection.execute(
                 "INSERT INTO unused SELECT id FROM vectors WHERE id NOT IN (SELECT vector FROM passages)"
             )
-            report.repaired.append("made the list of unused vectors again")
-        if report.words_wrong or report.bad_documents:  # FTS5 forgets a text only by its exact words
+            report.repaired.append("rebuilt the list of unused vectors")
+        if report.words_wrong or report.bad_documents:  # FTS5 can remove a text only if it is unchanged
             collection.words.rebuild()
         if report.words_wrong:
-            report.repaired.append("made the index of words again")
+            report.repaired.append("rebuilt the index of words")
         if report.transform_copy_broken and not report.generation_broken:
             (number,) = connection.execute("SELECT number FROM generations").fetchone()
             collection.keep_transform(number, folder_files(collection))
@@ -60,19 +60,19 @@ def put_aside(collection: Collection, report: Report) -> None:
         if report.bad_settings:
             collection.store.set_settings(report.bad_settings)
             report.repaired.append(f"restored the settings {', '.join(sorted(report.bad_settings))}")
-    if report.generation_broken:  # last, because the manifest may be what settings were restored from
+    if report.generation_broken:  # last, because settings may be restored from the manifest
         _put_files_aside(collection, report, stamp)
     if report.stray_passages:
-        report.repaired.append("put passages without a document into the quarantine table")
+        report.repaired.append("moved passages without a document to the quarantine table")
     if count := len(report.bad_documents):
         report.repaired.append(
-            f"put {count:,} damaged document{'s' if count > 1 else ''} into the quarantine table; "
-            "index their source again to have them back"
+            f"moved {count:,} damaged document{'s' if count > 1 else ''} to the quarantine table; "
+            "index their source again to restore them"
         )
 
 
 def _quarantine(connection: sqlite3.Connection, table: str, reasons: Mapping[int, str], stamp: str) -> None:
-    """Move the rows with these numbers to the table of quarantined rows."""
+    """Move the rows with these numbers to the quarantine table."""
     key, columns = COLUMNS[table]
     for number, reason in reasons.items():
         rows = connection.execute(f"SELECT {columns} FROM {table} WHERE {key} = ?", [number]).fetchall()  # noqa: S608 - constant text

@@ -1,4 +1,4 @@
-"""The space that a search looks in: indexes over vectors, and the documents that these vectors stand for."""
+"""A space that is searched: indexes over vectors, and the documents that these vectors belong to."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,10 @@ class Scored:
     scores: NDArray[np.float64]
 
     def best(self, k: int) -> "Scored":
-        """Return the k best and all that tie with the last of them, best first, ties by number."""
+        """Return the k best vectors, best first, and all vectors that tie with the last of them.
+
+        Vectors with equal scores are in ascending order of the number.
+        """
         order = np.lexsort((self.numbers, -self.scores))
         if len(order) > k:
             ranked = self.scores[order]
@@ -34,7 +37,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Space:
-    """Indexes, each with the numbers to leave out, as of one state of the tables."""
+    """The indexes to search, for one state of the database. Each index has a list of vector numbers to leave out."""
 
     store: DocumentStore
     dimension: int
@@ -49,11 +52,11 @@ class Space:
         without: Sequence[int] = (),
         documents: Numbers | None = None,
     ) -> list[list[Match]]:
-        """Find the k documents nearest to each query (raw vectors), each by its best passage, best first."""
+        """Find the k documents nearest to each query (raw vectors), each with its best passage, best first."""
         return self.matches(self.nearest_passages(queries, k, without, documents))
 
     def matches(self, found: Sequence[Sequence[Nearest]]) -> list[list[Match]]:
-        """Add the documents' fields; refuse a vector, passage or document that is not as it was stored."""
+        """Add the fields of the documents. Raise `Damaged` if a vector, passage or document is not intact."""
         passages = [passage for own in found for passage, _ in own]
         self.store.vectors([passage.vector for passage in passages], self.dimension, checked=True)
         stored = self.store.documents(list({passage.document: None for passage in passages}), passages)
@@ -68,8 +71,8 @@ class Space:
     ) -> list[list[Nearest]]:
         """Find the best passage of each of the k documents nearest to each query, best first.
 
-        Documents with equal scores come by arrival. Vectors in `without` are ignored. With `documents`, only these are
-        found, and never fewer than k if there are as many.
+        Documents with equal scores are in ascending order of the number. Vectors in `without` are ignored. If
+        `documents` is given, only these documents are found. Fewer than k are returned only if fewer exist.
         """
         allowed = None if documents is None else self.store.vectors_of_documents(documents)
         findable = None if documents is None else frozenset(documents.tolist())
@@ -83,13 +86,16 @@ class Space:
                 found[place] = self._by_document(scored, findable)[:k]
             if wanted >= total:
                 break
-            # Several passages of the same documents came first: fetch more.
+            # Several of the vectors belong to the same documents, so more vectors are needed.
             open_queries = [place for place in open_queries if len(found[place]) < k]
             wanted = min(4 * wanted, total)
         return found
 
     def similar_documents(self, number: int, k: int, documents: Numbers | None = None) -> list[Match]:
-        """Find the k documents nearest to a stored one, itself left out, by their nearest pair of passages."""
+        """Find the k documents nearest to a stored document, without that document.
+
+        The score of a document is the cosine of its nearest pair of passages with the stored document.
+        """
         store = self.store
         own = [passage.vector for passage in store.passages_of_documents([number])[number]]
         stands_for = store.passages_of_vectors(own)
@@ -103,18 +109,18 @@ class Space:
         return sorted(best.values(), key=lambda match: (-match.score, match.passage.document))[:k]
 
     def nearest_of(self, query: Matrix, documents: Sequence[int]) -> dict[int, Nearest]:
-        """Find the passage of each of these documents that is nearest to the query (a raw vector)."""
+        """Find the passage of each of the given documents that is nearest to the query (a raw vector)."""
         passages = self.store.passages_of_documents(documents)
         self.store.refuse_without_passages(passages)
         return nearest_among(query, passages, lambda numbers: self.store.vectors(numbers, self.dimension), self.apply)
 
     def background(self, queries: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Estimate mean and standard deviation of each query's cosines with the collection, from a sample."""
+        """Estimate the mean and standard deviation of each query's cosines with the collection, from a sample."""
         return background_of(self._sample, queries, self.apply)
 
     @cached_property
     def _sample(self) -> NDArray[np.float64]:
-        """Unit vectors of a seeded sample of the used vectors."""
+        """The transformed unit vectors of a fixed random sample of the used vectors."""
         numbers = self.store.used_vectors()
         if len(numbers) > SAMPLED:
             numbers = np.sort(np.random.default_rng(0).choice(numbers, SAMPLED, replace=False))
@@ -128,7 +134,10 @@ class Space:
         without: Sequence[int] = (),
         allowed: Numbers | None = None,
     ) -> list[Scored]:
-        """Find the k vectors nearest to each query (unit vectors of this space) and all that tie with the last."""
+        """Find the k vectors nearest to each query, and all vectors that tie with the last of them.
+
+        The queries are unit vectors of this space.
+        """
         results: list[list[Scored]] = [[] for _ in queries]
         for index, unused in self.parts:
             excluded = np.union1d(unused, np.array(without, np.int64)) if len(without) else unused
@@ -143,9 +152,9 @@ class Space:
         ]
 
     def _scored(self, index: VectorIndex, candidates: Sequence[Numbers], queries: Matrix) -> list[Scored]:
-        """Score each query's candidates in float64, so that the order does not depend on how FAISS batches its sums.
+        """Score each query's candidates in float64, so that the order does not depend on how FAISS adds numbers.
 
-        A vector that several queries share is fetched once.
+        A vector that is a candidate of several queries is fetched once.
         """
         scores = [np.zeros(len(own), np.float64) for own in candidates]
         shared = all(own is candidates[0] for own in candidates)
@@ -154,7 +163,7 @@ class Space:
             some = everything[start : start + SCORED_TOGETHER]
             if index.exact:
                 vectors = index.vectors(some).astype(np.float64)
-            else:  # the codes are lossy: score the stored vectors
+            else:  # the codes of the index are lossy, so score the stored vectors
                 raw = self.store.vectors(some.tolist(), self.dimension)
                 vectors = unit_rows(self.apply(raw)).astype(np.float64)
             for query, own, results in zip(queries.astype(np.float64), candidates, scores, strict=True):
@@ -173,8 +182,8 @@ class Space:
             own = passages.get(number, [])
             if findable is not None:
                 own = [passage for passage in own if passage.document in findable]
-            if not own:  # unused vectors were left out
-                raise self.store.damaged(f"vector {number} has lost the passages that it stands for")
+            if not own:  # every vector here is used, so it must have a passage
+                raise self.store.damaged(f"the passages of vector {number} are missing")
             for passage in own:
                 best.setdefault(passage.document, (passage, score))
         return sorted(best.values(), key=lambda pair: (-pair[1], pair[0].document))
@@ -186,7 +195,10 @@ def nearest_among(
     vectors: Callable[[list[int]], Matrix],
     apply: Apply,
 ) -> dict[int, Nearest]:
-    """Find the passage of each document that is nearest to the query (a raw vector); `vectors` reads raw ones."""
+    """Find the passage of each document that is nearest to the query (a raw vector).
+
+    `vectors` is a function that reads raw vectors by number.
+    """
     numbers = list(dict.fromkeys(passage.vector for own in passages.values() for passage in own))
     if not numbers:
         return {}
@@ -199,7 +211,7 @@ def nearest_among(
 def background_of(
     sample: NDArray[np.float64], queries: Matrix, apply: Apply
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Compute mean and standard deviation of each query's cosines with a sample of unit vectors."""
+    """Compute the mean and standard deviation of each query's cosines with a sample of unit vectors."""
     if not len(sample):
         return np.zeros(len(queries)), np.ones(len(queries))
     cosines = sample @ unit_rows(apply(queries)).astype(np.float64).T
@@ -207,10 +219,11 @@ def background_of(
 
 
 def unchanged(vectors: Matrix) -> Matrix:
-    """The transform of the encoder's own space."""
+    """Return the vectors unchanged. This is the transform of the space of raw vectors."""
     return vectors
 
 
 def products(rows: NDArray[np.float64], query: NDArray[np.float64]) -> NDArray[np.float64]:
-    # Not `rows @ query`: BLAS sums a row in another order at another place, and equal vectors would not tie.
+    # `rows @ query` is not used: BLAS adds the products of a row in an order that depends on the position of the row,
+    # so equal vectors could get different scores.
     return np.asarray(np.einsum("ij,j->i", rows, query))

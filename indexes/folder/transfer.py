@@ -1,4 +1,4 @@
-"""The rows of a collection with their numbers, as `retriever copy` reads and writes them."""
+"""Reads and writes the numbered rows of a collection in a folder, for `retriever copy`."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,7 +10,7 @@ TOGETHER = 1000
 
 
 class LocalTransfer:
-    """The rows of a collection in a folder."""
+    """The numbered rows of a collection in a folder."""
 
     def __init__(self, store: DocumentStore, dimension: int) -> None:
         self.store = store

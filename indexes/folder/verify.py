@@ -1,4 +1,4 @@
-"""`verify`: check every hash and every row of a collection, and report what is not as it was stored."""
+"""Verifies a collection in a folder: checks every file and row against its hash, and reports damage."""
 
 import contextlib
 import sqlite3
@@ -31,19 +31,19 @@ SETTINGS: dict[str, Callable[[Any], bool]] = {
     "memory": lambda value: value is None or (type(value) is int and value > 0),
 }
 CHOICES = ("choice", "pooling_choice", "precision_choice")
-"""Settings that only record evidence: a damaged one is reset."""
+"""Settings that only record how a choice was made. A damaged one is reset."""
 
 
 @dataclass
 class Report:
-    """What `verify` found: sentences for users, and details for `repair`."""
+    """The result of `verify`: problems as sentences for users, and details for the repair."""
 
     documents: int = 0
     vectors: int = 0
     files: int = 0
     problems: list[str] = field(default_factory=list)
     bad_settings: dict[str, Any] = field(default_factory=dict)
-    """Damaged settings, with the value that the manifest has for each."""
+    """Damaged settings, with the values to restore: from the manifest, or defaults."""
     bad_documents: dict[int, str] = field(default_factory=dict)
     bad_vectors: dict[int, str] = field(default_factory=dict)
     stray_passages: set[int] = field(default_factory=set)
@@ -54,7 +54,7 @@ class Report:
     unused_wrong: bool = False
     words_wrong: bool = False
     checksums_wrong: bool = False
-    """If True, the checksums of the settings must be made again."""
+    """If True, the checksums of the settings must be computed again."""
     repaired: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     """Problems that remain after a repair."""
@@ -64,15 +64,16 @@ class Report:
         return not self.problems
 
     def broken(self, problem: str) -> None:
-        """Add a problem of the database itself, which `repair` cannot mend."""
+        """Add a problem of the database itself, which the repair cannot fix."""
         self.database_broken = True
         self.problems.append(problem)
 
 
 def check(collection: Collection, defaults: Mapping[str, str | None], progress: Progress | None = None) -> Report:
-    """Check the database, every row, and every file of the published generation, as of one snapshot.
+    """Check the database, every row, and every file of the published generation.
 
-    `defaults` are the values that lost settings are reset to; the encoder has none.
+    The rows are read in one snapshot. `defaults` are the values to which damaged settings are reset. The encoder has no
+    default.
     """
     report, store = Report(), collection.store
     try:
@@ -99,19 +100,21 @@ def check(collection: Collection, defaults: Mapping[str, str | None], progress: 
 
 
 def refuse_broken_log(folder: Path) -> None:
-    """Refuse a write-ahead log of which SQLite drops transactions when it opens the database.
+    """Refuse a write-ahead log that is damaged, because SQLite drops transactions when it opens the database.
 
-    Call it before this process opens the collection: opening rebuilds the index that tells what was acknowledged.
+    Call this before this process opens the collection. Opening it rebuilds the index of the log, which shows how many
+    frames were acknowledged.
     """
     if found := wal.problem(folder / DATABASE):
         raise Damaged(
-            f"{found}. The next command that opens the collection drops them; before that, {salvage_advice(folder)}"
+            f"{found}. The next command that opens the collection will delete these transactions. To keep them, first "
+            f"{salvage_advice(folder)}"
         )
 
 
 @contextlib.contextmanager
 def any_text(store: DocumentStore) -> Iterator[None]:
-    """Read also texts that damage has made invalid UTF-8."""
+    """Also read texts that are invalid UTF-8 because of damage."""
     connection = store.db.conn
     connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
     try:
@@ -123,19 +126,22 @@ def any_text(store: DocumentStore) -> Iterator[None]:
 def _check_database(store: DocumentStore, report: Report) -> None:
     connection = store.db.conn
     if changed := changed_schema(connection):
-        # The index of words can be made again, unless its table exists and SQLite cannot even drop it.
+        # The index of words can be rebuilt, unless its table is damaged in such a way that SQLite cannot even drop it.
         existing = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchone()
         report.words_wrong = all(n.startswith("words") for n in changed) and not ("words" in changed and existing)
         report.database_broken = not report.words_wrong
         what = "the index of words" if report.words_wrong else "the schema"
         report.problems.append(f"{store.path}: {what} was changed: {', '.join(changed)} differ")
     for (message,) in connection.execute("PRAGMA integrity_check"):
-        if message != "ok" and "fts5" not in message.lower():  # since SQLite 3.44; `Words.problem` checks those
+        if message != "ok" and "fts5" not in message.lower():  # reported since SQLite 3.44; `Words.problem` checks FTS5
             report.broken(f"{store.path}: {message}")
 
 
 def _check_settings(collection: Collection, report: Report, defaults: Mapping[str, str | None]) -> None:
-    """Compare the settings with the manifest, which has a hash: a damaged setting must not condemn rows."""
+    """Compare the settings with the manifest, whose hash is known.
+
+    This comes first, because a damaged setting must not make intact rows look damaged.
+    """
     known: dict[str, Any] = {}
     with contextlib.suppress(Damaged):
         if generation := collection.with_generation(lambda found: found, fresh=True):
@@ -217,7 +223,7 @@ def _check_documents(store: DocumentStore, report: Report) -> None:
 
 def _document_problem(row: dict[str, Any], own: list[tuple[Any, ...]], bad_vectors: dict[int, str]) -> str:
     if not all(isinstance(row[name], str) for name in ("id", "title", "text", "metadata", "source")):
-        return "holds something else than text"
+        return "holds a value that is not a text"
     try:
         if content_hash(row["title"], row["text"], row["metadata"]) != row["content_hash"]:
             return "does not match its content hash"
@@ -243,7 +249,7 @@ def _check_unused(store: DocumentStore, report: Report) -> None:
     ).fetchone()[0]
     if wrong:
         report.unused_wrong = True
-        report.problems.append(f"the list of unused vectors is wrong about {wrong:,} of them")
+        report.problems.append(f"the list of unused vectors is wrong about {wrong:,} vectors")
 
 
 def _check_generation(collection: Collection, report: Report) -> None:
@@ -255,7 +261,7 @@ def _check_generation(collection: Collection, report: Report) -> None:
             )
         except Damaged as error:
             found, copy_differs = [str(error)], False
-        if collection.published() == before:  # else what was read belongs to two generations
+        if collection.published() == before:  # else a new generation was published during the check
             break
     report.generation_broken = bool(found)
     report.transform_copy_broken = copy_differs
@@ -267,13 +273,15 @@ def _check_generation(collection: Collection, report: Report) -> None:
 def _generation_problems(
     collection: Collection, report: Report, generation: Generation | None
 ) -> tuple[list[str], bool]:
-    """List what is wrong with the files, and say whether the copies in the database differ from them."""
+    """Return the problems of the files, and whether the copies of the transform in the database differ from them."""
     if generation is None:
         return (["the published generation is missing"] if collection.transform_files() else []), False
     report.files = len(generation.manifest["files"]) + 1
     found = generations.problems(generation)
     in_table = collection.store.count_vectors(generation.last_vector)
     if not found and generation.count != in_table:
-        found = [f"{generation.folder}: index holds {generation.count:,} vectors, table {in_table:,} rows"]
+        found = [
+            f"{generation.folder}: the index holds {generation.count:,} vectors, but the table has {in_table:,} rows"
+        ]
     copies = {name: sha256(data).hexdigest() for name, data in collection.transform_files().items()}
     return found, copies != generation.transform_hashes()

@@ -1,6 +1,6 @@
 """The calls to Milvus that a collection needs: tables and rows.
 
-Milvus Lite and a server take the same calls from the same client library (pymilvus). Every read sees all earlier
+The same calls of the client library (pymilvus) work with Milvus Lite and with a server. Every read sees all earlier
 writes (consistency level Strong).
 """
 
@@ -20,7 +20,7 @@ from indexes.milvus.address import Address
 from indexes.milvus.connection import COLLECTION_NOT_LOADED, Refused, TableGone, Unreachable, to_error
 
 CALL_SECONDS = 120.0
-# The most rows that Milvus returns from one call.
+# Maximum number of rows that Milvus returns from one call.
 MAX_ROWS = 16_384
 # A server accepts requests of up to 64 MB.
 WRITE_ROWS = 1000
@@ -32,14 +32,14 @@ Row = dict[str, Any]
 
 
 class Client:
-    """A connection to one address. Clients of the same process share one."""
+    """A client for one address. Clients of one process with the same address share a connection."""
 
     def __init__(self, address: Address, *, create: bool = False) -> None:
         folder = Path(address.uri)
         if address.is_file and not create and not folder.exists():
             raise NotACollection(f"{address} does not exist; make it with: retriever index SOURCE --store {address}")
         if address.is_file and folder.is_dir() and any(folder.iterdir()) and not (folder / "LOCK").exists():
-            # Milvus Lite would write its files between the others.
+            # Milvus Lite would write its files into this folder.
             raise NotACollection(f"{folder} holds other files and no data of Milvus Lite; choose another name.")
         self.address = address
         self.pymilvus = connection.connect(address)
@@ -51,8 +51,11 @@ class Client:
             connection.disconnect(self.address)
 
     def _call(self, name: str, table: str, **arguments: Any) -> Any:
-        """Call a method of pymilvus. A table that is not in memory is loaded. An unreachable server is tried again,
-        which is safe because every call can be repeated."""
+        """Call a method of pymilvus.
+
+        If the table is not in memory, load it and call again. If the server does not answer, retry. Retrying is safe
+        because every call can be repeated.
+        """
         from pymilvus.exceptions import MilvusException
 
         start, attempts = time.monotonic(), 0
@@ -76,7 +79,10 @@ class Client:
         return bool(self._call("has_collection", table))
 
     def create(self, table: str, schema: Any, indexes: Any) -> None:
-        """Create a table with its indexes, or complete one whose creator died, and load it into memory."""
+        """Create a table with its indexes and load it into memory.
+
+        Complete a table that another process left unfinished.
+        """
         if not self.has(table):
             self._call("create_collection", table, schema=schema, consistency_level="Strong")
         missing = self.pymilvus.prepare_index_params()
@@ -90,23 +96,25 @@ class Client:
             self._call("drop_collection", table)
 
     def wait_for_index(self, table: str, field: str) -> None:
-        """Wait until the index of a field covers all rows. A server builds it in the background, and scans the other
-        rows until then."""
+        """Wait until the index of a field covers all rows.
+
+        A server builds the index in the background. Until it is done, searches scan the remaining rows.
+        """
         while int((self._call("describe_index", table, index_name=field) or {}).get("pending_index_rows") or 0):
             time.sleep(1.0)
 
     def flush(self, table: str) -> None:
-        """Move written rows into segments, which can be indexed."""
+        """Move written rows into segments, because Milvus indexes only segments."""
         self._call("flush", table)
 
     def fields(self, table: str) -> dict[str, Row]:
-        """The fields of a table by name."""
+        """Return the fields of a table by name."""
         return {field["name"]: field for field in self._call("describe_collection", table)["fields"]}
 
     # ---- rows ----------------------------------------------------------------------------------------------
 
     def put(self, table: str, rows: Sequence[Row]) -> None:
-        """Write rows, replacing those with the same keys."""
+        """Write rows. A row replaces the stored row with the same key."""
         batch: list[Row] = []
         batch_bytes = 0
         for row in rows:
@@ -127,7 +135,7 @@ class Client:
             self.delete(table, expression)
 
     def select(self, table: str, expression: str, fields: Sequence[str]) -> list[Row]:
-        """The rows that match an expression."""
+        """Return the rows that match an expression."""
         found = self._call("query", table, filter=expression, output_fields=list(fields), limit=MAX_ROWS)
         if len(found) < MAX_ROWS:
             return [dict(row) for row in found]
@@ -136,14 +144,14 @@ class Client:
     def select_in(
         self, table: str, field: str, values: Sequence[int | str], fields: Sequence[str], also: str = ""
     ) -> list[Row]:
-        """The rows whose field has one of these values and that match the expression `also`."""
+        """Return the rows whose field has one of the given values and that match the expression `also`."""
         lists = _in_lists(field, list(dict.fromkeys(values)))
         return [row for expression in lists for row in self.select(table, join_conditions(expression, also), fields)]
 
     def blocks(
         self, table: str, fields: Sequence[str], expression: str = "", rows: int = READ_ROWS
     ) -> Iterator[list[Row]]:
-        """All rows that match an expression, in blocks of `rows`, in any order."""
+        """Yield all rows that match an expression, in blocks of `rows`, in any order."""
         from pymilvus.exceptions import MilvusException
 
         found = self._call("query_iterator", table, filter=expression, output_fields=list(fields), batch_size=rows)
@@ -157,7 +165,7 @@ class Client:
     def numbered_blocks(
         self, table: str, fields: Sequence[str], expression: str = "", rows: int = READ_ROWS
     ) -> Iterator[list[Row]]:
-        """The same in ascending order of the primary key `number`."""
+        """Yield all rows that match an expression, in blocks, in ascending order of the primary key `number`."""
         last = None
         for block in self.blocks(table, list(dict.fromkeys(["number", *fields])), expression, rows):
             block.sort(key=lambda row: row["number"])
@@ -181,7 +189,7 @@ class Client:
         metric: str = "IP",
         settings: dict[str, Any] | None = None,
     ) -> list[list[Row]]:
-        """The rows nearest to each query, best first, each with its `distance`."""
+        """Return the rows nearest to each query, best first. Each row has its `distance`."""
         found = self._call(
             "search",
             table,
@@ -195,11 +203,11 @@ class Client:
         return [[{**hit["entity"], "distance": hit["distance"]} for hit in hits] for hits in found]
 
 
-# ---- expressions: they contain numbers and hexadecimal digits, never text of a user ------------------------------
+# ---- expressions: they contain only numbers and hexadecimal digits, never text of a user -------------------------
 
 
 def in_list(field: str, values: Sequence[int | str]) -> str:
-    """An expression: the field has one of these values."""
+    """Return a Milvus expression that is true if the field has one of the given values."""
     for value in values:
         if isinstance(value, str) and not (value.isascii() and value.replace(".", "").isalnum()):
             raise ValueError(f"{value!r} would need escaping in an expression")
@@ -212,7 +220,10 @@ def _in_lists(field: str, values: Sequence[int | str]) -> list[str]:
 
 
 def join_conditions(one: str, other: str) -> str:
-    """An expression: both hold. An empty one holds always."""
+    """Return a Milvus expression that is true if both given expressions are true.
+
+    An empty expression is always true.
+    """
     return f"({one}) and ({other})" if one and other else one or other
 
 

@@ -1,4 +1,4 @@
-"""One collection in Milvus: opening and creating it, the write lock, its published index."""
+"""One collection in Milvus: how it is opened, created, locked, published and searched."""
 
 import base64
 import contextlib
@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 
 class MilvusCollection:
-    """A collection opened for reading, or for reading and writing. Threads may share it."""
+    """A collection that is open for reading, or for reading and writing. Threads may share it."""
 
     def __init__(self, client: Client, device: str = "cpu") -> None:
         self.client = client
@@ -75,7 +75,7 @@ class MilvusCollection:
             for table, parts in tables.items():
                 client.create(table, *parts)
             schema.check_tables(client, tables)
-            if created.state.records.read(STATE) is None or created.is_empty():  # else another process has created it
+            if created.state.records.read(STATE) is None or created.is_empty():  # else another process created it
                 schema.check_dimension(client, created.store.vectors_table, dimension)
                 created.state.change(settings=settings)
         except BaseException:
@@ -85,11 +85,11 @@ class MilvusCollection:
 
     @staticmethod
     def refuse_if_taken(place: str | Path, /) -> None:
-        """Tables of other names do not matter; `create` checks those of its own."""
+        """Do nothing: tables with other names do not matter, and `create` checks its own tables."""
 
     @classmethod
     def is_begun(cls, place: str | Path, /) -> bool:
-        """True if a collection exists there and is not empty. An empty one may be created again."""
+        """Return whether a collection that is not empty exists there. An empty collection may be created again."""
         address = Address.parse(place)
         if address.is_file and not Path(address.uri).exists():
             return False
@@ -120,12 +120,15 @@ class MilvusCollection:
         return str(self.client.address)
 
     def is_empty(self) -> bool:
-        """True if nothing was ever stored."""
+        """Return whether nothing was ever stored."""
         return not (self.published() or self.store.last_vector() or self.store.count("documents"))
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the write lock. Documents written meanwhile enter the published index at once. May be nested."""
+        """Hold the write lock. May be nested.
+
+        Documents that are written meanwhile are added to the published index at once.
+        """
         with self.state.locked() as holder_died:
             if holder_died:
                 self.store.remove_leftovers()
@@ -166,7 +169,7 @@ class MilvusCollection:
         return int(self.encoder["dimension"])
 
     def refuse_another_encoder(self) -> None:
-        """Refuse to write if the settings name another encoder than the index was built for."""
+        """Refuse to write if the encoder in the settings differs from the encoder that the index was built for."""
         state = self.state.read()
         if state.generation and state.generation["manifest"]["encoder"] != state.settings.get("encoder"):
             differing = difference(state.generation["manifest"]["encoder"], state.settings.get("encoder"))
@@ -176,7 +179,7 @@ class MilvusCollection:
             )
 
     def sizes(self) -> dict[str, int]:
-        """The bytes of every file of Milvus Lite; empty for a server, which does not report them."""
+        """Return the size in bytes of every file of Milvus Lite. Empty for a server, which does not report sizes."""
         if not self.client.address.is_file:
             return {}
         root = Path(self.client.address.uri)
@@ -195,7 +198,10 @@ class MilvusCollection:
         return self.with_generation(lambda generation: generation)
 
     def with_generation(self, use: Callable[[Generation | None], Result], *, fresh: bool = False) -> Result:
-        """Call `use` with the published generation, and again with the new one if it is replaced meanwhile."""
+        """Call `use` with the published generation.
+
+        If another one is published meanwhile, call it again with that one.
+        """
         while True:
             row = self.published()
             try:
@@ -205,7 +211,7 @@ class MilvusCollection:
                     raise
 
     def _download(self, row: tuple[int, str, str], fresh: bool) -> Generation:
-        """The generation with the transform's files, which are downloaded once."""
+        """Return the generation with the files of its transform. The files are downloaded only once."""
         known = self._generation
         if not fresh and known is not None and known.row == row:
             return known
@@ -215,7 +221,8 @@ class MilvusCollection:
         manifest = state.generation["manifest"]
         if publishing.manifest_sha256(manifest) != row[2]:
             raise Damaged(f"{self.name}: its manifest does not match its checksum; {AGAIN}.")
-        # A new folder, because other threads may be reading theirs. A cleaner of /tmp may have removed the parent.
+        # Every download has a new folder, because other threads may still read an older one. A cleaner of /tmp may
+        # have removed the parent.
         Path(self._files.name).mkdir(exist_ok=True)
         folder = Path(mkdtemp(dir=self._files.name)) / row[1]
         folder.mkdir()
@@ -235,7 +242,7 @@ class MilvusCollection:
         return base64.b64decode(text)
 
     def transform_files(self) -> dict[str, bytes]:
-        """The transform's files as they were published."""
+        """Return the transform's files as they were published."""
         generation = self.state.read().generation
         if generation is None:
             return {}
@@ -243,14 +250,17 @@ class MilvusCollection:
         return {name: self._file(int(generation["number"]), name) for name in names}
 
     def publish(self, publication: Publication, progress: Stage = silent) -> Generation:
-        """Build an index beside the published one and switch to it. Readers see the old or the new one."""
+        """Build an index in a new table and switch to it. Readers see either the old or the new index."""
         publishing.publish(self.store, publication, progress)
         found = self.generation()
         assert found is not None
         return found
 
     def backlog(self) -> tuple[int, int]:
-        """The numbers of vectors that the index lacks and of those that it holds unused; writes keep both at zero."""
+        """Return how many vectors the index lacks, and how many unused ones it holds.
+
+        Once an index is published, both are 0, because every write also changes the index.
+        """
         return (0, 0) if self.published() else (self.store.count_used_after(0), 0)
 
     # ---- searching -----------------------------------------------------------------------------------------
@@ -267,7 +277,7 @@ class MilvusCollection:
         )
 
     def load(self, prepare: Callable[[Generation], Result]) -> tuple[Generation, Result]:
-        """The published generation and the result of `prepare`, which reads its files."""
+        """Return the published generation and the result of `prepare`, which reads the files of the generation."""
 
         def use(generation: Generation | None) -> tuple[Generation, Result]:
             if generation is None:

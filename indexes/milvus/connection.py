@@ -1,6 +1,7 @@
-"""Connections to Milvus, shared within a process, and the errors of Milvus as errors for users.
+"""Connects to Milvus and translates its errors into errors for users.
 
-Milvus Lite allows one process to open a file. The file stays open until the last client in the process closes it.
+The clients of a process share their connections. Milvus Lite allows only one process to open a file. The file stays
+open until the last client in the process closes it.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ from indexes.errors import Locked, NotACollection, RetrieverError, first_line
 from indexes.milvus.address import TOKEN, Address
 
 CONNECT_SECONDS = 10.0
-# gRPC's default backoff would take minutes to find a restarted server.
+# With the default backoff of gRPC, it could take minutes to reach a restarted server.
 GRPC_OPTIONS = {
     "grpc.use_local_subchannel_pool": 1,
     "grpc.initial_reconnect_backoff_ms": 200,
@@ -36,20 +37,20 @@ class Refused(RetrieverError):
 
 
 class Changed(RetrieverError):
-    """A document was replaced or deleted between two reads; the operation must start again."""
+    """A document was replaced or deleted between two reads. The operation must start again."""
 
 
 class TableGone(RetrieverError):
-    """A table no longer exists, e.g. an index that another process has replaced."""
+    """A table no longer exists, e.g. because another process has replaced the index."""
 
 
 _connections: dict[Address, tuple[Any, int]] = {}
-"""The open clients of this process, each with its number of users."""
+"""The open clients of this process, each with the number of its users."""
 _connecting = threading.Lock()
 
 
 def connect(address: Address) -> Any:
-    """Return the process's pymilvus client for an address; call `disconnect` when done."""
+    """Return this process's pymilvus client for an address. Call `disconnect` when it is no longer needed."""
     try:
         import pymilvus
 
@@ -60,7 +61,7 @@ def connect(address: Address) -> Any:
         raise RetrieverError(
             f"{address} needs the package {package}; install it with: pip install 'flow-retriever[milvus]'"
         ) from error
-    for library in ("pymilvus", "milvus_lite", "grpc"):  # our exceptions say what their logs would
+    for library in ("pymilvus", "milvus_lite", "grpc"):  # our exceptions contain what these libraries would log
         logging.getLogger(library).setLevel(logging.CRITICAL)
     with _connecting:
         client, users = _connections.get(address, (None, 0))
@@ -84,7 +85,7 @@ def disconnect(address: Address) -> None:
 
 
 def _connect_with_retry(pymilvus: Any, address: Address) -> Any:
-    """Retry for CONNECT_SECONDS, because the server may be starting."""
+    """Connect to Milvus. Retry for CONNECT_SECONDS, because the server may be starting."""
     start, attempts = time.monotonic(), 0
     while True:
         attempts += 1
@@ -116,7 +117,7 @@ def _connect_with_retry(pymilvus: Any, address: Address) -> Any:
 
 
 def _lite_error(address: Address, error: Exception) -> RetrieverError:
-    """Find out why Milvus Lite failed to open its folder; its own error does not say."""
+    """Return the reason why Milvus Lite could not open its folder, because its own error does not contain it."""
     import fcntl
 
     folder = Path(address.uri)
@@ -136,7 +137,7 @@ def _lite_error(address: Address, error: Exception) -> RetrieverError:
 def to_error(
     address: Address, call: str, table: str, error: Exception, attempts: int, seconds: float
 ) -> RetrieverError:
-    """Translate an error of pymilvus."""
+    """Translate an error of pymilvus into an error for users."""
     code, text = getattr(error, "code", None), first_line(error)
     lower = text.lower()
     if code == COLLECTION_NOT_FOUND or "collection not found" in lower or "can't find collection" in lower:

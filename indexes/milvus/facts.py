@@ -1,11 +1,13 @@
-"""Filters over metadata as Milvus expressions with the same meaning as in SQLite (indexes/sqlite/conditions.py).
+"""Translates filters over metadata into Milvus expressions.
 
-Each document's metadata is stored in a form that simple expressions can test. A *fact* is a short hash that says: the
-field of this name exists, has a value, or equals this text, number or boolean. The *bounds* of a field are its lowest
-and highest number and text, encoded so that they sort as texts. An expression then contains nothing but hashes and
-hexadecimal digits, so no field name or value of a user can change its meaning.
+The filters have the same meaning as in SQLite (indexes/sqlite/conditions.py).
 
-The operators < <= > >= compare the first 128 bytes of a text.
+Each document's metadata is stored in a form that simple expressions can test. A *fact* is a short hash of one
+statement: a field exists, has a value, or equals a certain text, number or boolean. The *bounds* of a field are its
+lowest and highest number and text, encoded so that they sort as texts. An expression therefore contains only hashes and
+hexadecimal digits, and no field name or value of a user can change its meaning.
+
+The operators < <= > >= compare only the first 128 bytes of a text.
 """
 
 import hashlib
@@ -28,7 +30,7 @@ KEY, VALUE, TEXT, NUMERIC, BOOLEAN = "k", "v", "t", "n", "b"
 
 
 def facts_and_bounds(metadata: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
-    """The facts and bounds of a document with this metadata."""
+    """Return the facts and bounds of a document with this metadata."""
     facts: dict[str, None] = {}
     bounds: dict[str, str] = {}
 
@@ -57,7 +59,7 @@ def facts_and_bounds(metadata: Mapping[str, Any]) -> tuple[list[str], dict[str, 
 
 
 def metadata_problem(metadata: Mapping[str, Any]) -> str | None:
-    """Why Milvus cannot store this metadata; None if it can."""
+    """Return why Milvus cannot store this metadata, or None if it can."""
     facts, bounds = facts_and_bounds(metadata)
     if len(facts) > MAX_FACTS:
         return f"its metadata has {len(facts):,} values for filters, and Milvus can store {MAX_FACTS:,}"
@@ -67,12 +69,12 @@ def metadata_problem(metadata: Mapping[str, Any]) -> str | None:
 
 
 def expression(conditions: Sequence[Condition]) -> str:
-    """An expression: the row meets all conditions."""
+    """Return a Milvus expression that is true for a row that meets all conditions."""
     return " and ".join(f"({_expression(condition)})" for condition in conditions)
 
 
 def has_key(name: str) -> str:
-    """An expression: the metadata has this field, with any value or null."""
+    """Return a Milvus expression that is true if the metadata has this field, even if its value is null."""
     return _contains_any([_fact(KEY, name)])
 
 
@@ -115,7 +117,7 @@ def _bound_names(name: str, kind: str) -> tuple[str, str]:
 
 
 def _fields(metadata: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every field with its value, under the name that filters use (`indexes.sqlite.conditions`)."""
+    """Yield every field with its value, under the name that filters use (`indexes.sqlite.conditions`)."""
     for key, value in metadata.items():
         key = key.replace("\0", "")
         yield key, value
@@ -135,12 +137,14 @@ def _nested_fields(name: str, value: Any, level: int) -> Iterator[tuple[str, Any
                     yield from _nested_fields(f"{name}.{key}", inner, level + 1)
 
 
-# ---- numbers and texts as keys that sort as texts ------------------------------------------------------------------
+# ---- encoding numbers and texts so that they sort as texts ----------------------------------------------------------
 
 
 def number_key(number: int | float) -> str:
-    """A number as hexadecimal digits with the same order and equality: the nearest floating-point number, and the
-    difference of an integer from it."""
+    """Return a number as hexadecimal digits that have the same order and equality as the numbers.
+
+    The digits encode the nearest floating-point number and, for an integer, its difference from that number.
+    """
     near = float(number) or 0.0  # -0.0 becomes 0.0
     (bits,) = struct.unpack(">Q", struct.pack(">d", near))
     ordered = bits ^ (0xFFFF_FFFF_FFFF_FFFF if bits >> 63 else 1 << 63)
@@ -149,12 +153,12 @@ def number_key(number: int | float) -> str:
 
 
 def text_key(text: str) -> str:
-    """The start of a text as hexadecimal digits that sort by code point."""
+    """Return the first bytes of a text as hexadecimal digits, which sort like the code points of the text."""
     return text.encode("utf-8", "surrogatepass")[:COMPARED_BYTES].hex()
 
 
 def _number(value: Any) -> int | float | None:
-    """A stored value as a number; None if it is neither a number nor the text of one."""
+    """Return a stored value as a number, or None if it is neither a number nor the text of a number."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):
@@ -165,7 +169,7 @@ def _number(value: Any) -> int | float | None:
 
 
 def _exact(value: Any) -> int | float:
-    """An integer of 64 bits unchanged, any other number as a float."""
+    """Return an integer of at most 64 bits unchanged, and any other number as a float."""
     if isinstance(value, int) and -(2**63) <= value < 2**63:
         return value
     try:

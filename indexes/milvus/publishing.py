@@ -1,6 +1,8 @@
-"""Builds an index in Milvus: every passage of every document, transformed, in a table beside the published one.
+"""Builds an index in Milvus and publishes it.
 
-The progress is recorded. If a build is interrupted, the next one continues, unless documents or the transform changed.
+The index is a new table, next to that of the published index. It has one row with a transformed vector for every
+passage of every document. The progress is recorded. If a build is interrupted, the next build continues it, unless
+documents or the transform have changed.
 """
 
 import base64
@@ -25,17 +27,17 @@ from indexes.publication import Publication
 from indexes.rows import Blocks, DocumentRow
 
 BUILDING = "building"
-# Documents transformed together, and vectors between two records of the progress.
+# The number of documents that are transformed together, and the number of vectors after which the progress is recorded.
 BATCH_DOCUMENTS = 500
 RECORD_AFTER = 20_000
 TIMED_QUERIES = 32
 
 Batch = tuple[list[tuple[int, DocumentRow]], dict[bytes, int]]
-"""Numbered documents, and the vector number of each of their texts."""
+"""Numbered documents, and the vector number of each of their text hashes."""
 
 
 def publish(store: MilvusStore, publication: Publication, progress: Stage) -> None:
-    """Build an index, switch to it, and remove the one it replaces."""
+    """Build an index, switch to it, and remove the index that it replaces."""
     state, request = store.state, publication.request
     before = state.read()
     number = before.last_generation + 1
@@ -83,7 +85,7 @@ def publish(store: MilvusStore, publication: Publication, progress: Stage) -> No
 
 
 def file_record(number: int, name: str) -> str:
-    """The name of the record of a transform's file."""
+    """Return the name of the record that holds a file of the transform."""
     return f"file/{number}/{name}"
 
 
@@ -92,8 +94,10 @@ def manifest_sha256(manifest: dict[str, Any]) -> str:
 
 
 def _replaced(generation: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """The generations to remove when this one is replaced: itself, and the one before it in case a writer died before
-    it was removed."""
+    """Return the generations to remove when this generation is replaced.
+
+    These are this generation and its predecessor. The predecessor still exists if a writer died before removing it.
+    """
     if generation is None:
         return []
     own = {"number": int(generation["number"]), "name": generation["name"], "files": [*generation["manifest"]["files"]]}
@@ -124,7 +128,7 @@ class _Build:
         queries = publication.held_out_queries()
         documents, done, unrecorded = store.count("documents"), 0, 0
         nearest = Nearest(queries, documents) if queries else None
-        after = self._last_document() if self._exact else 0  # a recall can only be measured over a whole build
+        after = self._last_document() if self._exact else 0  # only one whole run can measure the recall
         if after:
             done = client.count(store.documents_table, f"number <= {after}")
         else:
@@ -152,7 +156,7 @@ class _Build:
         return self._measure(nearest)
 
     def _raw_vectors(self, after: int, batches: "deque[Batch]") -> Blocks:
-        """The raw vectors of documents in batches; appends each batch to `batches` before its vectors."""
+        """Yield the raw vectors of documents in batches. Append each batch to `batches` before yielding its vectors."""
         for block in self._store.each_row(after):
             for start in range(0, len(block), BATCH_DOCUMENTS):
                 documents = block[start : start + BATCH_DOCUMENTS]
@@ -167,7 +171,7 @@ class _Build:
                 yield np.array(numbers, np.int64), raw
 
     def _last_document(self) -> int:
-        """The last document that an interrupted build of the same index has written, or 0."""
+        """Return the last document that an interrupted build of the same index has written, or 0."""
         text = self._store.records.read(BUILDING)
         record = json.loads(text) if text else None
         if record is None or record["build"] != self._identity() or not self._store.client.has(self._table):
@@ -179,7 +183,7 @@ class _Build:
         return [self._table, fingerprint, self._publication.request.type, self._store.state.counters()["changes"]]
 
     def _measure(self, nearest: Nearest | None) -> dict[str, Any]:
-        """The recall of the index and the time of a query, for the manifest."""
+        """Measure the recall of the index and the time of a query, for the manifest."""
         held_out = nearest.held_out() if nearest is not None else None
         if held_out is None or not self.count:
             return {"recall": 1.0 if self._exact else None, "exact": self._exact}
@@ -201,7 +205,7 @@ class _Build:
         return found | recall_facts(np.array(recalls), test.queries)
 
     def _search(self, query: NDArray[np.float32]) -> list[Row]:
-        """The nearest distinct vectors."""
+        """Return the nearest rows of the index, one per distinct vector."""
         client = self._store.client
         (hits,) = client.search(self._table, "mapped", query[None], WANTED, ["vector"], settings=self.settings)
         return list({hit["vector"]: hit for hit in hits}.values())

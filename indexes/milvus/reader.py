@@ -26,7 +26,7 @@ from indexes.milvus.state import State
 from indexes.rows import DocumentRow, PassageRow
 from indexes.sqlite.conditions import Condition, names_in, no_such_field
 
-# A document takes up to 256 kB, and a server returns up to 100 MB.
+# A document has up to 256 kB, and a server returns at most 100 MB from one call.
 READ_DOCUMENTS = 200
 MAX_RETRIES = 20
 
@@ -35,7 +35,7 @@ StoredDocument = tuple[int, DocumentRow, list[PassageRow]]
 
 
 class Reader:
-    """The tables of documents and vectors."""
+    """Reads the tables of documents and vectors."""
 
     def __init__(self, client: Client, state: State) -> None:
         self.client = client
@@ -46,12 +46,12 @@ class Reader:
 
     @property
     def index_table(self) -> str | None:
-        """The table of the published index."""
+        """The name of the table of the published index, or None if no index is published."""
         published = self.state.read().published
         return None if published is None else self.table_of(published[1])
 
     def table_of(self, generation: str) -> str:
-        """The table that holds the index of a generation."""
+        """Return the name of the table that holds the index of a generation."""
         return f"{self.client.address.name}_{generation}"
 
     def damaged(self, what: str) -> Damaged:
@@ -62,7 +62,7 @@ class Reader:
         return Changed(f"{self.client.address}: a document was changed during this search.")
 
     def retry_if_changed(self, work: Callable[[], Result]) -> Result:
-        """Call `work` again if a document that it read was changed meanwhile."""
+        """Call `work`. Call it again if a document that it read was changed meanwhile."""
         for _ in range(MAX_RETRIES):
             try:
                 return work()
@@ -73,7 +73,7 @@ class Reader:
     # ---- documents -----------------------------------------------------------------------------------------
 
     def count(self, table: str) -> int:
-        if table in ("unused", "quarantine"):  # unused rows are deleted at once or by a rebuild
+        if table in ("unused", "quarantine"):  # Milvus has neither of these tables
             return 0
         if table == "passages":
             index = self.index_table
@@ -81,11 +81,11 @@ class Reader:
         return self.client.count({"documents": self.documents_table, "vectors": self.vectors_table}[table])
 
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
-        """The stored content hash of each of these documents that exists."""
+        """Return the stored content hashes of those of the given documents that exist."""
         return {id_: bytes.fromhex(row["content_hash"]) for id_, row in self.heads(ids).items()}
 
     def heads(self, ids: Sequence[str]) -> dict[str, Row]:
-        """Number, content hash and seal of each of these documents that exists."""
+        """Return the number, content hash and seal of those of the given documents that exist."""
         hashes = {id_hash(id_): id_ for id_ in ids}
         fields = ("number", "id_hash", "content_hash", "seal")
         rows = self.client.select_in(self.documents_table, "id_hash", list(hashes), fields)
@@ -96,13 +96,16 @@ class Reader:
         return int(found[id_]["number"]) if found else None
 
     def seals(self, numbers: Sequence[int]) -> dict[int, str]:
-        """The seal of each of these documents that exists."""
+        """Return the seals of those of the given documents that exist."""
         rows = self.client.select_in(self.documents_table, "number", numbers, ["number", "seal"])
         return {int(row["number"]): str(row["seal"]) for row in rows}
 
     def documents(self, numbers: Sequence[int], found: Iterable[PassageRow] = ()) -> dict[int, dict[str, Any]]:
-        """The fields of these documents; raises `Damaged` if one of them, or one of the passages `found` in the index,
-        differs from what was stored."""
+        """Return the fields of the given documents.
+
+        Raise `Damaged` if a document differs from what was stored, or if a passage in `found` is not one of its
+        passages. `found` are passages that a search has read from the index.
+        """
         rows = {number: (hit_fields(row), passages) for number, row, passages in self.rows(numbers)}
         for passage in found:
             if passage.document in rows and passage not in rows[passage.document][1]:
@@ -110,14 +113,14 @@ class Reader:
         return {number: fields for number, (fields, _) in rows.items()}
 
     def rows(self, numbers: Sequence[int]) -> Iterator[StoredDocument]:
-        """These documents and their passages; raises `Damaged` if one is not intact."""
+        """Yield the given documents with their passages. Raise `Damaged` if a document is not intact."""
         for start in range(0, len(numbers), READ_DOCUMENTS):
             batch = numbers[start : start + READ_DOCUMENTS]
             for row in self.client.select_in(self.documents_table, "number", batch, DOCUMENT_FIELDS):
                 yield self._document(row)
 
     def each_row(self, after: int = 0) -> Iterator[list[StoredDocument]]:
-        """All documents with a number above `after`, ascending, in blocks."""
+        """Yield all documents numbered above `after` in blocks, in ascending order."""
         after_number = f"number > {after}"
         blocks = self.client.numbered_blocks(self.documents_table, DOCUMENT_FIELDS, after_number, READ_DOCUMENTS)
         for block in blocks:
@@ -128,19 +131,19 @@ class Reader:
         try:
             return number, *stored_document(row, self.records)
         except (ValueError, KeyError, TypeError, Damaged) as error:
-            if self.seals([number]).get(number) != row["seal"]:  # its record was deleted when it was replaced
+            if self.seals([number]).get(number) != row["seal"]:  # the document was replaced, which deleted its record
                 raise self.changed() from error
             raise self.damaged(f"document number {number}") from error
 
     # ---- passages ------------------------------------------------------------------------------------------
 
     def passages_of_documents(self, numbers: Sequence[int]) -> dict[int, list[PassageRow]]:
-        """The passages of each of these documents, in order; an empty list for one that does not exist."""
+        """Return the passages of the given documents, in order. A document that does not exist has an empty list."""
         found = {number: passages for number, _, passages in self.rows(numbers)}
         return {number: found.get(number, []) for number in numbers}
 
     def passages_of_vectors(self, vectors: Sequence[int]) -> dict[int, list[PassageRow]]:
-        """The current passages of each vector, ordered by document number."""
+        """Return the current passages of each vector, ordered by document number."""
         wanted = set(vectors)
         index = self.index_table
         if index is None:
@@ -155,7 +158,7 @@ class Reader:
         return found
 
     def _each_passage(self, after: int = 0) -> Iterator[PassageRow]:
-        """The passages of all documents that have a vector newer than `after`, ordered by document number."""
+        """Yield the passages of all documents that have a vector newer than `after`, ordered by document number."""
         fields = ("number", "seal", "passages", "whole")
         for block in self.client.numbered_blocks(self.documents_table, fields, f"last_vector > {after}"):
             for row in block:
@@ -165,21 +168,24 @@ class Reader:
                     raise self.damaged(f"document number {row['number']}") from error
 
     def passage_sample(self, most: int, seed: int) -> list[PassageRow]:
-        """Up to `most` passages, ordered by document number: all of them or a random sample."""
-        count = sum(1 for _ in self._each_passage())  # two passes, to hold only the sample in memory
+        """Return at most `most` passages, ordered by document number.
+
+        If there are more, return a random sample that depends only on the seed.
+        """
+        count = sum(1 for _ in self._each_passage())  # two passes over the passages keep only the sample in memory
         wanted = set(np.random.default_rng(seed).permutation(count)[:most].tolist())
         return [passage for place, passage in enumerate(self._each_passage()) if place in wanted]
 
     # ---- vectors -------------------------------------------------------------------------------------------
 
     def vectors_of_texts(self, hashes: Sequence[bytes]) -> dict[bytes, int]:
-        """The vector number of each of these text hashes that has a vector."""
+        """Return the vector numbers of those of the given text hashes that have a vector."""
         texts = [text_hash.hex() for text_hash in hashes]
         rows = self.client.select_in(self.vectors_table, "text_hash", texts, ["number", "text_hash"])
         return {bytes.fromhex(row["text_hash"]): int(row["number"]) for row in rows}
 
     def vectors(self, numbers: Sequence[int], dimension: int, *, checked: bool = False) -> NDArray[np.float32]:
-        """The raw vectors with these numbers, in this order; `checked` verifies their checksums."""
+        """Return the raw vectors with the given numbers, in that order. If `checked`, verify their checksums."""
         fields = ["number", "raw", *(["text_hash", "checksum"] if checked else [])]
         found = {}
         for row in self.client.select_in(self.vectors_table, "number", numbers, fields):
@@ -194,7 +200,7 @@ class Reader:
         return int(self.state.counters()["vector"])
 
     def used_vectors(self, after: int = 0) -> NDArray[np.int64]:
-        """The vectors newer than `after` that a passage refers to, ascending."""
+        """Return the numbers of the vectors above `after` that a passage refers to, in ascending order."""
         numbers = (passage.vector for passage in self._each_passage(after) if passage.vector > after)
         return np.unique(np.fromiter(numbers, np.int64))
 
@@ -207,7 +213,7 @@ class Reader:
     metadata_problem = staticmethod(facts.metadata_problem)
 
     def check_fields(self, conditions: Sequence[Condition]) -> None:
-        """Refuse a condition on a field that no document has; the error lists the fields that exist."""
+        """Refuse a condition on a field that no document has. The error names the existing fields."""
         for field in dict.fromkeys(condition.field for condition in conditions):
             if not self.client.count(self.documents_table, facts.has_key(field)):
                 blocks = self.client.numbered_blocks(self.documents_table, ["metadata", "whole", "seal"])

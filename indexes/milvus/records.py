@@ -1,7 +1,8 @@
-"""Named texts in one table of Milvus, each replaced as a whole: state, lock, files, documents too long for a row.
+"""Records: named texts in one table of Milvus. Each record is replaced as a whole.
 
-A short text is written into one row. A longer one is first written in parts under new keys, and then one row that
-lists them, so readers see the old text or the new one.
+Records hold the state, the lock, the files of the transform, and documents that are too long for a row. A short text is
+written into one row. For a longer text, first its parts are written under new keys, and then one row that lists the
+parts. Readers therefore see either the old or the new text.
 """
 
 import hashlib
@@ -12,7 +13,7 @@ from collections.abc import Iterable
 from indexes.errors import Damaged
 from indexes.milvus.client import Client, Row, in_list
 
-# A character takes up to four bytes, and a field holds 65,535.
+# A character has up to four bytes, and a field holds at most 65,535 bytes.
 ROW_CHARACTERS = 16_000
 PART = "part"
 
@@ -25,12 +26,12 @@ class Records:
         self.table = table
 
     def read(self, name: str) -> str | None:
-        """The text of this name, or None."""
+        """Return the text of the record with this name, or None if there is no such record."""
         value = self._value(name)
         while value is not None:
             try:
                 return self._text(name, value)
-            except Damaged:  # or a writer replaced the text and deleted its parts
+            except Damaged:  # damaged, or a writer replaced the text and deleted its parts
                 before, value = value, self._value(name)
                 if value == before:
                     raise
@@ -53,10 +54,13 @@ class Records:
             value = json.dumps({**head, "parts": len(parts), "prefix": prefix})
         self.client.put(self.table, [_row(_key(name), value)])
         if prefix or (before is not None and _has_parts(before)):
-            self._delete_parts(_key(name), keep=prefix)  # including those of a writer that died
+            self._delete_parts(_key(name), keep=prefix)  # including the parts that a dead writer left behind
 
     def delete(self, names: Iterable[str], *, orphans: bool = False) -> None:
-        """Delete texts; `orphans`: also parts whose writer died before it wrote the row that lists them."""
+        """Delete records.
+
+        If `orphans`, also delete parts whose writer died before it wrote the row that lists them.
+        """
         keys = with_parts = [_key(name) for name in names]
         if not orphans:
             rows = self.client.select_in(self.table, "key", keys, ["key", "value"])
@@ -82,19 +86,19 @@ class Records:
                 raise ValueError("does not match its checksum")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Damaged(
-                f"{self.client.address}: the record {name!r} is damaged ({error}); copy the collection anew, or index "
+                f"{self.client.address}: the record {name!r} is damaged ({error}); copy the collection again, or index "
                 "it again."
             ) from error
         return str(text)
 
 
 def _key(name: str) -> str:
-    """A key that needs no escaping in an expression."""
+    """Return the key of a record. It needs no escaping in an expression."""
     return hashlib.sha256(name.encode()).hexdigest()
 
 
 def _parts_prefix(key: str) -> str:
-    """The prefix of the keys of all parts of a text."""
+    """Return the common prefix of the keys of all parts of a record."""
     return PART + key[:32]
 
 

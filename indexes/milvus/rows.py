@@ -1,7 +1,7 @@
-"""Documents and passages as rows of Milvus and back, checked against their seals.
+"""Converts documents and passages to rows of Milvus and back, and checks them against their seals.
 
-A field holds 64 kilobytes. If a document has anything longer, the whole document is written to a record, and its row
-holds the start of each text for search by words.
+A field holds at most 64 kilobytes. If a field of a document is longer, the whole document is written to a record. Its
+row then holds only the start of each text, which is enough for search by words.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from indexes.milvus.facts import facts_and_bounds
 from indexes.milvus.records import Records
 from indexes.rows import VECTOR_TYPE, DocumentRow, PassageRow
 
-# Bytes of a text in a row. A document with a longer one is stored in a record.
+# Maximum number of bytes of a text in a row. A document with a longer text is stored in a record.
 ROW_BYTES = 65_000
 DOCUMENT_FIELDS = (
     *("number", "id", "body", "title_length", "metadata", "source"),
@@ -27,11 +27,11 @@ DOCUMENT_FIELDS = (
 PASSAGE_FIELDS = ("document", "position", "start", "end", "vector")
 
 Span = tuple[int, int, int, str]
-"""A passage: start, end, number of its vector, hash of its text."""
+"""A passage: its start, its end, the number of its vector, and the hash of its text."""
 
 
 def document_row(number: int, row: DocumentRow, vectors: Mapping[bytes, int], records: Records) -> Row:
-    """The row of a document. If it is too long for a row, this also writes its record."""
+    """Return the row of a document. If the document is too long for a row, also write its record."""
     seal = seal_of(row)
     spans = [(start, end, vectors[text_hash], text_hash.hex()) for start, end, text_hash in row.passages]
     metadata = metadata_text(row.metadata)
@@ -64,7 +64,7 @@ def document_row(number: int, row: DocumentRow, vectors: Mapping[bytes, int], re
 def index_rows(
     number: int, row: DocumentRow, vectors: Mapping[bytes, int], mapped: Mapping[int, NDArray[Any]]
 ) -> list[Row]:
-    """The passages of a document as rows of the index; `mapped` holds the transformed vectors by number."""
+    """Return the passages of a document as rows of the index. `mapped` holds the transformed vectors by number."""
     seal = seal_of(row)
     facts, bounds = facts_and_bounds(row.metadata)
     return [
@@ -85,7 +85,10 @@ def index_rows(
 
 
 def stored_document(row: Row, records: Records) -> tuple[DocumentRow, list[PassageRow]]:
-    """The document of a row and its passages; raises ValueError, KeyError or TypeError if it is damaged."""
+    """Return the document of a row and its passages.
+
+    Raise ValueError, KeyError or TypeError if the document is damaged.
+    """
     if row["whole"]:
         title, text = row["body"][: row["title_length"]], row["body"][row["title_length"] + 1 :]
         id_, metadata, source = row["id"], row["metadata"], row["source"]
@@ -102,12 +105,12 @@ def stored_document(row: Row, records: Records) -> tuple[DocumentRow, list[Passa
 
 
 def stored_passages(row: Row, records: Records) -> list[PassageRow]:
-    """The passages of a document; reads `number`, `seal`, `passages` and `whole` only."""
+    """Return the passages of a document. The row needs only `number`, `seal`, `passages` and `whole`."""
     return _passages(row, json.loads(row["passages"]) if row["whole"] else _record(row, records)[5])
 
 
 def stored_metadata(row: Row, records: Records) -> Any:
-    """The metadata of a document; reads `number`, `seal`, `metadata` and `whole` only."""
+    """Return the metadata of a document. The row needs only `number`, `seal`, `metadata` and `whole`."""
     return json.loads(row["metadata"] if row["whole"] else _record(row, records)[3])
 
 
@@ -117,13 +120,13 @@ def _passages(row: Row, spans: Sequence[Span]) -> list[PassageRow]:
 
 
 def intact_vector(row: Row) -> NDArray[Any] | None:
-    """The raw vector of a row in half precision; None if it does not match its checksum."""
+    """Return the raw vector of a row in half precision, or None if it does not match its checksum."""
     half = np.array(row["raw"], np.float32).astype(VECTOR_TYPE)
     return half if vector_checksum(bytes.fromhex(row["text_hash"]), half.tobytes()) == row["checksum"] else None
 
 
 def indexed_passage(row: Row) -> PassageRow:
-    """The passage of a row of the index."""
+    """Return the passage that a row of the index describes."""
     return PassageRow(*(int(row[name]) for name in PASSAGE_FIELDS))
 
 
@@ -132,7 +135,7 @@ def seal_of(row: DocumentRow) -> str:
 
 
 def hit_fields(row: DocumentRow) -> dict[str, Any]:
-    """The fields of a document that a search returns."""
+    """Return the fields of a document that a search returns."""
     return {"id": row.id, "title": row.title, "text": row.text, "metadata": row.metadata}
 
 
@@ -141,7 +144,7 @@ def id_hash(id_: str) -> str:
 
 
 def document_record(number: int, seal: str) -> str:
-    """The name of the record of a document that is too long for a row."""
+    """Return the name of the record of a document that is too long for a row."""
     return f"document/{number}/{seal}"
 
 

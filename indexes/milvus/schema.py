@@ -7,7 +7,8 @@ from indexes.faiss.types import AUTO, DEFAULT_RECALL, IndexRequest
 from indexes.milvus.client import Client
 from indexes.milvus.connection import TableGone
 
-# Limits of Milvus: bytes of a text field, elements of an array field, bytes of a JSON field (65,536, with some spare).
+# Limits of Milvus: the bytes of a text field, the elements of an array field, and the bytes of a JSON field. The last
+# limit is 65,536, and some bytes are kept in reserve.
 TEXT_BYTES = 65_535
 MAX_FACTS = 4096
 JSON_BYTES = 60_000
@@ -19,12 +20,12 @@ INDEXES: dict[str, tuple[str, dict[str, Any]]] = {
     "hnsw": ("HNSW", {"M": 32, "efConstruction": 200}),
     AUTO: ("AUTOINDEX", {}),
 }
-"""The index types that Milvus supports, as it names and configures them."""
+"""The index types that are available in Milvus, with their names and parameters there."""
 EXACT = "FLAT"
 SEARCH_SETTINGS: dict[str, dict[str, Any]] = {"IVF_FLAT": {"nprobe": 64}, "HNSW": {"ef": 200}}
 
 Table = tuple[Any, Any]
-"""Schema and index parameters, as pymilvus takes them."""
+"""The schema and the index parameters of a table, as pymilvus expects them."""
 
 
 def check_index(request: IndexRequest) -> None:
@@ -35,7 +36,7 @@ def check_index(request: IndexRequest) -> None:
             "choose)."
         )
     if request.memory is not None or request.recall not in (None, DEFAULT_RECALL):
-        raise Misuse("`recall` and `memory` apply to FAISS only; Milvus does not take them.")
+        raise Misuse("`recall` and `memory` apply to FAISS only; Milvus has no such options.")
 
 
 def settings_table(client: Any) -> Table:
@@ -90,7 +91,7 @@ def index_table(client: Any, dimension: int, request: IndexRequest) -> Table:
 
 
 def check_tables(client: Client, tables: dict[str, Table], *, complete: bool = True) -> None:
-    """Refuse tables of another program; with `complete`, also refuse if one is missing."""
+    """Refuse tables of another program. If `complete`, also refuse a collection that lacks a table."""
     for table, (expected, _) in tables.items():
         try:
             fields = set(client.fields(table))
@@ -99,7 +100,7 @@ def check_tables(client: Client, tables: dict[str, Table], *, complete: bool = T
                 continue
             raise NotACollection(
                 f"{client.address} is incomplete: it has no table {table}. If its creation was interrupted, run the "
-                "same command again. Otherwise copy or index into another name (#NAME)."
+                "same command again. Otherwise choose another name (#NAME) for the new collection."
             ) from error
         if differing := {field.name for field in expected.fields} ^ fields:
             raise NotACollection(
@@ -109,7 +110,7 @@ def check_tables(client: Client, tables: dict[str, Table], *, complete: bool = T
 
 
 def check_dimension(client: Client, table: str, dimension: int) -> None:
-    """Refuse a table with vectors of another dimension; an empty one is created again."""
+    """Refuse a table with vectors of another dimension. If that table is empty, create it again instead."""
     existing = int(client.fields(table)["raw"]["params"]["dim"])
     if existing == dimension:
         return

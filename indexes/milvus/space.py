@@ -1,7 +1,8 @@
-"""Searches in Milvus, by meaning (one field of vectors) and by words (BM25), and the documents that the rows belong to.
+"""Searches a collection in Milvus by meaning (vectors) and by words (BM25).
 
-Milvus finds candidates. Their scores are computed again in float64, as in a folder, so the order does not depend on
-how a server sums. Rows of documents that have been replaced or deleted are ignored.
+Milvus finds candidates. Their scores are computed again in float64, as for a collection in a folder. The order of the
+results therefore does not depend on the order in which a server adds numbers. Rows of documents that have been replaced
+or deleted are ignored.
 """
 
 import unicodedata
@@ -23,27 +24,27 @@ from indexes.rows import LOOKED_AT, Apply, Match, Nearest
 from indexes.sqlite.words import query_words
 
 INDEX_FIELDS = ("key", *PASSAGE_FIELDS, "seal")
-# A server returns up to 64 MB from one call.
+# A server returns at most 64 MB from one call.
 RESPONSE_BYTES = 32_000_000
 QUERIES_PER_CALL = 100
 Bounded = tuple[list[Nearest], float]
-"""Passages with their scores, and a bound: no other passage scores higher."""
+"""Passages with their scores, and an upper bound of the scores of all other passages."""
 COMPLETE = float("-inf")
-"""The bound of a search that found every row."""
+"""The bound if a search has found every row."""
 
 
 @dataclass(frozen=True)
 class MilvusSpace:
-    """The published index, or with `raw` the encoder's own vectors, for one search."""
+    """The space of one search: the published index or, if `raw`, the untransformed vectors of the encoder."""
 
     store: MilvusStore
     manifest: dict[str, Any]
     index: str
-    """The table of the index."""
+    """The name of the table of the index."""
     apply: Apply
     raw: bool = False
     seals: dict[int, str] = field(default_factory=dict)
-    """The seals of the documents found, when they were found."""
+    """The seals that the found documents had when they were found."""
 
     @property
     def dimension(self) -> int:
@@ -52,11 +53,14 @@ class MilvusSpace:
     def nearest_documents(
         self, queries: NDArray[np.float32], k: int, *, documents: str | None = None
     ) -> list[list[Match]]:
-        """The k documents nearest to each query (raw vectors), each by its best passage, best first."""
+        """Return the k documents nearest to each query (raw vectors), each with its best passage, best first."""
         return self.matches(self.nearest_passages(queries, k, documents=documents))
 
     def matches(self, found: Sequence[Sequence[Nearest]]) -> list[list[Match]]:
-        """Add the documents' fields; raises `Changed` or `Damaged` if one is not the document that was found."""
+        """Add the fields of the documents.
+
+        Raise `Changed` if a document was replaced since it was found, and `Damaged` if it is not intact.
+        """
         numbers = list({passage.document: None for passages in found for passage, _ in passages})
         stored = {number: (row, passages) for number, row, passages in self.store.rows(numbers)}
         if any(number not in stored or seal_of(stored[number][0]) != self.seals[number] for number in numbers):
@@ -71,7 +75,10 @@ class MilvusSpace:
         return matches
 
     def similar_documents(self, number: int, k: int, documents: str | None = None) -> list[Match]:
-        """The k documents nearest to a stored one, which is left out, by their nearest pair of passages."""
+        """Return the k documents nearest to a stored document, without that document.
+
+        The score of a document is the cosine of its nearest pair of passages with the stored document.
+        """
         vectors = [passage.vector for passage in self.store.passages_of_documents([number])[number]]
         others = join_conditions(f"document != {number}", documents or "")
         best: dict[int, Nearest] = {}
@@ -84,7 +91,7 @@ class MilvusSpace:
     def nearest_passages(
         self, queries: NDArray[np.float32], k: int, *, documents: str | None = None
     ) -> list[list[Nearest]]:
-        """The best passage of each of the k documents nearest to each query, best first."""
+        """Return the best passage of each of the k documents nearest to each query, best first."""
         mapped = unit_rows(self.apply(queries))
         expression = documents or ""
         found: list[list[Nearest]] = [[] for _ in mapped]
@@ -93,7 +100,7 @@ class MilvusSpace:
         for start in range(0, len(mapped), QUERIES_PER_CALL):
             pending = list(range(start, min(start + QUERIES_PER_CALL, len(mapped))))
             limit = min(LOOKED_AT * k + SPARE, MAX_ROWS)
-            while pending:  # several rows may belong to one document, so the limit may have to grow
+            while pending:  # the limit grows if several rows belong to one document
                 unfinished: list[int] = []
                 to_scan: list[int] = []
                 size = max(1, RESPONSE_BYTES // (limit * 4 * max(self.dimension, mapped.shape[1])))
@@ -114,7 +121,7 @@ class MilvusSpace:
         return found
 
     def _search_index(self, queries: NDArray[np.float32], limit: int, expression: str) -> list[Bounded]:
-        """The nearest current passages of each query."""
+        """Search the published index. Return the nearest current passages of each query."""
         settings = dict(self.manifest["search_settings"])
         if "ef" in settings:  # Milvus rejects an ef below the limit
             settings["ef"] = max(settings["ef"], limit)
@@ -131,9 +138,10 @@ class MilvusSpace:
         return found
 
     def _search_raw(self, queries: NDArray[np.float32], limit: int, expression: str) -> list[Bounded]:
-        """The same by raw vectors. The index says which passages they belong to.
+        """Search by raw vectors. Return the nearest current passages of each query.
 
-        If a document is replaced between these two reads, its new vector may be missed: then raises `Changed`.
+        Milvus first returns the nearest raw vectors. Then the index is read to find the passages of these vectors. If a
+        document is replaced between these two reads, its new vector may be missed, so `Changed` is raised.
         """
         client, changes = self.store.client, self.store.state.counters()["changes"]
         rows = client.search(self.store.vectors_table, "raw", queries, limit, ["number", "raw"], metric="COSINE")
@@ -155,8 +163,11 @@ class MilvusSpace:
         return found
 
     def _scan(self, queries: NDArray[np.float32], expression: str) -> list[list[Nearest]]:
-        """The best passage of every document, by reading the whole index: a search returns at most MAX_ROWS rows, and
-        an approximate index may return fewer than exist."""
+        """Return the best passage of every document for each query, by reading the whole index.
+
+        This is needed because a search returns at most MAX_ROWS rows, and an approximate index may return fewer rows
+        than exist.
+        """
         fields = INDEX_FIELDS if self.raw else [*INDEX_FIELDS, "mapped"]
         best: list[dict[int, Nearest]] = [{} for _ in queries]
         for rows in self.store.client.blocks(self.index, fields, expression):
@@ -168,8 +179,10 @@ class MilvusSpace:
         return [list(own.values()) for own in best]
 
     def _current(self, rows: Sequence[Row], fields: Sequence[str], expression: str) -> tuple[set[str], list[Row]]:
-        """The keys of the rows that belong to current documents, and the current rows of documents that were replaced
-        after these rows had been written."""
+        """Return the keys of the rows that are current, and the current rows of documents that were replaced.
+
+        A row is current if its seal is the present seal of its document.
+        """
         seals = self.store.seals([row["document"] for row in rows])
         current = {row["key"] for row in rows if seals.get(row["document"]) == row["seal"]}
         replacements: list[Row] = []
@@ -186,14 +199,14 @@ class MilvusSpace:
         return [{**row, "raw": vector} for row, vector in zip(rows, raw, strict=True)]
 
     def nearest_of(self, query: NDArray[np.float32], documents: Sequence[int]) -> dict[int, Nearest]:
-        """The passage of each of these documents that is nearest to the query (a raw vector)."""
+        """Return the passage of each of the given documents that is nearest to the query (a raw vector)."""
         passages = {}
         for number, row, own in self.store.rows(documents):
             passages[number], self.seals[number] = own, seal_of(row)
         return nearest_among(query, passages, lambda numbers: self.store.vectors(numbers, self.dimension), self.apply)
 
     def background(self, queries: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and standard deviation of each query's cosines with a sample of the collection's vectors."""
+        """Return the mean and standard deviation of each query's cosines with a sample of the collection's vectors."""
         key, sample = self.store.sample
         if sample is None or key != (self.index, self.raw):
             last = self.store.last_vector()
@@ -215,7 +228,7 @@ def _cosines(rows: Sequence[Row], query: NDArray[np.float32]) -> NDArray[np.floa
 
 
 def _scored(rows: Sequence[Row], query: NDArray[np.float32]) -> list[Nearest]:
-    """Passages with their cosines, best first; ties are ordered by vector number."""
+    """Return passages with their cosines, best first. Ties are ordered by vector number."""
     if not rows:
         return []
     scored = zip(map(indexed_passage, rows), _cosines(rows, query).tolist(), strict=True)
@@ -223,14 +236,14 @@ def _scored(rows: Sequence[Row], query: NDArray[np.float32]) -> list[Nearest]:
 
 
 def _best_documents(scored: Sequence[Nearest], k: int) -> list[Nearest]:
-    """The k best documents, each by its best passage."""
+    """Return the k best documents, each with its best passage."""
     best: dict[int, Nearest] = {}
     _keep_best(best, scored)
     return sorted(best.values(), key=_rank)[:k]
 
 
 def _keep_best(best: dict[int, Nearest], scored: Sequence[Nearest]) -> None:
-    """Keep the best passage of each document; ties are decided by vector number and position."""
+    """Update `best` with the best passage of each document. Ties are decided by vector number and position."""
     for passage, score in scored:
         known, known_score = best.get(passage.document, (passage, COMPLETE))
         if (-score, passage.vector, passage.position) < (-known_score, known.vector, known.position):
@@ -242,17 +255,20 @@ def _rank(found: Nearest) -> tuple[float, int]:
 
 
 class MilvusWords:
-    """Search by words: BM25 of Milvus over titles and texts.
+    """Search by words with the BM25 of Milvus over titles and texts.
 
-    Milvus compares whole words without case. SQLite compares stems, so the two find different documents. Of a document
-    that is too long for a row, only the first 65,000 bytes are searched.
+    Milvus compares whole words without case. SQLite compares stems, so the two find different documents. If a document
+    is too long for a row, only its first 65,000 bytes are searched.
     """
 
     def __init__(self, store: MilvusStore) -> None:
         self._store = store
 
     def best(self, query: str, k: int, documents: str | None = None) -> list[tuple[int, float]]:
-        """The numbers and scores of the k documents with the highest BM25, best first; ties are ordered by number."""
+        """Return the numbers and scores of the k documents with the highest BM25, best first.
+
+        Documents with equal scores are in ascending order of the number.
+        """
         text, table = " ".join(query_words(query)), self._store.documents_table
         if not text:
             return []
@@ -264,12 +280,12 @@ class MilvusWords:
         return sorted(scored, key=lambda pair: (-pair[1], pair[0]))
 
     def scores(self, query: str, documents: Iterable[int]) -> dict[int, float]:
-        """The BM25 of each of these documents that contains a word of the query."""
+        """Return the BM25 of those of the given documents that contain a word of the query."""
         numbers = list(documents)
         return dict(self.best(query, len(numbers), in_list("number", numbers))) if numbers else {}
 
     def matches(self, query: str, k: int, documents: str | None = None) -> list[Match]:
-        """The best documents, each by the passage with the most words of the query."""
+        """Return the best documents, each with the passage that contains the most words of the query."""
         return self._store.retry_if_changed(lambda: self._matches(query, k, documents))
 
     def _matches(self, query: str, k: int, documents: str | None) -> list[Match]:
@@ -286,7 +302,7 @@ class MilvusWords:
 
 
 def _word_places(query: str, text: str) -> tuple[int, ...]:
-    """The offsets in a text at which words of the query start."""
+    """Return the offsets at which words of the query begin in a text."""
     wanted = {word.lower() for word in query_words(query)}
     places, position = [], 0
     for is_word, run in groupby(text, lambda c: c.isalnum() or unicodedata.category(c)[0] == "M"):

@@ -1,4 +1,7 @@
-"""The state of a collection in Milvus: settings and published generation in one record, counters, the write lock."""
+"""The state of a collection in Milvus.
+
+One record holds the settings and the published generation. Two more records hold the counters and the write lock.
+"""
 
 import contextlib
 import json
@@ -18,33 +21,33 @@ from indexes.milvus.records import Records
 
 FORMAT = 1
 STATE, COUNTERS, LOCK = "state", "counters", "lock"
-# A lock that was not renewed for this long is free: its holder died or lost its connection.
+# A lock that was not renewed for this time counts as free, because its holder died or lost its connection.
 LEASE_SECONDS = 120.0
 RENEW_SECONDS = 20.0
 SETTLE_SECONDS = 0.3
 
 Sealed = Sequence[tuple[int, str]]
-"""Versions of documents: (number, seal)."""
+"""Versions of documents, each as (number, seal)."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state at one moment."""
+    """The settings and the published generation at one moment."""
 
     settings: dict[str, Any] = field(default_factory=dict)
     generation: dict[str, Any] | None = None
-    """Number, name, manifest and the manifest's hash."""
+    """The number, name, manifest and manifest hash of the published generation."""
     last_generation: int = 0
 
     @property
     def published(self) -> tuple[int, str, str] | None:
-        """Number, name and manifest hash of the published generation."""
+        """The number, name and manifest hash of the published generation."""
         found = self.generation
         return None if found is None else (int(found["number"]), str(found["name"]), str(found["sha256"]))
 
 
 class State:
-    """Reads the state; whoever holds the lock may change it."""
+    """Reads and changes the state. Only the holder of the lock may change it."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -89,17 +92,17 @@ class State:
     # ---- counters ------------------------------------------------------------------------------------------
 
     def counters(self) -> dict[str, Any]:
-        """The last vector and document numbers, the number of document changes, and the documents changed last."""
+        """Return the last vector and document numbers, the number of changes, and the documents that changed last."""
         if self._counters is not None:
             return self._counters
         text = self.records.read(COUNTERS)
         return {"vector": 0, "document": 0, "changes": 0, "unsettled": [], **(json.loads(text) if text else {})}
 
     def take_numbers(self, kind: str, count: int, changes: int = 0, unsettled: Sealed = ()) -> int:
-        """Reserve `count` consecutive numbers and return the first; two threads store vectors and documents.
+        """Reserve `count` consecutive numbers and return the first. Several threads may call this.
 
-        `unsettled` are the versions of documents before and after a change. If the writer dies, the next one removes
-        the rows of those that are not current.
+        `unsettled` are the versions of documents before and after a change. If the writer dies, the next writer removes
+        the rows of those versions that are not current.
         """
         with self._mutex:
             self.renew()
@@ -122,10 +125,10 @@ class State:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[bool]:
-        """Hold the write lock; yields True if the previous holder died with it. May be nested.
+        """Hold the write lock. Yield True if the previous holder died while it held the lock. May be nested.
 
-        Milvus has no compare-and-swap: the lock is written, and read again after SETTLE_SECONDS. Of two processes that
-        write it at the same moment, the later one gets it.
+        Milvus has no compare-and-swap. Therefore a process writes the lock and reads it again after SETTLE_SECONDS. If
+        two processes write it at the same moment, the later one gets the lock.
         """
         holder_died = self._acquire() if not self._depth else False
         self._depth += 1
@@ -142,7 +145,7 @@ class State:
                 self._release()
 
     def _renew_regularly(self, ended: threading.Event) -> None:
-        """Renew the lock in the background; if it is lost, the next write fails."""
+        """Renew the lock in the background. If the lock is lost, the next write fails."""
         while not ended.wait(LEASE_SECONDS / 6):
             try:
                 self.renew()
@@ -169,7 +172,7 @@ class State:
         return holder is not None
 
     def _release(self) -> None:
-        """Delete the lock, unless another process has taken it."""
+        """Delete the lock, unless another process holds it."""
         with contextlib.suppress(RetrieverError):  # if the server is gone, the lock expires
             if (holder := self._holder()) and holder["token"] == self._token:
                 self.records.delete([LOCK])
@@ -180,7 +183,7 @@ class State:
 
     @staticmethod
     def _is_dead(holder: dict[str, Any]) -> bool:
-        """True if the holder ran on this machine and its process has ended."""
+        """Return whether the holder ran on this machine and its process has ended."""
         if holder["host"] != socket.gethostname() or holder["pid"] == os.getpid():
             return False
         try:
@@ -190,9 +193,9 @@ class State:
         return False
 
     def renew(self) -> None:
-        """Extend the lock, or raise `Locked` if it expired and another process took it.
+        """Extend the lock. Raise `Locked` if it expired and another process took it.
 
-        That process may have changed the collection and released the lock, so what this one has in memory is stale.
+        That process may have changed the collection and released the lock, so the state in memory may be outdated.
         """
         with self._mutex:
             if self._lost:

@@ -1,7 +1,7 @@
 """Writes the documents and vectors of a collection in Milvus, and transfers them for `retriever copy`.
 
 The writer numbers documents and vectors in ascending order. A document keeps its number when it changes. A counter is
-increased before its numbers are used, so a writer that dies leaves a gap at worst.
+increased before its numbers are used. If a writer dies, some numbers may remain unused, but none is used twice.
 """
 
 import contextlib
@@ -29,16 +29,22 @@ Result = TypeVar("Result")
 
 
 class MilvusStore(Reader):
-    """The tables of documents and vectors. A writer holds the collection's lock; any number of readers may read."""
+    """Reads and writes the tables of documents and vectors.
+
+    A writer must hold the write lock. Any number of readers may read.
+    """
 
     owner_detects_replacement = True
 
     def __init__(self, client: Client, state: State) -> None:
         super().__init__(client, state)
         self.sample: tuple[object, NDArray[np.float64] | None] = (None, None)
-        """A sample of vectors that searches reuse, and the index that it was read from."""
+        """The index that a sample of vectors was read from, and the sample, which later searches reuse."""
         self.apply: Apply | None = None
-        """While a writer is active: the transform of the published index, for new documents."""
+        """The transform of the published index, which is applied to new documents.
+
+        Set only while a writer is active.
+        """
         self._met: sqlite3.Connection | None = None
 
     def close(self) -> None:
@@ -49,7 +55,10 @@ class MilvusStore(Reader):
         return work()
 
     def snapshot(self) -> AbstractContextManager[Any]:
-        """Milvus has no snapshots. A reader sees each document before or after a change, never in between."""
+        """Do nothing, because Milvus has no snapshots.
+
+        A reader sees each document as it was before or after a change, never in between.
+        """
         return contextlib.nullcontext()
 
     def refuse_if_replaced(self) -> None:
@@ -64,7 +73,7 @@ class MilvusStore(Reader):
     # ---- writing -------------------------------------------------------------------------------------------
 
     def add_vectors(self, hashes: Sequence[bytes], vectors: NDArray[np.floating[Any]]) -> None:
-        """Store one raw vector per text, before any document refers to it, so that no embedding is lost."""
+        """Store one raw vector per text. This happens before a document refers to it, so that no embedding is lost."""
         halves = np.ascontiguousarray(vectors, dtype=VECTOR_TYPE)
         known = self.vectors_of_texts(hashes)
         new = {text_hash: place for place, text_hash in reversed(list(enumerate(hashes))) if text_hash not in known}
@@ -73,7 +82,7 @@ class MilvusStore(Reader):
         self.put_vectors([(first + offset, hashes[place], halves[place]) for offset, place in enumerate(places)])
 
     def put_vectors(self, rows: Sequence[NumberedVector]) -> None:
-        """Store raw vectors under these numbers."""
+        """Store raw vectors under the given numbers."""
         self.client.put(
             self.vectors_table,
             [
@@ -88,7 +97,10 @@ class MilvusStore(Reader):
         )
 
     def put_documents(self, documents: Iterable[DocumentRow]) -> None:
-        """Add or replace documents whose texts all have vectors. Readers see each before or after the change."""
+        """Add or replace documents. All their texts must have vectors.
+
+        Readers see each document as it was before or after the change.
+        """
         rows = {document.id: document for document in documents}
         before = self.heads(list(rows))
         new = [id_ for id_ in rows if id_ not in before]
@@ -103,7 +115,7 @@ class MilvusStore(Reader):
         self._delete_versions(replaced)
 
     def put_numbered(self, rows: Sequence[NumberedDocument]) -> None:
-        """Store documents under these numbers: first their passages in the index, then the documents."""
+        """Store documents under the given numbers: first their passages in the index, then the documents."""
         vectors = self.vectors_of_texts(list({text_hash: None for _, row in rows for _, _, text_hash in row.passages}))
         if (index := self.index_table) is not None:
             if self.apply is None:
@@ -122,11 +134,11 @@ class MilvusStore(Reader):
         vectors: Mapping[bytes, int],
         mapped: Mapping[int, NDArray[np.float32]],
     ) -> None:
-        """Write the passages of documents to an index; `mapped` holds the transformed vectors by number."""
+        """Write the passages of documents to an index. `mapped` holds the transformed vectors by number."""
         self.client.put(index, [entry for number, row in rows for entry in index_rows(number, row, vectors, mapped)])
 
     def delete_documents(self, ids: Sequence[str]) -> list[str]:
-        """Delete documents, and return the ids of those that existed."""
+        """Delete the given documents. Return the ids of those that existed."""
         heads = self.heads(ids)
         existing = [id_ for id_ in dict.fromkeys(ids) if id_ in heads]
         for start in range(0, len(existing), DELETE_DOCUMENTS):
@@ -146,7 +158,7 @@ class MilvusStore(Reader):
         self.records.delete([document_record(number, seal) for number, seal in outdated], orphans=True)
 
     def _delete_versions(self, versions: Sealed) -> None:
-        """Delete the passages and records of replaced or deleted documents. No reader uses them any more."""
+        """Delete the passages and records of outdated versions of documents. No reader uses them any more."""
         if not versions:
             return
         if (index := self.index_table) is not None:
@@ -158,20 +170,20 @@ class MilvusStore(Reader):
     # ---- ids met in one run --------------------------------------------------------------------------------
 
     def start_run(self) -> None:
-        """Start to record the ids of a source, in a temporary file to keep memory constant."""
+        """Start to record the ids of a source. They are kept in a temporary file, so that memory use stays constant."""
         self.close()
         self._met = sqlite3.connect("", check_same_thread=False)
         self._met.execute("CREATE TABLE met (id TEXT PRIMARY KEY) WITHOUT ROWID")
 
     def met_before(self, ids: Sequence[str]) -> set[str]:
-        """Return which of these ids the run has met before, and record all of them."""
+        """Return which of the given ids this run has met before, and record all of them."""
         new = self._not_met(ids)
         assert self._met is not None
         self._met.executemany("INSERT OR IGNORE INTO met VALUES (?)", [[id_] for id_ in ids])
         return set(ids) - new
 
     def delete_not_met(self) -> int:
-        """Delete every document that this run has not met."""
+        """Delete every document that this run has not met. Return how many were deleted."""
         missing = [id_ for block in self.each_row() for id_ in self._not_met([row.id for _, row, _ in block])]
         self.delete_documents(missing)
         return len(missing)
@@ -183,7 +195,7 @@ class MilvusStore(Reader):
 
 
 class MilvusTransfer:
-    """The rows of a collection with their numbers. The counters say how far a copy has come."""
+    """The numbered rows of a collection, for copying it. The counters show how far a copy has come."""
 
     def __init__(self, store: MilvusStore) -> None:
         self.store = store

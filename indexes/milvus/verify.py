@@ -25,20 +25,20 @@ from indexes.rows import Apply, DocumentRow, PassageRow
 
 Progress = Callable[[int, int], None]
 Filterable = tuple[list[str], dict[str, str]]
-"""The facts and bounds of a document, which filters test."""
+"""The facts and bounds of a document. Filters test these values."""
 Expected = dict[tuple[PassageRow, str], Filterable]
-"""The passages that the index must hold, each with the seal of its document."""
+"""The passages that the index must hold, with the seals of their documents, and the values that filters test."""
 
 READ_DOCUMENTS = 200
 MAX_RETRIES = 5
-# A vector that another machine has transformed may differ in its last bits.
+# The last bits of a transformed vector may differ if another machine computed it.
 TOLERANCE = 1e-4
 
 
 def check(collection: MilvusCollection, apply_of: Callable[[Generation], Apply], progress: Progress) -> Report:
-    """Check every document, every raw vector, and every passage of the published index against both.
+    """Check every document, every raw vector, and every passage of the published index.
 
-    A document that is changed meanwhile can look damaged, so the check is repeated if there was a change.
+    A document that is changed during the check can look damaged. If something was changed, the check is repeated.
     """
     for _ in range(MAX_RETRIES):
         before = _changes(collection)
@@ -58,7 +58,7 @@ def _changes(collection: MilvusCollection) -> tuple[object, ...]:
 
 
 class _Check:
-    """Reads all vectors, then all documents in blocks, each with its rows in the index."""
+    """One run of the check. It reads all vectors, then all documents in blocks with their rows in the index."""
 
     def __init__(
         self, collection: MilvusCollection, apply_of: Callable[[Generation], Apply], progress: Progress
@@ -68,7 +68,7 @@ class _Check:
         self.report = Report()
         self._apply_of = apply_of
         self._apply: Apply | None = None
-        """The transform of the index; None if there is no index or it is damaged."""
+        """The transform of the index. None if there is no index or if it is damaged."""
         self._table = ""
         self._missing = 0
         self._progress = progress
@@ -110,7 +110,7 @@ class _Check:
                 self._compare_index(expected)
 
     def _intact_passages(self, rows: list[Row]) -> Expected:
-        """The passages of the intact documents; the others are reported."""
+        """Return the passages of the intact documents, and report the damaged documents."""
         read: list[tuple[Row, DocumentRow, list[PassageRow]]] = []
         for row in rows:
             try:
@@ -151,7 +151,7 @@ class _Check:
         self.report.problems.append(f"document {row['id'][:60]!r} {reason}")
 
     def _compare_index(self, expected: Expected) -> None:
-        """Compare the rows of the index with those expected; like a search, ignore rows of replaced documents."""
+        """Compare the rows of the index with the expected rows. Ignore rows of replaced documents, as a search does."""
         if self._apply is None:
             return
         store = self.store
@@ -175,7 +175,7 @@ class _Check:
 
     @contextlib.contextmanager
     def _reporting_index_damage(self) -> Iterator[None]:
-        """Report damage of the index once, and do not check the index further."""
+        """Report the first damage of the index, and do not check the index further."""
         try:
             yield
         except Damaged as error:
@@ -189,7 +189,7 @@ class _Check:
 
 
 def _is_number(vector: object) -> bool:
-    """True if this can be the number of a vector; a damaged row may hold anything."""
+    """Return whether a value can be the number of a vector. A damaged row may hold any value."""
     return type(vector) is int and 0 < vector < 1 << 63
 
 

@@ -1,1 +1,1 @@
-"""SQLite's files read as bytes, for verify and salvage."""
+"""Reads the files of SQLite as bytes, for `verify` and `salvage`."""

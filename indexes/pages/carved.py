@@ -1,8 +1,8 @@
-"""The rows carved out of a damaged database, kept in a scratch database and judged by their checksums.
+"""Stores the rows that were read from a damaged database in a scratch database, and checks their checksums.
 
-A vector is confirmed by its CRC, a document by its seal, which covers its id, content, source and passages with the
-texts they stand for. If the passages are lost, the content has a hash of its own, and the id has a second copy in the
-index of ids.
+A vector is confirmed by its CRC. A document is confirmed by its seal, which is a hash over its id, content, source and
+passages, including the texts of the passages. If the passages are lost, the content is confirmed by its own hash, and
+the id by a second copy in the index of ids.
 """
 
 import contextlib
@@ -39,14 +39,14 @@ CREATE INDEX passages_by_document ON passages (document, position);
 """
 VECTORS_TOGETHER = 4096
 MOST_IDS = 100
-"""The most ids to try for one document: a damaged index may give many of them the same number."""
+"""Maximum number of ids to try for one document. In a damaged index, many ids may have the same number."""
 FTS5_VERSION = ("version", 4)
-"""A row of FTS5 that has the shape of an id and its number."""
+"""A row of FTS5 that looks like an id with its number."""
 
 
 @dataclass(frozen=True, slots=True)
 class CarvedDocument:
-    """A document's row, and which of its parts are confirmed."""
+    """A document that was read from its row, and which of its parts are confirmed."""
 
     number: int
     id: str
@@ -54,18 +54,18 @@ class CarvedDocument:
     text: str
     metadata: dict[str, Any]
     content_hash: bytes
-    """Of its present content."""
+    """The hash of the content that was read. It may differ from the stored hash."""
     source: str
     seal: bytes
     places: Sequence[Place] | None
-    """Its passages, if the seal confirms them and all the rest."""
+    """The passages, if the seal confirms them together with the rest of the document."""
     content_proven: bool
     id_proven: bool
     other_ids: Sequence[str] = ()
-    """Its ids in the index of ids that differ from the row's: one of the two is damaged."""
+    """The ids in the index of ids that differ from the id in the row. Either the row or the index is damaged."""
 
     def sealed_with(self, places: Sequence[Place]) -> "CarvedDocument | None":
-        """Return the document under the id that its seal confirms; None if it confirms none."""
+        """Return the document with the id that its seal confirms, or None if the seal confirms no id."""
         for id_ in (self.id, *self.other_ids):
             if document_seal(id_, self.content_hash, self.source, places) == self.seal:
                 return replace(self, id=id_, places=places)
@@ -73,7 +73,7 @@ class CarvedDocument:
 
 
 class Carved:
-    """The scratch database."""
+    """The scratch database with the rows that were read."""
 
     def __init__(self, path: Path) -> None:
         self.connection = sqlite3.connect(path, isolation_level=None)
@@ -82,7 +82,7 @@ class Carved:
         self.connection.executescript(TABLES)
 
     def take(self, carver: Carver) -> None:
-        """Carve all rows and store them."""
+        """Read all rows of the damaged database and store them."""
         self.connection.execute("BEGIN")
         for row in carver.rows():
             if row.table == "documents":
@@ -114,10 +114,10 @@ class Carved:
         elif not row.doubtful:
             self.keep_unsound("vectors", row.number, "does not match its checksum", row.values[1:])
 
-    # ---- what is sound ------------------------------------------------------------------------------------
+    # ---- intact rows --------------------------------------------------------------------------------------
 
     def setting(self, key: str) -> Any:
-        """Return a setting that its checksum, if any, confirms; None if there is none."""
+        """Return a setting, or None if there is none. If the setting has a checksum, it must match."""
         sums = next((value for _, value in self._values(CHECKSUMS) if isinstance(value, dict)), {})
         for text, value in self._values(key):
             if key not in sums or sums[key] == setting_checksum(key, text):
@@ -133,11 +133,14 @@ class Carved:
         return {row[0] for row in self.connection.execute("SELECT manifest_sha256 FROM generations")}
 
     def transform_files(self) -> list[tuple[str, bytes]]:
-        """Return every copy of a transform's files, the newest generation's first."""
+        """Return every copy of a transform's files, starting with the newest generation."""
         return self.connection.execute("SELECT name, bytes FROM generation_files ORDER BY generation DESC").fetchall()
 
     def vectors(self, width: int) -> Iterator[tuple[list[bytes], np.ndarray[Any, np.dtype[np.float16]]]]:
-        """Yield the intact vectors of `width` bytes, in the order they were made: (hashes of their texts, rows)."""
+        """Yield the intact vectors of `width` bytes in blocks, in ascending order of the number:
+
+        (text hashes, rows).
+        """
         rows = self.connection.execute(
             "SELECT text_hash, vector FROM vectors WHERE length(vector) = ? ORDER BY number", [width]
         )
@@ -146,9 +149,9 @@ class Carved:
             yield [text_hash for text_hash, _ in block], np.frombuffer(data, VECTOR_TYPE).reshape(len(block), -1)
 
     def documents(self, width: int) -> Iterator[CarvedDocument]:
-        """Yield every readable document, in the order of arrival; the others go to `unsound`.
+        """Yield every readable document in ascending order of the number. Store the others as damaged rows.
 
-        Its passages count if their vectors have `width` bytes.
+        The passages of a document are used only if their vectors have `width` bytes.
         """
         cursor = self.connection.execute("SELECT * FROM documents ORDER BY number, doubtful DESC, rowid")
         for number, *row, whole, doubtful in cursor:
@@ -156,10 +159,10 @@ class Carved:
             if found is not None:
                 yield found
             elif not doubtful:
-                self.keep_unsound("documents", number, "is not whole, or holds something else than text", row)
+                self.keep_unsound("documents", number, "is incomplete, or holds a value that is not a text", row)
 
     def documents_numbered(self, numbers: Sequence[int]) -> Iterator[CarvedDocument]:
-        """Yield these documents without their passages."""
+        """Yield the documents with the given numbers, without their passages."""
         query = "SELECT * FROM documents WHERE number = ? AND whole ORDER BY doubtful, rowid"
         for number in dict.fromkeys(numbers):
             for _, *row, _, _ in self.connection.execute(query, [number]).fetchall():
@@ -209,7 +212,7 @@ class Carved:
             return None
         return [(start, end, text_hash) for _, start, end, text_hash in rows]
 
-    # ---- what is not --------------------------------------------------------------------------------------
+    # ---- damaged rows -------------------------------------------------------------------------------------
 
     def keep_unsound(self, table: str, number: int, reason: str, values: Sequence[Any]) -> None:
         """Store a row that is damaged but readable."""
@@ -221,7 +224,7 @@ class Carved:
             yield {"table": table, "number": number, "reason": reason, "row": json.loads(row)}
 
     def known(self) -> Iterator[tuple[int, str | None]]:
-        """Yield the number of every document that must have existed, with its id if the index of ids has it."""
+        """Yield the number of every document that must have existed, with its id if the index of ids contains it."""
         yield from self.connection.execute(
             "SELECT number, min(id) FROM (SELECT number, id FROM ids UNION ALL SELECT number, NULL FROM documents"
             " WHERE NOT doubtful UNION ALL SELECT document, NULL FROM passages) GROUP BY number"

@@ -1,8 +1,8 @@
-"""The rows of a collection, carved from the pages of its database without its schema and its trees.
+"""Reads (carves) the rows of a collection from the pages of its database, without using its schema and its trees.
 
-Every leaf page lists its own cells, and a record states the types of its values. A carved row is not trusted yet:
-damage makes rows too, and only their checksums tell (`indexes/pages/carved.py`). Tables WITHOUT ROWID keep their rows
-on index pages, the interior ones included.
+This is possible because every leaf page lists its own cells, and a record contains the types of its values. A carved
+row may be wrong, because damaged bytes can look like a row. Only its checksum shows whether it is intact
+(`indexes/pages/carved.py`). The rows of tables WITHOUT ROWID are on index pages, including interior pages.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,8 @@ from indexes.pages.page_file import INDEX_INTERIOR, Page, Pages
 Value = int | float | str | bytes | None
 
 TABLE_LEAF, INDEX_LEAF = 0x0D, 0x0A
-# Page kinds that differ from a leaf's by one bit: such a page is read as a leaf, and what it yields must prove itself.
+# Page kinds that differ from the kind of a leaf by one bit. Such a page is read as a leaf, but a checksum must confirm
+# its rows.
 NEARLY_TABLE = {0x0C, 0x0F, 0x09, 0x1D, 0x2D, 0x4D, 0x8D}
 NEARLY_INDEX = {0x0B, 0x08, 0x0E, 0x1A, 0x2A, 0x4A, 0x8A}
 HEX_HASH = 64
@@ -23,15 +24,15 @@ LARGEST_RECORD = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row with the table it must belong to and the values of its columns."""
+    """A row: the table that it probably belongs to, and the values of its columns."""
 
     table: str
     number: int
     values: tuple[Value, ...]
     whole: bool
-    """True if all its bytes were found, and all its texts are UTF-8."""
+    """True if all bytes of the row were found and all its texts are valid UTF-8."""
     doubtful: bool
-    """True if its page may be an older or a damaged one: then it counts only if a checksum confirms it."""
+    """True if the page may be outdated or damaged. Such a row counts only if a checksum confirms it."""
 
 
 class Carver:
@@ -40,7 +41,7 @@ class Carver:
     def __init__(self, pages: Pages) -> None:
         self.pages = pages
         self.damaged_cells = 0
-        """The number of cells that are no records."""
+        """The number of cells that do not contain a valid record."""
         self._with_documents: set[int] = set()
         self._roots: set[int] = set()
 
@@ -65,7 +66,7 @@ class Carver:
                     yield Row(table, number or 0, values, whole, doubtful)
 
     def stray_pages(self) -> set[int]:
-        """Return the pages with documents that no tree leads to, once all rows were read."""
+        """Return the pages with documents that no tree leads to. Call this after all rows were read."""
         return self._with_documents - self._roots - self.pages.children(self.pages.free)
 
     def _cells(self, page: Page, header: int, *, table: bool) -> Iterator[tuple[int | None, tuple[Value, ...], bool]]:
@@ -88,7 +89,10 @@ class Carver:
             yield number, values, whole and all_there
 
     def _payload(self, data: bytes, offset: int, table: bool) -> tuple[int | None, bytes, bool]:
-        """Return a cell's row number, its bytes from this page and its overflow pages, and whether all were found."""
+        """Return the row number of a cell, its content, and whether the content is complete.
+
+        The content comes from this page and from its overflow pages.
+        """
         number = None
         length, offset = _varint(data, offset)
         if table:
@@ -129,7 +133,7 @@ def _varint(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def _record(payload: bytes) -> tuple[tuple[Value, ...], bool]:
-    """Return the values of a record, and whether it is complete; missing bytes shorten the last values."""
+    """Return the values of a record, and whether it is complete. If bytes are missing, the last values are shorter."""
     end, place = _varint(payload, 0)
     if not place <= end <= len(payload):
         raise ValueError("the record's header is not whole")
@@ -166,9 +170,10 @@ def _value(kind: int, payload: bytes, offset: int) -> tuple[Value, int, bool]:
 
 
 def _table_of(number: int | None, values: tuple[Value, ...]) -> str:
-    """Return the table that a record with these values belongs to; empty for one that is not needed.
+    """Return the name of the table that a record with these values belongs to.
 
-    The number and types of its columns decide. A damaged column of another type fails its checksum later.
+    Return an empty string if the table is not needed. The table is recognised by the number and types of the columns.
+    If a damaged column has another type, the checksum of the row will not match later.
     """
     count = len(values)
     if number is None:

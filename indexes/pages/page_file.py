@@ -1,7 +1,8 @@
-"""The pages of an SQLite file as bytes, readable even if its header, schema and trees are damaged.
+"""Reads the pages of an SQLite file as bytes, even if its header, schema and trees are damaged.
 
-The last committed images in the write-ahead log replace the pages of the file. Nothing is ever written. Pages have no
-reserved bytes, which is SQLite's default. https://www.sqlite.org/fileformat2.html
+The last committed version of a page in the write-ahead log (its image) replaces the page of the file. Nothing is ever
+written. The pages are assumed to have no reserved bytes, which is the default of SQLite. The file format is described
+at https://www.sqlite.org/fileformat2.html.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ SAMPLED = 400
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One image of a page; `doubtful` if it is from a damaged frame of the log."""
+    """One image of a page. `doubtful` is True if the image is from a damaged frame of the log."""
 
     number: int
     data: bytes
@@ -29,7 +30,7 @@ class Page:
 
     @property
     def header(self) -> int:
-        """The offset of its tree header: on the first page, the file's header comes before it."""
+        """The offset of the tree header. On the first page, the header of the file comes first."""
         return 100 if self.number == 1 else 0
 
 
@@ -43,19 +44,22 @@ class Pages:
                 self._files[name] = path.open("rb")
         self.log: Log = wal.read(database)
         self.unreadable: list[int] = []
-        """Pages that the disk fails to read."""
+        """The numbers of the pages that the disk cannot read."""
         self.length = self._files["main"].seek(0, 2) if "main" in self._files else 0
         self.header_lost = self._bytes("main", 0, 16) != MAGIC
         self.size = self._page_size()
         self.free, self.freelist_lost = self._freelist()
 
     def __len__(self) -> int:
-        """The number of pages after the last commit in the log, else in the file."""
+        """Return the number of pages after the last commit in the log or, without a commit, in the file."""
         in_file = -(-self.length // self.size)
         return max(self.log.pages, max(self.log.images, default=0)) or in_file
 
     def page(self, number: int) -> bytes:
-        """Return the page's last committed image, shorter at the end of the file; empty if there is none."""
+        """Return the last committed image of a page, or empty bytes if there is none.
+
+        The last page of a truncated file may be shorter.
+        """
         if not 1 <= number <= len(self):
             return b""
         offset = self.log.images.get(number)
@@ -64,7 +68,7 @@ class Pages:
         return self._bytes("main", (number - 1) * self.size, self.size, number)
 
     def live(self) -> Iterator[Page]:
-        """Yield every page that is not free, and after it its image in a damaged frame of the log."""
+        """Yield every page that is not free. If a damaged frame of the log has an image of the page, yield it next."""
         for number in range(1, len(self) + 1):
             if number not in self.free:
                 yield Page(number, self.page(number))
@@ -91,7 +95,7 @@ class Pages:
             self.unreadable.append(page)
             return b""
 
-    # ---- what the header says, or should ------------------------------------------------------------------
+    # ---- page size and free pages -------------------------------------------------------------------------
 
     def _page_size(self) -> int:
         claimed = int.from_bytes(self._bytes("main", 16, 2), "big")
@@ -100,17 +104,17 @@ class Pages:
             return self.log.page_size
         if not self.header_lost and claimed in PAGE_SIZES:
             return claimed
-        return max(PAGE_SIZES, key=self._pages_of_trees)  # of equals the first, which is the commonest
+        return max(PAGE_SIZES, key=self._pages_of_trees)  # among equals, the first and most common size
 
     def _pages_of_trees(self, size: int) -> float:
-        """Return the share of pages of this size that look like pages of a tree."""
+        """Return the share of pages that look like pages of a tree if pages have this size."""
         count = max(self.length // size, 1)
         step = max(count // SAMPLED, 1)
         numbers = range(1, count, step)
         return sum(_plausible(self._bytes("main", n * size, size)) for n in numbers) / max(len(numbers), 1)
 
     def _freelist(self) -> tuple[frozenset[int], bool]:
-        """Return the free pages, and whether some of them may be unknown."""
+        """Return the free pages, and whether the list of free pages may be incomplete or wrong."""
         header = self.page(1)[FREELIST : FREELIST + 8]
         trunk, count = int.from_bytes(header[:4], "big"), int.from_bytes(header[4:], "big")
         free: set[int] = set()
@@ -126,12 +130,15 @@ class Pages:
             free |= {trunk, *(leaf for leaf in leaves if 2 <= leaf <= len(self))}
             trunk = int.from_bytes(data[:4], "big")
         in_use = free & self.children(free)
-        # A lost header that lists no free pages proves nothing.
+        # If the header is lost, an empty list of free pages does not prove that there are none.
         silent = self.header_lost and 1 not in self.log.images and not count
         return frozenset(free - in_use), silent or not sound or len(free) != count or bool(in_use)
 
     def children(self, free: Set[int]) -> set[int]:
-        """Return the pages that interior pages of trees point to, free ones excepted; none of them can be free."""
+        """Return the pages that interior pages of trees refer to, and which therefore cannot be free.
+
+        Pages in `free` are not read as interior pages.
+        """
         found = set()
         for number in range(2, len(self) + 1):
             data = self.page(number)
@@ -147,7 +154,7 @@ class Pages:
 
 
 def _plausible(data: bytes) -> bool:
-    """True if bytes look like a page of a tree: cells fill it from its end, behind their pointers."""
+    """Return whether bytes look like a page of a tree: the cells fill the page from its end, behind their pointers."""
     if len(data) < 12 or data[0] not in (0x02, 0x05, 0x0A, 0x0D):
         return False
     cells = int.from_bytes(data[3:5], "big")

@@ -1,13 +1,14 @@
-"""SQLite's write-ahead log read as bytes: the page images in it, and committed frames behind a damaged one.
+"""Reads SQLite's write-ahead log as bytes, including committed frames behind a damaged frame.
 
-SQLite reads a log up to the first frame whose checksum is wrong and ignores the rest without an error. One flipped bit
-can therefore cost every later transaction. `verify` and `salvage` read the frames behind it as well, before SQLite
-opens the database: opening rebuilds the log's index (the -shm file), and closing deletes the log.
-https://www.sqlite.org/walformat.html
+SQLite reads a log up to the first frame with a wrong checksum and ignores the rest without an error. One flipped bit
+can therefore lose every later transaction. `verify` and `salvage` also read the frames behind the damaged frame. They
+must do so before SQLite opens the database, because opening it rebuilds the index of the log (the -shm file), and
+closing it deletes the log. The format is described at https://www.sqlite.org/walformat.html.
 
-A break is not always damage. A writer that is killed before it notes its transaction in the index leaves frames that
-were never acknowledged, and the next writer overwrites only the first of them. The index tells how many frames were
-acknowledged. Without it, a break within the last transaction or right after a commit may be either (`Log.certain`).
+A break in the chain of checksums is not always damage. If a writer is killed before it records its transaction in the
+index, it leaves frames that were never acknowledged, and the next writer overwrites only the first of them. The index
+contains the number of acknowledged frames. Without the index, a break within the last transaction or right after a
+commit may be damage or an interrupted write (`Log.certain`).
 """
 
 import struct
@@ -24,49 +25,49 @@ from numpy.typing import NDArray
 
 HEADER = 32
 FRAME_HEADER = 24
-MAGIC = 0x377F0682  # its last bit says that checksums are of big-endian words
+MAGIC = 0x377F0682  # if the last bit is set, checksums are computed from big-endian words
 PAGE_SIZES = (4096, 512, 1024, 2048, 8192, 16384, 32768, 65536)
 FRAMES_PER_READ = 512
-# A log that is being written may look broken once, but not twice in the same way.
+# A log that is being written may look broken, but two reads then differ.
 READS = 4
 SECONDS_BETWEEN_READS = 0.05
 INDEX_VERSION = 3_007_000
-INDEX_HEADER = struct.Struct("=IIIBBHII8s8s8s")  # in the byte order of the machine; salts and checksums as bytes
+INDEX_HEADER = struct.Struct("=IIIBBHII8s8s8s")  # in native byte order; salts and checksums as bytes
 INDEX_BYTES = 2 * INDEX_HEADER.size + 4  # two copies of the header, and the number of frames in the database
 
 Sum = tuple[int, int]
-"""A checksum: for each pair of words x, y, a += x + b and then b += y + a."""
+"""A checksum (a, b). For each pair of words x, y of the data: a += x + b, and then b += y + a."""
 
 
 @dataclass
 class Log:
-    """The page images of a log, by page number, as offsets into its file."""
+    """The page images in a log. An image is given by its offset in the file, under its page number."""
 
     page_size: int = 0
     images: dict[int, int] = field(default_factory=dict)
     """The last committed image of each page, from frames with a correct checksum."""
     doubtful: dict[int, int] = field(default_factory=dict)
-    """Newer images that are damaged, or that may never have been acknowledged."""
+    """Newer images of pages that are damaged, or that may never have been acknowledged."""
     pages: int = 0
     """The number of pages of the database after the last commit; 0 if the log holds no commit."""
     sound: int = 0
-    """The number of frames that SQLite reads: up to the last commit before the first break."""
+    """The number of frames that SQLite reads: all frames up to the last commit before the first break."""
     acknowledged: int | None = None
-    """The number of acknowledged frames; None without an index."""
+    """The number of acknowledged frames, or None if there is no index."""
     broken_at: int | None = None
-    """The first damaged frame that has a commit behind it."""
+    """The position of the first damaged frame that has a commit behind it, or None."""
     commits_lost: int = 0
     """The number of commits from that frame on."""
 
     @property
     def certain(self) -> bool:
-        """If True, a break means that acknowledged transactions are lost."""
+        """True if a break means that acknowledged transactions are lost. False if it may be an interrupted write."""
         torn = self.commits_lost == 1 or (self.sound > 0 and self.broken_at == self.sound)
         return self.acknowledged is not None or not torn
 
 
 class _Noted(NamedTuple):
-    """One of the two copies of the index's header."""
+    """One of the two copies of the header of the index."""
 
     salts: Sum
     frames: int
@@ -80,7 +81,7 @@ class _Frame(NamedTuple):
     salts: Sum
     stored: Sum
     added: Sum
-    """The checksum of its bytes, from a seed of zero."""
+    """The checksum of the bytes of the frame, starting from zero."""
 
 
 def path_of(database: Path) -> Path:
@@ -88,10 +89,10 @@ def path_of(database: Path) -> Path:
 
 
 def read(database: Path, *, with_index: bool = True) -> Log:
-    """Read the log of a database, more than once if another process may be writing to it.
+    """Read the log of a database. If the log is broken, read it again, because a process may be writing to it.
 
-    Pass `with_index=False` if this process has the database open: reading the index would drop SQLite's locks on it,
-    and it only repeats what SQLite has read.
+    Pass `with_index=False` if this process has the database open. Reading the index would release the locks of SQLite
+    on it, and the index would only repeat what SQLite has read.
     """
     log = _read(database, with_index)
     for _ in range(READS):
@@ -105,7 +106,7 @@ def read(database: Path, *, with_index: bool = True) -> Log:
 
 
 def problem(database: Path, *, with_index: bool = True) -> str:
-    """Describe what is lost of a log that breaks off; empty if nothing is."""
+    """Describe which transactions of a damaged log are lost. Return an empty string if none are lost."""
     log, path = read(database, with_index=with_index), path_of(database)
     if log.broken_at is None or not (log.certain or with_index):
         return ""
@@ -114,12 +115,12 @@ def problem(database: Path, *, with_index: bool = True) -> str:
     lost = f"{log.commits_lost:,} transaction{'s' if log.commits_lost > 1 else ''}"
     wrong = f"{path} is damaged: the checksum of frame {log.broken_at + 1:,} is wrong, and SQLite ignores {lost}"
     if log.acknowledged is not None:
-        return f"{wrong}; {log.acknowledged:,} frames were acknowledged, {log.sound:,} can be read"
+        return f"{wrong}; {log.acknowledged:,} frames were acknowledged, but only {log.sound:,} can be read"
     return f"{wrong} from there on" + ("" if log.certain else ", which an interrupted write may explain")
 
 
 def _read(database: Path, with_index: bool) -> Log:
-    noted = _noted(database) if with_index else []  # first: the log never holds fewer frames than its index says
+    noted = _noted(database) if with_index else []  # read first: the log has at least as many frames
     try:
         with path_of(database).open("rb") as file:
             log = _parse(file, noted)
@@ -131,7 +132,7 @@ def _read(database: Path, with_index: bool) -> Log:
 
 
 def _noted(database: Path) -> list[_Noted]:
-    """Read the intact copies of the index's header."""
+    """Read those copies of the header of the index that are intact."""
     try:
         with database.with_name(f"{database.name}-shm").open("rb") as file:
             data = file.read(INDEX_BYTES)
@@ -155,18 +156,21 @@ def _parse(file: BinaryIO, noted: list[_Noted]) -> Log:
     big = magic == MAGIC | 1
     intact = magic & ~1 == MAGIC and _checksum(header[:24], big) == (a, b)
     log = Log(page_size if page_size in PAGE_SIZES else PAGE_SIZES[0])
-    if not intact:  # the frames repeat the salts
+    if not intact:  # the frames contain the salts, too
         salts = list(struct.unpack(">II", file.read(16)[8:].ljust(8, b"\0")))
     # If the copies differ, the process died before it could acknowledge the newer one.
     log.acknowledged = min((one.frames for one in noted if list(one.salts) == salts), default=None)
     if not intact and noted and not any(one.frames for one in noted):
-        log.acknowledged = 0  # the log was about to begin anew: the database has all of it
+        log.acknowledged = 0  # the log was about to be reset: the database has all pages
     _follow(log, _frames(file, log.page_size, big), (salts[0], salts[1]), (a, b), broken_at=None if intact else 0)
     return log
 
 
 def _follow(log: Log, frames: Iterator[_Frame], salts: Sum, last: Sum, broken_at: int | None) -> None:
-    """Follow the chain of checksums. Behind a break, a frame that continues the one before it counts again."""
+    """Follow the chain of checksums and fill the log.
+
+    Behind a break, a frame counts as intact again if its checksum continues that of the frame before it.
+    """
     transaction: dict[int, tuple[int, bool]] = {}
     computed, belongs = last, True
     images_before, pages_before = dict[int, int](), 0
@@ -176,7 +180,7 @@ def _follow(log: Log, frames: Iterator[_Frame], salts: Sum, last: Sum, broken_at
         if broken_at is None and (frame.salts != salts or not chained):
             broken_at, images_before, pages_before = number, dict(log.images), log.pages
         if broken_at is not None and log.acknowledged is not None and number >= log.acknowledged:
-            break  # the rest was never acknowledged
+            break  # the remaining frames were never acknowledged
         computed, last = _continued(last, frame.added, log.page_size) if belongs else frame.stored, frame.stored
         if not belongs:
             continue  # a frame of an older log
@@ -219,9 +223,10 @@ def _checksum(data: bytes, big: bool) -> Sum:
 
 
 def _added(rows: NDArray[np.uint8], big: bool) -> NDArray[np.uint32]:
-    """Compute the checksum of each row of bytes from a seed of zero.
+    """Compute the checksum of each row of bytes, starting from zero.
 
-    It is linear: a word with j words behind it counts F(j) times in a and F(j + 1) times in b, with Fibonacci's F.
+    The checksum is linear: a word that is followed by j words counts F(j) times in a and F(j + 1) times in b. F are the
+    Fibonacci numbers.
     """
     words = np.ascontiguousarray(rows).view(">u4" if big else "<u4").astype(np.uint32)
     weights = _fibonacci(words.shape[1] + 1)
@@ -229,7 +234,10 @@ def _added(rows: NDArray[np.uint8], big: bool) -> NDArray[np.uint32]:
 
 
 def _continued(seed: Sum, added: Sum, page_size: int) -> Sum:
-    """Compute the checksum of a frame whose bytes add `added`, behind a frame or header with the checksum `seed`."""
+    """Compute the checksum of a frame.
+
+    `added` is the checksum of its bytes alone. `seed` is the checksum of the frame or header before it.
+    """
     p, q, r = _fibonacci((8 + page_size) // 4 + 2)[-3:].tolist()
     return (p * seed[0] + q * seed[1] + added[0]) & 0xFFFFFFFF, (q * seed[0] + r * seed[1] + added[1]) & 0xFFFFFFFF
 

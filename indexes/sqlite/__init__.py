@@ -1,1 +1,1 @@
-"""Documents, passages and raw vectors in SQLite: tables, migrations, connections, words, filters."""
+"""Documents, passages and raw vectors in SQLite: schema, connections, search by words, filters."""

@@ -1,18 +1,20 @@
-"""Conditions on a document's metadata, as SQL in which every name and value is bound.
+"""Conditions on a document's metadata as SQL expressions. Every name and value is a bound parameter.
 
-The values of a field are the value itself or, if it is a list, its elements; null is no value. A dot in a field's name
-reaches into an object, or into each object of a list. A key that contains the dot itself matches as well.
+A field that holds a list has the elements of the list as its values. Any other field has one value. null does not count
+as a value. A dot in a field's name leads into an object, or into each object of a list. A key that itself contains a
+dot matches as well.
 
-    field = value      at least one value equals it (`in`: equals one of the list); a missing field does not match
-    field != value     the field has values, and none of them equals it
-    field < value      at least one value is lower; <=, > and >= likewise
+    field = value      at least one value of the field equals `value`; a missing field does not match
+    field in (...)     at least one value of the field equals one of the listed values
+    field != value     the field has values, and none of them equals `value`
+    field < value      at least one value of the field is lower than `value`; <=, > and >= work in the same way
     field = null       the field has no values: it is missing, null or an empty list
     field != null      the field has values
 
-A number equals stored numbers, and stored texts that are numbers, because a CSV file has only texts. Integers beyond 64
-bits are compared as floating-point numbers. A text is compared with texts only, by code point. true and false equal the
-JSON values and the texts "true" and "false" in any case; they never equal numbers. NUL characters in metadata are
-ignored.
+A number is compared with stored numbers and with stored texts that are numbers, because a CSV file has only texts.
+Integers beyond 64 bits are compared as floating-point numbers. A text is compared only with texts, by code point. true
+and false equal the JSON values true and false, and the texts "true" and "false" in upper or lower case. They never
+equal numbers. NUL characters in metadata are ignored.
 """
 
 import difflib
@@ -27,35 +29,38 @@ from indexes.errors import BadFilter
 
 Value = str | int | float | bool | None
 Sql = tuple[str, list[Any]]
-"""An expression, and the values of its placeholders."""
+"""An SQL expression, and the values of its placeholders."""
 
 SHOWN_FIELDS = 20
-# There may be more field names than documents, so only some are collected and compared with an unknown one.
+# There may be more field names than documents. Only some of them are collected and compared with an unknown name.
 MOST_FIELDS = 100_000
 COMPARED_FIELDS = 2000
 COMPARED_LENGTH = 200
 NOT_METADATA = {"id", "_id", "title", "text"}
 
-# Some versions of SQLite end a text at a NUL. Escaped backslashes are rewritten first, so that every \u0000 left is
-# a NUL, and never the second backslash of a pair followed by "u0000".
+# Some versions of SQLite end a text at a NUL. Escaped backslashes are rewritten first. After that, every \u0000
+# is a NUL, and never the second backslash of a pair followed by "u0000".
 METADATA = r"""CASE WHEN instr(documents.metadata, '\u0000')
  THEN replace(replace(documents.metadata, '\\', '\u005c'), '\u0000', '') ELSE documents.metadata END"""
-# Compared with CAST(... AS NUMERIC), a text that is a number becomes one. Any other text stays a text, and sorts after
-# every number, infinity included.
+# When SQLite compares a text with CAST(... AS NUMERIC), it converts a text that is a number. Any other text stays
+# a text, and sorts after every number, including infinity.
 NUMERIC = "CAST(? AS NUMERIC)"
 INFINITY = "CAST('9e999' AS NUMERIC)"
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A field, one of the operators = != < <= > >= in, and one value (for `in` one or more)."""
+    """A field, one of the operators = != < <= > >= in, and its value. `in` has one or more values."""
 
     field: str
     operator: str
     values: tuple[Value, ...]
 
     def sql(self) -> Sql:
-        """Return an expression on a row of `documents`: true if it meets the condition, else false, never NULL."""
+        """Return an SQL expression that is true if a row of `documents` meets the condition, else false.
+
+        It is never NULL.
+        """
         if self.operator not in ("=", "!=", "in"):
             return _any_value(self.field, _ordered(self.operator, self.values[0]))
         equal = _any_value(self.field, _equal([value for value in self.values if value is not None]))
@@ -70,7 +75,7 @@ def _both(left: Sql, joint: str, right: Sql) -> Sql:
 
 
 def _equal(values: Sequence[Value]) -> Sql:
-    """Return a test that one JSON value, `{0}.type` and `{0}.value`, equals one of these."""
+    """Return a test whether a JSON value, `{0}.type` and `{0}.value`, equals one of the given values."""
     texts = [value for value in values if isinstance(value, str)]
     numbers = [str(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     tests: list[str] = []
@@ -91,10 +96,10 @@ def _equal(values: Sequence[Value]) -> Sql:
 
 
 def _ordered(operator: str, value: Value) -> Sql:
-    """Return a test that one JSON value is lower or higher than this one."""
+    """Return a test whether a JSON value is lower or higher than the given value, according to the operator."""
     if isinstance(value, str):
         return f"{{0}}.type = 'text' AND {{0}}.value {operator} ?", [value]
-    # Bound as text, so that SQLite rounds its digits as it rounds those of the metadata.
+    # The number is bound as a text, so that SQLite rounds it in the same way as the numbers in the metadata.
     return (
         f"{{0}}.type IN ('integer', 'real', 'text') AND {{0}}.value {operator} {NUMERIC} AND {{0}}.value <= {INFINITY}",
         [str(value)],
@@ -112,7 +117,10 @@ def _any_value(field: str, test: Sql) -> Sql:
 
 
 def _any_place(field: str, test: Sql) -> Sql:
-    """Return an expression that is true if the field passes the test, its name taken whole or split at its dots."""
+    """Return an expression that is true if the field passes the test.
+
+    The name of the field is tried as a whole, and split at its dots.
+    """
     readings = [[field], field.split(".")] if "." in field else [[field]]
     found = [_place(keys, test) for keys in readings]
     return f"({' OR '.join(text for text, _ in found)})", [value for _, bound in found for value in bound]
@@ -135,7 +143,7 @@ def _place(keys: Sequence[str], test: Sql) -> Sql:
 
 
 def check_fields(connection: sqlite3.Connection, conditions: Sequence[Condition]) -> None:
-    """Refuse a condition on a field that no document has, and name the existing ones."""
+    """Refuse a condition on a field that no document has. The error names the existing fields."""
     for field in dict.fromkeys(condition.field for condition in conditions):
         there, bound = _any_place(field, ("1", []))
         query = f"SELECT EXISTS (SELECT 1 FROM documents WHERE {there})"  # noqa: S608 - names and values are bound
@@ -144,7 +152,10 @@ def check_fields(connection: sqlite3.Connection, conditions: Sequence[Condition]
 
 
 def no_such_field(field: str, known: list[str]) -> BadFilter:
-    """Make the error about a field that no document has; `known` are the existing ones, the most common first."""
+    """Return the error about a field that no document has.
+
+    `known` are the names of the existing fields, the most common first.
+    """
     return BadFilter(f"no document has a metadata field {_shown(field)}; {_advice(field, known)}")
 
 
@@ -155,7 +166,10 @@ def known_fields(connection: sqlite3.Connection) -> list[str]:
 
 
 def names_in(every: Iterable[Any]) -> list[str]:
-    """Return the names of all fields in this metadata, the most common first; a dot leads into an object."""
+    """Return the names of all fields in the given metadata, the most common first.
+
+    The name of a field inside an object is the names of both, joined by a dot.
+    """
     counts: Counter[str] = Counter()
     for metadata in every:
         counts.update(set(_names(metadata, "")))

@@ -1,10 +1,11 @@
-"""Who may use a database at once: every thread by a connection of its own, and one process at a time as its writer.
+"""Connections to a database, one per thread, and the write lock, which one process holds at a time.
 
-SQLite isolates connections from each other, so threads that share a collection see one snapshot each, as processes do.
-A connection must not be used, nor even closed, in a child of the process that opened it: the child opens its own.
+SQLite isolates connections from each other. Threads that share a collection therefore see one snapshot each, as
+processes do. A forked child must neither use nor close a connection of its parent. It opens its own connections.
 
-The write lock is on a file, which names its holder, and on the folder itself: the file could be removed under its
-holder, and another process would then lock a new one. Both die with their process.
+The write lock consists of a lock on a file, which contains the process number of the holder, and a lock on the folder.
+The lock on the folder is needed because the file could be removed while it is locked: another process would then create
+and lock a new file. The system releases both locks when the process ends.
 """
 
 import contextlib
@@ -36,7 +37,7 @@ finally:
 fcntl: ModuleType | None
 try:
     import fcntl
-except ImportError:  # Windows, where a file that is open cannot be removed anyway
+except ImportError:  # on Windows, which does not allow an open file to be removed
     fcntl = None
 
 WRITE_LOCK = "writer.lock"
@@ -54,11 +55,11 @@ class Database(sqlite_utils.Database):
 
 
 class Connections:
-    """Gives every thread its own connection, which `connect` makes when the thread first needs one."""
+    """Gives every thread its own connection. `connect` opens it when the thread first needs it."""
 
     def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
         self._connect = connect
-        # By thread and not by its number, which the system gives to another one once it has ended.
+        # The key is the thread and not its number: the system reuses the number of an ended thread.
         self._of_threads: dict[threading.Thread, Database] = {}
         self._writing = threading.RLock()
         self._closed = False
@@ -66,7 +67,7 @@ class Connections:
 
     @property
     def mine(self) -> Database:
-        """The calling thread's own."""
+        """The calling thread's own connection."""
         thread = threading.current_thread()
         found = self._of_threads.get(thread)
         if found is None:
@@ -83,25 +84,28 @@ class Connections:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[Database]:
-        """Run a block in one transaction that writes. Threads take turns: SQLite would refuse the second."""
+        """Run a block in one write transaction.
+
+        Threads wait for each other, because SQLite would refuse a second write transaction.
+        """
         with self._writing:
             database = self.mine
             with database.atomic():
                 yield database
 
     def close_mine(self) -> None:
-        """Close the calling thread's own connection; the next use opens another."""
+        """Close the calling thread's own connection. The next use opens a new connection."""
         if found := self._of_threads.pop(threading.current_thread(), None):
             found.conn.close()
 
     def close(self) -> None:
-        """Close those of all threads; none of them may be in use."""
+        """Close the connections of all threads. None of them may be in use."""
         self._closed = True
         while self._of_threads:
             self._of_threads.popitem()[1].conn.close()
 
     def abandon(self) -> None:
-        """Forget all of them without closing any, in a child that inherited them."""
+        """Forget all connections without closing them. A forked child calls this for the connections of its parent."""
         for database in self._of_threads.values():
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(database.conn))
         self._of_threads = {}
@@ -123,7 +127,7 @@ class _ThreadState(threading.local):
 
 
 class WriteLock:
-    """Held by one thread of one process at a time."""
+    """A lock that one thread of one process holds at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -134,8 +138,8 @@ class WriteLock:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lock, or fail at once if another thread or process does. May be nested."""
-        if self._process != os.getpid():  # a forked child must not use its parent's
+        """Hold the lock. Fail at once if another thread or process holds it. May be nested."""
+        if self._process != os.getpid():  # a forked child must not use its parent's lock
             self._begin()
         if self._own.depth:
             yield
@@ -160,7 +164,7 @@ class WriteLock:
                 self._own.depth = 0
 
     def refuse_if_lost(self) -> None:
-        """Refuse to go on if the lock's file was removed or replaced: another process may be writing now."""
+        """Refuse to continue if the lock file was removed or replaced, because another process may be writing now."""
         if self._own.depth and file_identity(self.folder / WRITE_LOCK) != self._own.identity:
             raise Locked(
                 f"{self.folder / WRITE_LOCK} was removed while it was held, so that another process may be writing to "
@@ -170,7 +174,7 @@ class WriteLock:
 
 @contextlib.contextmanager
 def _folder_lock(folder: Path) -> Iterator[None]:
-    """Lock the folder itself; raise `BlockingIOError` if another process has it."""
+    """Lock the folder itself. Raise `BlockingIOError` if another process holds the lock."""
     if fcntl is None:
         yield
         return
@@ -180,11 +184,11 @@ def _folder_lock(folder: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise
-        except OSError:  # a file system without locks on folders
+        except OSError:  # the file system has no locks on folders
             pass
         yield
     finally:
-        with contextlib.suppress(OSError):  # a child that was forked meanwhile has the descriptor, too
+        with contextlib.suppress(OSError):  # closing is not enough if a child was forked meanwhile
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
@@ -197,7 +201,7 @@ def _holder(path: Path) -> str:
 
 
 def file_identity(path: Path) -> tuple[int, int] | None:
-    """What distinguishes a file from another one that has taken its name; None if there is none."""
+    """Return a value that differs if another file has taken the name. Return None if the file does not exist."""
     state = file_state(path)
     return state and state[:2]
 

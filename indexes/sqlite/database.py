@@ -1,10 +1,11 @@
-"""The SQLite file of a collection: opening it, one state for a whole read, one transaction for a write; its settings.
+"""The SQLite file of a collection: how it is opened, read and written, and the settings in it.
 
-A setting is one JSON value per key, with a checksum so that damage is noticed.
+A read sees one state of the database. A write is one transaction. A setting is one JSON value per key. It has a
+checksum so that damage is noticed.
 
-SQLite reads a database with a write-ahead log only if the log's index exists or can be made. If this user may not write
-to the folder and there is no index, the database is opened as `immutable`; whether another process has changed it since
-is then checked before and after every read (`FileState`).
+SQLite reads a database with a write-ahead log only if the index of the log exists or can be created. If this user may
+not write to the folder and there is no index, the database is opened as `immutable`. SQLite then does not notice
+changes by other processes. Therefore every read compares the state of the files before and after it (`FileState`).
 """
 
 import json
@@ -22,12 +23,14 @@ from indexes.sqlite.connections import Connections, Database, file_identity, fil
 from indexes.sqlite.schema import FORMAT, PRE_RELEASE_TABLE, migrate
 
 ATTEMPTS = 10
-# SQLite allows far more, but one statement of this many placeholders already runs at full speed.
+# SQLite allows far more placeholders, but more would not make a statement faster.
 PLACEHOLDERS = 500
-# A search reads some seventy rows from all over the file. With SQLite's default of 2 MB each costs a system call.
+# A search reads about seventy rows from all over the file. With SQLite's default cache of 2 MB, each row costs a system
+# call.
 CACHE_KB = 65_536
-# Deleted texts are overwritten where that costs no write of its own, and cells are checked as a page is read. Not
-# trusted_schema=OFF: FTS5 could then not be written by a trigger ("unsafe use of virtual table").
+# secure_delete=FAST overwrites deleted texts if that needs no additional write. cell_size_check=ON checks the cells
+# of every page that is read. trusted_schema=OFF is not possible, because triggers could then not write to FTS5
+# ("unsafe use of virtual table").
 PRAGMAS = (
     "foreign_keys=ON",
     "recursive_triggers=ON",
@@ -39,15 +42,15 @@ PRAGMAS = (
 TRANSIENT = ("locked", "busy", "full", "readonly", "unable to open", "interrupted", "disk I/O error")
 
 FileState = tuple[tuple[int, int, int, int] | None, ...]
-"""Of the database and its log: device, inode, size and time of change; None for a file that is missing."""
+"""The device, inode, size and time of change of the database and of its log. None for a missing file."""
 Result = TypeVar("Result")
 
 CHECKSUMS = "checksums"
-"""The setting that holds the checksums of the others."""
+"""The setting that holds the checksums of all other settings."""
 
 
 class DatabaseFile:
-    """One database file, which every thread uses by a connection of its own."""
+    """One database file. Every thread uses its own connection to it."""
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
         self.path = path
@@ -57,7 +60,7 @@ class DatabaseFile:
         """If True, the owner detects a replaced database itself, so running reads may finish on the old file."""
         self._identity: tuple[int, int] | None = None
         self._immutable_states: dict[int, FileState] = {}
-        """By thread that reads the database as immutable: the state it was opened in."""
+        """The state of the files when the database was opened as immutable, by thread."""
         _refuse_empty_with_log(path)
         self.connections = Connections(self._connect)
         try:
@@ -111,19 +114,22 @@ class DatabaseFile:
         tables = _tables(self.db.conn)
         if PRE_RELEASE_TABLE in tables:
             raise NotACollection(
-                f"{folder} was made by a pre-release of retriever; make it again: retriever index SOURCE --index NEW"
+                f"{folder} was made by a pre-release of retriever; index its source again: "
+                "retriever index SOURCE --index NEW"
             )
         if not version and tables:
-            raise NotACollection(f"{self.path} is another program's database.")
+            raise NotACollection(f"{self.path} is a database of another program.")
         if not version and not create:
             raise NotACollection(f"{folder} holds no collection: {self.path.name} has no tables.")
         self.db.conn.execute("PRAGMA journal_mode=WAL")
         try:
-            self.db.conn.execute("BEGIN IMMEDIATE")  # if two processes create it at once, the second finds it done
+            self.db.conn.execute("BEGIN IMMEDIATE")  # of two processes that create it, the second waits here
         except sqlite3.OperationalError as error:
             if not is_transient(error):
                 raise
-            raise Locked(f"another process is making the collection in {folder}; try again when it is done.") from error
+            raise Locked(
+                f"another process is creating the collection in {folder}; try again when it is done."
+            ) from error
         try:
             migrate(self.db.conn)
             self.db.conn.execute("COMMIT")
@@ -135,16 +141,19 @@ class DatabaseFile:
 
     @property
     def replaced(self) -> bool:
-        """True if the database in the folder, if any, is no longer the one that was opened."""
+        """True if the database was removed or replaced since it was opened."""
         return file_identity(self.path) != self._identity
 
     def refuse_if_replaced(self) -> None:
-        """Refuse to go on with a database that is no longer the one in the folder."""
+        """Raise an error if the database was removed or replaced since it was opened."""
         if self.replaced:
             raise NotACollection(f"{self.path} was removed or replaced while it was open; open the collection again.")
 
     def consistent_read(self, work: Callable[[], Result]) -> Result:
-        """Return what `work` reads from one state of the database, also if this user can take no lock on it."""
+        """Call `work` so that it reads from one state of the database, and return its result.
+
+        If the database was opened as immutable and is changed meanwhile, `work` is called again.
+        """
         for _ in range(ATTEMPTS):
             if self._changed():
                 self.connections.close_mine()
@@ -156,23 +165,23 @@ class DatabaseFile:
                 raise
             if not self._changed():
                 return result
-        raise Locked(f"{self.path.parent} is being written to all the time; try again when that is done.")
+        raise Locked(f"{self.path.parent} is being written to continuously; try again when the writer is done.")
 
     def _changed(self) -> bool:
         state = self._immutable_states.get(threading.get_ident())
         return state is not None and _file_state(self.path) != state
 
     def snapshot(self) -> AbstractContextManager[Any]:
-        """Read everything within the block from one state."""
+        """Read everything within the block from one state of the database."""
         return self.db.atomic()
 
     def changing(self) -> AbstractContextManager[Database]:
-        """Run a block in one transaction that writes."""
+        """Run a block in one write transaction."""
         return self.connections.changing()
 
     @property
     def data_version(self) -> tuple[int, int, int]:
-        """A value that changes whenever this thread's connection or another one has committed a change."""
+        """A value that changes when this thread's connection or another connection has committed a change."""
         database = self.db
         (version,) = database.conn.execute("PRAGMA data_version").fetchone()
         return database.serial, int(version), database.conn.total_changes
@@ -185,13 +194,16 @@ class DatabaseFile:
         return int(self.db.conn.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 - a name of ours
 
     def _select_in(self, query: str, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-        """Select the rows for these values, some at a time; `{}` in the query stands for the placeholders."""
+        """Select the rows for the given values, in several statements.
+
+        `{}` in the query stands for the placeholders.
+        """
         for i in range(0, len(values), PLACEHOLDERS):
             some = values[i : i + PLACEHOLDERS]
             yield from self.db.conn.execute(query.format(",".join("?" * len(some))), list(some)).fetchall()
 
     def damaged(self, what: str) -> Damaged:
-        """Make the error about damage that `verify --repair` can repair."""
+        """Return the error about damage that `verify --repair` can repair."""
         return Damaged(f"{self.path}: {what}; run: retriever verify --repair --index {self.path.parent}")
 
     def not_as_stored(self, what: str) -> Damaged:
@@ -206,14 +218,17 @@ class DatabaseFile:
     # ---- settings ------------------------------------------------------------------------------------------
 
     def setting(self, key: str, *, checked: bool = True) -> Any:
-        """Return a setting, None if it was never set. A `checked` one must match its checksum."""
+        """Return a setting, or None if it was never set.
+
+        If `checked`, raise `Damaged` if it differs from its checksum.
+        """
         rows = dict(self.db.conn.execute("SELECT key, value FROM settings WHERE key IN (?, ?)", [key, CHECKSUMS]))
         if checked and not _matches(key, rows.get(key), self._checksums(rows)):
             raise self.not_as_stored(f"the setting {key!r}")
         return None if key not in rows else self.parsed(rows[key], f"the setting {key!r}")
 
     def set_settings(self, values: dict[str, Any]) -> None:
-        """Change these settings. The others keep their checksums, so that no damage to them is hidden."""
+        """Change the given settings. All other settings keep their checksums, so that damage to them stays visible."""
         insert = "INSERT INTO settings VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
         texts = {key: json.dumps(value, sort_keys=True) for key, value in values.items()}
         with self.changing() as db:
@@ -222,7 +237,7 @@ class DatabaseFile:
             db.conn.executemany(insert, [*texts.items(), (CHECKSUMS, json.dumps(sums, sort_keys=True))])
 
     def renew_checksums(self) -> None:
-        """Make the checksums of all settings again, from the values they have now."""
+        """Compute the checksums of all settings again from their present values."""
         with self.changing() as db:
             rows = dict(db.conn.execute("SELECT key, value FROM settings WHERE key <> ?", [CHECKSUMS]))
             sums = {key: setting_checksum(key, str(text)) for key, text in rows.items()}
@@ -251,7 +266,7 @@ def _matches(key: str, text: Any, sums: dict[str, int]) -> bool:
 
 
 def is_blank(path: Path) -> bool:
-    """True if the database has no tables, as a first run leaves it that was killed while making them."""
+    """Return whether the database has no tables. A first run that was killed leaves it in this state."""
     connection = sqlite3.connect(path)
     try:
         return not _tables(connection)
@@ -264,17 +279,17 @@ def _tables(connection: sqlite3.Connection) -> set[str]:
 
 
 def is_transient(error: sqlite3.Error) -> bool:
-    """True if SQLite failed for a reason outside of the database, which may pass."""
+    """Return whether SQLite failed for a temporary reason outside of the database, such as a lock or a full disk."""
     return isinstance(error, sqlite3.OperationalError) and any(reason in str(error) for reason in TRANSIENT)
 
 
 def may_write(path: Path) -> bool:
-    """True if this user may write to the folder of the database, or make it."""
+    """Return whether this user may write to the folder of the database. Return True if there is no database yet."""
     return not path.exists() or os.access(path.parent, os.W_OK)
 
 
 def _connect(path: Path) -> tuple[sqlite3.Connection, FileState | None]:
-    """Open a connection; if it takes the database as immutable, with the state it had before."""
+    """Open a connection. If the database is opened as immutable, also return the state of its files before."""
     if may_write(path):
         return sqlite3.connect(path, timeout=60, check_same_thread=False), None
     for attempt in range(ATTEMPTS):
@@ -290,7 +305,7 @@ def _connect(path: Path) -> tuple[sqlite3.Connection, FileState | None]:
                 )
             return _read_only(path, "mode=ro&immutable=1"), before
         except (sqlite3.OperationalError, NotReadable):
-            if attempt == ATTEMPTS - 1 or _file_state(path) == before:  # else a writer has just begun, or ended
+            if attempt == ATTEMPTS - 1 or _file_state(path) == before:  # else a writer has just started or ended
                 raise
     raise AssertionError("unreachable")
 
@@ -298,7 +313,7 @@ def _connect(path: Path) -> tuple[sqlite3.Connection, FileState | None]:
 def _read_only(path: Path, how: str) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True, timeout=60, check_same_thread=False)
     try:
-        connection.execute("PRAGMA schema_version").fetchone()  # only now are the files opened
+        connection.execute("PRAGMA schema_version").fetchone()  # SQLite opens the files only now
     except BaseException:
         connection.close()
         raise
@@ -306,7 +321,7 @@ def _read_only(path: Path, how: str) -> sqlite3.Connection:
 
 
 def _refuse_empty_with_log(path: Path) -> None:
-    """Refuse an empty database beside a log: SQLite would delete the log."""
+    """Refuse an empty database file next to a log that is not empty, because SQLite would delete the log."""
     database, log = _file_state(path)
     if database and not database[2] and log and log[2]:
         raise Damaged(f"{path} is empty, but its log {path.name}-wal is not; {salvage_advice(path.parent)}")

@@ -1,8 +1,9 @@
 """The documents of a collection, their passages, and the raw vector of every distinct text.
 
-SQLite is the only truth; everything FAISS holds can be made again from here. Every method that writes is one
-transaction, and with WAL and full sync what it wrote is on disk when it returns. A document is read only if it still
-matches its hash and its seal. A vector is stored in float16 with a checksum. It is used if a passage points to it.
+Only the database is authoritative: everything that FAISS holds can be rebuilt from it. Every method that writes runs in
+one transaction. When the method returns, the data is on disk (WAL with full sync). A document is returned only if it
+matches its hash and its seal. A vector is stored in float16 with a checksum. It counts as used if a passage refers to
+it.
 """
 
 import contextlib
@@ -29,22 +30,23 @@ USED = " AND id NOT IN (SELECT vector FROM unused)"
 
 
 class DocumentStore(DatabaseFile):
-    """The tables of one collection. Writers hold the collection's lock; any number of readers may be open."""
+    """The tables of one collection. A writer must hold the write lock. Any number of readers may be open."""
 
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
-        """Return the stored content hash of each of these documents that exists."""
+        """Return the stored content hashes of those of the given documents that exist."""
         return dict(self._select_in("SELECT id, content_hash FROM documents WHERE id IN ({})", ids))
 
     def document_number(self, id_: str) -> int | None:
-        if not is_unicode(id_):  # no stored id is
+        if not is_unicode(id_):  # every stored id is valid Unicode
             return None
         row = self.db.conn.execute("SELECT number FROM documents WHERE id = ?", [id_]).fetchone()
         return None if row is None else int(row[0])
 
     def documents(self, numbers: Sequence[int], found: Iterable[PassageRow] = ()) -> dict[int, dict[str, Any]]:
-        """Return id, title, text and metadata of these documents.
+        """Return the id, title, text and metadata of the given documents.
 
-        `found` are passages of them that were read by another index; they must be the same.
+        `found` are passages of these documents that a search has read. Raise `Damaged` if they differ from the stored
+        ones.
         """
         passages = self._sealed_passages(numbers)
         stored = {
@@ -59,13 +61,13 @@ class DocumentStore(DatabaseFile):
         return stored
 
     def document_rows(self, numbers: Sequence[int]) -> Iterator[tuple[int, DocumentRow]]:
-        """Yield these documents as they were stored, with their numbers."""
+        """Yield the given documents as they were stored, with their numbers."""
         return self._sealed_rows(numbers, self._sealed_passages(numbers))
 
     def _sealed_rows(
         self, numbers: Sequence[int], passages: Mapping[int, list[tuple[Any, ...]]]
     ) -> Iterator[tuple[int, DocumentRow]]:
-        """Yield these documents; each must match its hash and, with its passages, its seal."""
+        """Yield the given documents. Raise `Damaged` if one does not match its hash or, with its passages, its seal."""
         query = f"SELECT {COLUMNS} FROM documents WHERE number IN ({{}}) ORDER BY number"  # noqa: S608 - constant text
         for number, id_, title, text, metadata, expected, source, seal in self._select_in(query, numbers):
             places = [(start, end, text_hash) for _, _, start, end, _, text_hash in passages[number]]
@@ -77,7 +79,7 @@ class DocumentStore(DatabaseFile):
             yield number, DocumentRow(id_, title, text, parsed, expected, source, places)
 
     def _sealed_passages(self, numbers: Sequence[int]) -> dict[int, list[tuple[Any, ...]]]:
-        """Return the passages of each of these documents in order: the columns, and the hash of the passage's text."""
+        """Return the passages of the given documents in order: their columns, and the hash of each passage's text."""
         found: dict[int, list[tuple[Any, ...]]] = {number: [] for number in numbers}
         for row in self._select_in(
             'SELECT document, position, start, "end", passages.vector, text_hash FROM passages'
@@ -90,7 +92,7 @@ class DocumentStore(DatabaseFile):
         return found
 
     def each_document(self) -> Iterator[dict[str, Any]]:
-        """Yield every document's row as it is, unchecked, in the order of arrival."""
+        """Yield the rows of all documents in ascending order of the number, without checking them."""
         for row in self.db.conn.execute(f"SELECT {COLUMNS} FROM documents ORDER BY number"):  # noqa: S608 - constant text
             yield dict(zip(COLUMNS.split(", "), row, strict=True))
 
@@ -107,14 +109,14 @@ class DocumentStore(DatabaseFile):
         return PassageRow(*row)
 
     def passages_of_vectors(self, vectors: Sequence[int]) -> dict[int, list[PassageRow]]:
-        """Return the passages that each vector stands for, in the order of the documents' arrival."""
+        """Return the passages of each vector, in ascending order of the document number."""
         found: dict[int, list[PassageRow]] = {}
         for row in self._select_in(PASSAGES.format(" WHERE vector IN ({})"), vectors):
             found.setdefault(row[4], []).append(self._passage(row))
         return found
 
     def passages_of_documents(self, numbers: Sequence[int]) -> dict[int, list[PassageRow]]:
-        """Return the passages of each of these documents, in order; none for one that does not exist."""
+        """Return the passages of the given documents, in order. A document that does not exist has an empty list."""
         found: dict[int, list[PassageRow]] = {number: [] for number in numbers}
         for row in self._select_in(PASSAGES.format(" WHERE document IN ({})"), numbers):
             found[row[0]].append(self._passage(row))
@@ -126,27 +128,33 @@ class DocumentStore(DatabaseFile):
             raise self.damaged(f"document number {lost[0]} lacks passages")
 
     def passage_sample(self, most: int, seed: int) -> list[PassageRow]:
-        """Return all passages, or a seeded random sample, in the order of the documents' arrival."""
+        """Return at most `most` passages, in ascending order of the document number.
+
+        If there are more, return a random sample that depends only on the seed.
+        """
         wanted = set(np.random.default_rng(seed).permutation(self.count("passages"))[:most].tolist())
         rows = self.db.conn.execute(PASSAGES.format(""))
         return [self._passage(row) for place, row in enumerate(rows) if place in wanted]
 
     def passage_vectors(self) -> tuple[Numbers, Numbers]:
-        """Return the document and the vector of every passage, documents rising."""
+        """Return the document number and the vector number of every passage, in ascending order of the document."""
         pairs = self._integers("SELECT document, vector FROM passages ORDER BY document, position").reshape(-1, 2)
         return pairs[:, 0], pairs[:, 1]
 
     def vectors_of_documents(self, numbers: Numbers) -> Numbers:
-        """Return the vectors of these documents' passages, rising; refuse a document without its first passage."""
-        # One number per passage, as there may be millions: the first passage of each document is above zero.
+        """Return the vector numbers of the given documents in ascending order.
+
+        Raise `Damaged` if a document lacks its first passage.
+        """
+        # There may be millions of passages, so only one number is read for each: it is positive for a first passage.
         query = "SELECT iif(position, -vector, vector) FROM passages WHERE document IN (SELECT value FROM json_each(?))"
         found = self._integers(query, json.dumps(numbers.tolist()))
         if (first := int((found > 0).sum())) != len(numbers):
-            raise self.damaged(f"of {len(numbers):,} documents {first:,} have their first passage")
+            raise self.damaged(f"only {first:,} of {len(numbers):,} documents have their first passage")
         return np.unique(np.abs(found))
 
     def _integers(self, query: str, *bound: Any) -> Numbers:
-        """Return all values that a query selects, row by row."""
+        """Return all values that a query selects, row by row, in one array."""
         try:
             return np.fromiter((value for row in self.db.conn.execute(query, bound) for value in row), np.int64)
         except (TypeError, ValueError, OverflowError) as error:
@@ -155,7 +163,7 @@ class DocumentStore(DatabaseFile):
     # ---- vectors -------------------------------------------------------------------------------------------
 
     def vectors(self, numbers: Sequence[int], dimension: int, *, checked: bool = False) -> Matrix:
-        """Return the raw vectors with these numbers, in that order. `checked` ones must match their checksums."""
+        """Return the raw vectors with the given numbers, in that order. If `checked`, verify their checksums."""
         if checked:
             rows = self._select_in("SELECT id, vector, text_hash, checksum FROM vectors WHERE id IN ({})", numbers)
             blobs = {row[0]: self._checked(*row) for row in rows}
@@ -170,7 +178,7 @@ class DocumentStore(DatabaseFile):
     ) -> Blocks:
         """Yield all vectors numbered above `after` up to `last`, in blocks: (numbers, raw float32 rows).
 
-        Each must match its checksum, because what is made of them would hide the damage.
+        Raise `Damaged` if a vector does not match its checksum, because an index built from it would hide the damage.
         """
         query = (
             "SELECT id, vector, text_hash, checksum FROM vectors WHERE id > ? AND id <= ?"  # noqa: S608 - constant text
@@ -179,7 +187,7 @@ class DocumentStore(DatabaseFile):
         upto = self.last_vector() if last is None else last
         while block := self.db.conn.execute(query, [after, upto, rows]).fetchall():
             rising = [after, *(row[0] for row in block)]
-            if any(a >= b for a, b in zip(rising, rising[1:], strict=False)):  # else this might never end
+            if any(a >= b for a, b in zip(rising, rising[1:], strict=False)):  # otherwise the loop might never end
                 raise Damaged(f"{self.path}: the table of vectors is out of order; {salvage_advice(self.path.parent)}")
             after = block[-1][0]
             blobs = [self._checked(*row) for row in block]
@@ -198,39 +206,42 @@ class DocumentStore(DatabaseFile):
         return np.frombuffer(b"".join(blobs), VECTOR_TYPE).reshape(len(blobs), dimension).astype(np.float32)
 
     def vectors_of_texts(self, hashes: Sequence[bytes]) -> dict[bytes, int]:
-        """Return the vector number of each of these text hashes that was embedded before."""
+        """Return the vector numbers of those of the given text hashes that were embedded before."""
         return dict(self._select_in("SELECT text_hash, id FROM vectors WHERE text_hash IN ({})", hashes))
 
     def hashes_of_vectors(self, numbers: Sequence[int]) -> dict[int, bytes]:
-        """Return the hash of the text of each of these vectors."""
+        """Return the text hash of each of the given vectors."""
         return dict(self._select_in("SELECT id, text_hash FROM vectors WHERE id IN ({})", numbers))
 
     def last_vector(self) -> int:
         return int(self.db.conn.execute("SELECT coalesce(max(id), 0) FROM vectors").fetchone()[0])
 
     def count_vectors(self, last: int) -> int:
-        """Count the vectors up to `last` without reading them: SQLite counts all of them by another index."""
+        """Count the vectors numbered up to `last`.
+
+        Subtracting the newer ones is fast, because SQLite counts a whole table by its smallest index.
+        """
         query = "SELECT (SELECT count(*) FROM vectors) - (SELECT count(*) FROM vectors WHERE id > ?)"
         return int(self.db.conn.execute(query, [last]).fetchone()[0])
 
     def count_used_after(self, last: int) -> int:
-        """Count the used vectors that are newer than `last`."""
+        """Count the used vectors numbered above `last`."""
         return int(self.db.conn.execute(f"SELECT count(*) FROM vectors WHERE id > ?{USED}", [last]).fetchone()[0])  # noqa: S608 - constant text
 
     def vector_numbers(self, last: int, *, used_only: bool = False) -> Numbers:
-        """Return the numbers of the vectors up to `last`, rising."""
+        """Return the numbers of the vectors up to `last`, in ascending order."""
         return self._integers(f"SELECT id FROM vectors WHERE id <= ?{USED if used_only else ''} ORDER BY id", last)  # noqa: S608 - constant text
 
     def used_vectors(self, after: int = 0) -> Numbers:
-        """Return the numbers of the used vectors that are newer than `after`, rising."""
+        """Return the numbers of the used vectors above `after`, in ascending order."""
         return self._integers(f"SELECT id FROM vectors WHERE id > ?{USED} ORDER BY id", after)  # noqa: S608 - constant text
 
     def unused_vectors(self, last: int) -> Numbers:
-        """Return the numbers of the vectors up to `last` that no passage points to any more, rising."""
+        """Return the numbers of the vectors up to `last` that no passage refers to, in ascending order."""
         return self._integers("SELECT vector FROM unused WHERE vector <= ? ORDER BY vector", last)
 
     def add_vectors(self, hashes: Sequence[bytes], vectors: NDArray[np.floating[Any]]) -> None:
-        """Store one raw vector per text, before any document points to it, so that no embedding is lost."""
+        """Store one raw vector per text. This happens before a document refers to it, so that no embedding is lost."""
         blobs = [row.tobytes() for row in np.ascontiguousarray(vectors, dtype=VECTOR_TYPE)]
         with self.changing() as db:
             db.conn.executemany(
@@ -239,19 +250,22 @@ class DocumentStore(DatabaseFile):
             )
 
     def drop_unused_vectors(self) -> int:
-        """Delete the unused vectors; only together with publishing an index that does not hold them."""
+        """Delete the unused vectors.
+
+        Call this only in the transaction that publishes an index without them.
+        """
         with self.changing() as db:
             return int(db.conn.execute("DELETE FROM vectors WHERE id IN (SELECT vector FROM unused)").rowcount)
 
     # ---- filters -------------------------------------------------------------------------------------------
 
     def check_fields(self, conditions: Sequence[Condition]) -> None:
-        """Refuse a condition on a field that no document has, with the names of the existing ones."""
+        """Refuse a condition on a field that no document has. The error names the existing fields."""
         with self._metadata_errors():
             check_fields(self.db.conn, conditions)
 
     def matching(self, conditions: Sequence[Condition]) -> Numbers:
-        """Return the numbers of the documents that meet all conditions, rising."""
+        """Return the numbers of the documents that meet all conditions, in ascending order."""
         tests = [condition.sql() for condition in conditions]
         met = " AND ".join(test for test, _ in tests) or "1"
         query = f"SELECT number FROM documents WHERE {met} ORDER BY number"  # noqa: S608 - names and values are bound
@@ -275,13 +289,13 @@ class DocumentStore(DatabaseFile):
     # ---- writing -------------------------------------------------------------------------------------------
 
     def put_documents(self, documents: Iterable[DocumentRow]) -> None:
-        """Add or replace documents whose texts all have vectors: all of them or, on any error, none."""
+        """Add or replace documents in one transaction. All their texts must have vectors."""
         with self.changing():
             for document in documents:
                 self.put_document(document)
 
     def put_document(self, document: DocumentRow, number: int | None = None) -> None:
-        """Add or replace one document, under a number of the caller's if it is given, within a transaction."""
+        """Add or replace one document within a transaction. A new document gets the given number, if there is one."""
         vectors = self.vectors_of_texts([text_hash for _, _, text_hash in document.passages])
         if lost := [text_hash for _, _, text_hash in document.passages if text_hash not in vectors]:
             raise Damaged(f"document {document.id!r} has a passage without a vector ({lost[0].hex()[:12]}).")
@@ -304,7 +318,7 @@ class DocumentStore(DatabaseFile):
         )
 
     def delete_documents(self, ids: Sequence[str]) -> list[str]:
-        """Delete these documents; returns the ids that existed."""
+        """Delete the given documents. Return the ids of those that existed."""
         with self.changing() as db:
             known = self.content_hashes(ids)
             existing = [id_ for id_ in dict.fromkeys(ids) if id_ in known]
@@ -312,25 +326,28 @@ class DocumentStore(DatabaseFile):
         return existing
 
     def metadata_problem(self, metadata: Mapping[str, Any]) -> str | None:
-        """Say why a document with this metadata cannot be stored; SQLite can store any."""
+        """Return why a document with this metadata cannot be stored. SQLite can store any metadata, so return None."""
         return None
 
     # ---- ids of one run ------------------------------------------------------------------------------------
 
     def start_run(self) -> None:
-        """Begin to note the ids met while a source is read, in a temporary table, so that memory stays flat."""
+        """Start to record the ids of a source.
+
+        They are kept in a temporary table, so that memory use stays constant.
+        """
         with self.db.atomic() as db:
             db.conn.execute("CREATE TEMP TABLE IF NOT EXISTS met (id TEXT PRIMARY KEY) WITHOUT ROWID")
             db.conn.execute("DELETE FROM met")
 
     def met_before(self, ids: Sequence[str]) -> set[str]:
-        """Return those of these ids that this run has met already, and note them all."""
+        """Return which of the given ids this run has met before, and record all of them."""
         with self.db.atomic() as db:
             before = {row[0] for row in self._select_in("SELECT id FROM met WHERE id IN ({})", ids)}
             db.conn.executemany("INSERT OR IGNORE INTO met VALUES (?)", [[id_] for id_ in ids])
         return before
 
     def delete_not_met(self) -> int:
-        """Delete every document that this run has not met."""
+        """Delete every document that this run has not met. Return how many were deleted."""
         with self.changing() as db:
             return int(db.conn.execute("DELETE FROM documents WHERE id NOT IN (SELECT id FROM met)").rowcount)

@@ -1,12 +1,13 @@
-"""Parses filters: one text is one condition on the metadata, such as `year >= 2020`.
+"""Parses filters. A filter is a text with one condition on the metadata, such as `year >= 2020`.
 
     FIELD  = VALUE     also == != < <= > >=
     FIELD in (VALUE, VALUE, ...)
 
-A field is a bare name (letters of any script, digits, _ - .) or any name in quotes. A value is a number, true, false or
-null; a text in quotes, in which a quote is doubled or follows a backslash; or all words up to the end, without quotes.
-Words in quotes are always a text: `year = 2020` compares numbers, `year = '2020'` texts. A number with leading zeros is
-a text as well, because it is a code. indexes/sqlite/conditions.py defines what a condition means.
+A field is a bare name (letters of any script, digits, _ - .) or any name in quotes. A value is one of these: a number,
+true, false or null; a text in quotes; or all words up to the end, without quotes. Within quotes, a quote is doubled or
+preceded by a backslash. A value in quotes is always a text: `year = 2020` compares numbers, and `year = '2020'`
+compares texts. A number with leading zeros is also a text, because it is probably a code. indexes/sqlite/conditions.py
+defines what a condition means.
 """
 
 import math
@@ -24,7 +25,7 @@ MORE_CONDITIONS = re.compile(r"[+-]?[0-9][0-9.]*\s+(?:and|or)\s", re.IGNORECASE)
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 WORDS: dict[str, Value] = {"true": True, "false": False, "null": None}
 QUOTES = "'\""
-# Without quotes, these characters are most likely another condition, which must not silently become part of a text.
+# Outside of quotes, these characters probably belong to another condition. It must not silently become part of a text.
 NEEDS_QUOTES = '=<>()"'
 MOST_LEVELS = 16
 LONGEST = 4_000_000
@@ -32,7 +33,7 @@ SHOWN_AROUND = 60
 
 
 def parse(text: str) -> Condition:
-    """Parse a filter; the error says at which column it cannot be understood, and what was expected there."""
+    """Parse a filter. An error names the column where the filter is invalid, and what was expected there."""
     return _Parser(text).condition()
 
 
@@ -43,7 +44,7 @@ class _Parser:
 
     def condition(self) -> Condition:
         if len(self.text) > LONGEST:
-            raise BadFilter(f"a filter has {len(self.text):,} characters; the most are {LONGEST:,}.")
+            raise BadFilter(f"the filter has {len(self.text):,} characters; the limit is {LONGEST:,}.")
         for position, character in enumerate(self.text):
             if character == "\0":
                 self.fail("expected text, found a NUL character", position)
@@ -108,7 +109,7 @@ class _Parser:
         return tuple(values)
 
     def bare(self, separators: str) -> Value:
-        """Parse words without quotes, up to the end or a separator: a number, true, false, null, or a text."""
+        """Parse a value without quotes, up to the end or a separator: a number, true, false, null, or a text."""
         start = self.position
         while not self.at_end() and self.peek() not in separators and self.peek() not in NEEDS_QUOTES:
             self.position += 1
@@ -147,7 +148,7 @@ class _Parser:
         self.fail(f"expected another {quote} that closes the one here", start)
 
     def peek(self) -> str:
-        """Return the next character; empty at the end."""
+        """Return the next character, or an empty string at the end."""
         return self.text[self.position : self.position + 1]
 
     def at_end(self) -> bool:

@@ -1,17 +1,18 @@
 """The SQLite schema of a collection, as numbered migrations that are never edited once released.
 
-A vector belongs to a text, not to a document: the same text under two ids is one row of `vectors` with two rows of
-`passages`. `vectors.id` only ever rises (AUTOINCREMENT), so that it tells which vectors a generation of the FAISS index
-already holds. `documents.seal` covers a document's id, content and passages with the texts they stand for,
-`vectors.checksum` a vector with its text's hash. Triggers maintain `unused`, the vectors that no passage points to.
-`PRAGMA user_version` is the number of migrations that were applied.
+A vector belongs to a text, not to a document: a text that two documents share is one row of `vectors` and two rows of
+`passages`. Numbers in `vectors.id` are never reused (AUTOINCREMENT), so the highest number in a generation of the FAISS
+index shows which vectors the index lacks. `documents.seal` is a hash over a document's id, content, source and
+passages, including the texts of the passages. `vectors.checksum` is a checksum over a vector and the hash of its text.
+Triggers maintain the table `unused`, which lists the vectors that no passage refers to. `PRAGMA user_version` is the
+number of migrations that were applied.
 """
 
 import contextlib
 import sqlite3
 
 PRE_RELEASE_TABLE = "_sqlite_migrations"
-"""A table that only databases made before the first release have."""
+"""A table that exists only in databases from before the first release."""
 
 INITIAL = """
 CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -78,7 +79,7 @@ CREATE TABLE quarantine (
 );
 """
 
-# The index of words (words.py) keeps no text of its own, so a delete must repeat the text that was inserted.
+# The index of words (words.py) does not store the texts, so a delete must repeat the text that was inserted.
 WORDS = """
 CREATE VIRTUAL TABLE words USING fts5(
     title, text, content='documents', content_rowid='number', tokenize='porter unicode61 remove_diacritics 2'
@@ -110,7 +111,7 @@ def migrate(connection: sqlite3.Connection) -> None:
 
 
 def execute_script(connection: sqlite3.Connection, script: str) -> None:
-    """Execute statement by statement: `executescript` would commit the transaction."""
+    """Execute a script statement by statement, because `executescript` would commit the transaction."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
@@ -120,7 +121,7 @@ def execute_script(connection: sqlite3.Connection, script: str) -> None:
 
 
 def changed_schema(connection: sqlite3.Connection) -> list[str]:
-    """List the names of tables, indexes and triggers that differ from what the migrations make."""
+    """List the names of the tables, indexes and triggers that differ from those that the migrations create."""
     query = "SELECT name, type, tbl_name, sql FROM sqlite_master"
     with contextlib.closing(sqlite3.connect(":memory:")) as fresh:
         migrate(fresh)

@@ -1,9 +1,10 @@
-"""Search by words: SQLite's FTS5 over titles and texts, scored by BM25, in the same tables and transactions.
+"""Search by words with SQLite's FTS5 over titles and texts, scored by BM25.
 
-Every word of a query is quoted, so that nothing in it has a meaning to FTS5. A document that holds one of the words is
-found. Words are compared by their stems, without case or diacritics (`porter unicode61`). FTS5's BM25 has k1 = 1.2 and
-b = 0.75; it returns negative scores, which are negated here. A script without spaces between words is one long word to
-FTS5, so that it finds little there.
+The index of words is in the database of the documents and changes in the same transactions. Every word of a query is
+quoted, so that FTS5 does not interpret it as an operator. A document is found if it contains at least one of the words.
+Words are compared by their stems, without case and diacritics (`porter unicode61`). FTS5's BM25 uses k1 = 1.2 and
+b = 0.75. FTS5 returns negative scores, which are negated here. FTS5 treats a text without spaces between words as one
+long word, so it finds little in such scripts.
 """
 
 import json
@@ -24,21 +25,27 @@ from indexes.sqlite.schema import WORDS, WORDS_TRIGGERS, execute_script
 
 K1 = 1.2
 MOST_WORDS = 1000
-"""The most different words of a query that are searched for, e.g. if a whole document was pasted."""
+"""Maximum number of different words of a query. It matters e.g. if a whole document was pasted as a query."""
 LISTED = 10_000
-"""Up to this many documents are listed to SQLite; beyond it, skipping the other rows here is faster."""
+"""Maximum number of allowed documents to pass to SQLite. For more, it is faster to skip the other rows here."""
 MARK = f"\x02{uuid4().hex}\x03"
-"""What highlight() puts before a match; no document holds it."""
+"""The mark that highlight() puts before a match. It is random, so no document contains it."""
 
 
 class Words:
-    """The index of words of one store. `documents` are the numbers of those that may be found, None for all."""
+    """The index of words of one store.
+
+    Where a method takes `documents`, it returns only documents with these numbers. None means all documents.
+    """
 
     def __init__(self, store: DocumentStore) -> None:
         self._store = store
 
     def best(self, query: str, k: int, documents: Numbers | None = None) -> list[tuple[int, float]]:
-        """Return the k documents with the highest BM25, best first, ties by arrival: (number, score)."""
+        """Return the numbers and scores of the k documents with the highest BM25, best first.
+
+        Documents with equal scores are in ascending order of the number.
+        """
         listed = documents.tolist() if documents is not None and len(documents) <= LISTED else None
         rows = self._select("bm25(words)", [], query, listed, " ORDER BY 2, 1")
         if documents is not None and listed is None:
@@ -46,11 +53,11 @@ class Words:
         return [(number, -score) for number, score in islice(rows, min(k, sys.maxsize))]
 
     def scores(self, query: str, documents: Iterable[int]) -> dict[int, float]:
-        """Return the BM25 of each of these documents that holds a word of the query."""
+        """Return the BM25 of those of the given documents that contain a word of the query."""
         return {number: -score for number, score in self._select("bm25(words)", [], query, documents)}
 
     def matches(self, query: str, k: int, documents: Numbers | None = None) -> list[Match]:
-        """Return the best documents, each by the passage that holds the most words of the query."""
+        """Return the best documents, each with the passage that contains the most words of the query."""
         store, found = self._store, self.best(query, k, documents)
         numbers = [number for number, _ in found]
         offsets, passages = self._offsets(query, numbers), store.passages_of_documents(numbers)
@@ -64,7 +71,7 @@ class Words:
         return [Match(best[number], score, fields[number], tuple(offsets.get(number, ()))) for number, score in found]
 
     def _offsets(self, query: str, documents: Iterable[int]) -> dict[int, list[int]]:
-        """Return where words of the query begin in the texts of these documents."""
+        """Return the offsets at which words of the query begin in the texts of the given documents."""
         found = {}
         for number, text in self._select("highlight(words, 1, ?, '')", [MARK], query, documents):
             if not isinstance(text, str):
@@ -79,11 +86,14 @@ class Words:
     def _select(
         self, what: str, bound: list[str], query: str, documents: Iterable[int] | None, order: str = ""
     ) -> Iterable[tuple[int, Any]]:
-        """Select a value for each of these documents, None for all, that holds a word of the query."""
+        """Select a value for each of the given documents that contains a word of the query.
+
+        None means all documents.
+        """
         expression = " OR ".join(f'"{word}"' for word in query_words(query))
         if not expression:
             return []
-        # The plus keeps SQLite from asking FTS5 for one document after the other, which is far slower.
+        # Without the plus, SQLite would query FTS5 once for each document, which is far slower.
         among = "" if documents is None else " AND +rowid IN (SELECT value FROM json_each(?))"
         values = [] if documents is None else [json.dumps(list(documents))]
         return self._store.db.conn.execute(
@@ -92,10 +102,10 @@ class Words:
         )
 
     def problem(self) -> str:
-        """Describe what is wrong with the index; empty if nothing is.
+        """Describe what is wrong with the index of words. Return an empty string if nothing is wrong.
 
-        FTS5 checks its index against the documents by a statement that is a write to SQLite, though nothing changes.
-        If this user cannot write, only the documents are counted.
+        The check of FTS5 changes nothing, but to SQLite it is a write. If this user cannot write, the check only
+        compares which documents the index contains.
         """
         connection = self._store.db.conn
         existing = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
@@ -111,12 +121,12 @@ class Words:
             with self._store.changing():
                 connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
         except sqlite3.DatabaseError as error:
-            # Read-only, or another process writes: nothing can be said.
+            # The database is read-only or locked, so the check is not possible.
             return "" if is_transient(error) else "the index of words does not match the documents"
         return ""
 
     def rebuild(self) -> None:
-        """Make the index again from the documents, whatever is left of it."""
+        """Rebuild the index of words from the documents."""
         with self._store.changing() as db:
             for trigger in WORDS_TRIGGERS:
                 db.conn.execute(f"DROP TRIGGER IF EXISTS {trigger}")
@@ -125,9 +135,9 @@ class Words:
 
 
 def query_words(query: str) -> list[str]:
-    """Split a query into its different words: runs of letters, digits and the marks that belong to them."""
+    """Return the different words of a query: runs of letters, digits and the marks that belong to them."""
     runs = ("".join(run) for is_word, run in groupby(query, _in_word) if is_word)
-    # As they were typed: FTS5 folds case by older tables than Python, and must fold queries as it did documents.
+    # The words keep their case: FTS5 must fold it as in the documents, and its tables are older than those of Python.
     return list({run.lower(): run for run in runs}.values())[:MOST_WORDS]
 
 

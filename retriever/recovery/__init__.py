@@ -1,1 +1,1 @@
-"""Verify, repair and salvage."""
+"""Verification, repair and salvage of damaged collections."""

@@ -1,4 +1,4 @@
-"""Reports SQLite's errors on a damaged collection as `Damaged`, with the first problem that `verify` finds."""
+"""Converts errors of SQLite that are caused by damage to `Damaged`, with the first problem that `verify` finds."""
 
 import sqlite3
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from indexes.sqlite.database import is_transient
 from retriever.errors import Damaged, first_line
 
 MISUSE = (sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.NotSupportedError)
-"""SQLite's errors about a wrong call rather than the database."""
+"""Errors of SQLite that are caused by a wrong call and not by the database."""
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -34,34 +34,39 @@ Method = Callable[Concatenate[Owner, Given], Result]
 
 
 def detect_damage(method: Method[Owner, Given, Result]) -> Method[Owner, Given, Result]:
-    """Let a method raise `Damaged` if SQLite fails and the collection is not as it was stored.
+    """Decorate a method so that it raises `Damaged` if SQLite fails because the collection is damaged.
 
-    An error with another cause is raised as it is; a caller's mistake, such as a TypeError, always is.
+    All other errors are raised unchanged.
     """
 
     @wraps(method)
     def checked(self: Owner, /, *given: Given.args, **named: Given.kwargs) -> Result:
         store = self.collection.store
-        if not store.owner_detects_replacement:  # else a thread with a connection would go on with the old one
+        if not store.owner_detects_replacement:  # else a thread would continue on the old file
             store.refuse_if_replaced()
         try:
             return store.consistent_read(lambda: method(self, *given, **named))
         except sqlite3.Error as error:
             if method.__name__ != "verify" and (problem := _explanation(self, error)):
-                raise Damaged(f"{problem}; look with: retriever verify --index {self.collection.name}") from error
+                raise Damaged(
+                    f"{problem}; check the collection with: retriever verify --index {self.collection.name}"
+                ) from error
             raise
 
     return checked
 
 
 def refuse_broken_log(place: str | Path) -> None:
-    """Refuse a folder whose write-ahead log is damaged, before it is opened: opening drops what follows the damage."""
+    """Refuse a folder whose write-ahead log is damaged.
+
+    Call this before the collection is opened, because SQLite then drops all transactions behind the damage.
+    """
     if not in_milvus(place):
         verify.refuse_broken_log(Path(place))
 
 
 def _explanation(owner: Verifiable, error: sqlite3.Error) -> str:
-    """Return the damage that explains an error; empty if there is none."""
+    """Return the problem that explains an error, or an empty string if the error is not caused by damage."""
     if is_transient(error) or isinstance(error, MISUSE):
         return ""
     if type(error) is sqlite3.DatabaseError:

@@ -1,7 +1,7 @@
-"""`verify` and `verify --repair` of a collection: the index is made again, damaged rows and files are moved away.
+"""Verifies and repairs a collection (`verify` and `verify --repair`).
 
-A folder keeps them in its quarantine. Milvus has none: a damaged document is deleted there. It comes back when its
-source is indexed again.
+A repair moves damaged rows and files away and rebuilds the index. In a folder, they are moved to the quarantine. Milvus
+has no quarantine, so damaged documents are deleted there. To restore such a document, index its source again.
 """
 
 import contextlib
@@ -17,8 +17,11 @@ from retriever.settings import IndexSettings
 from retriever.transforms.families import load_transform
 
 Restore = Callable[[Iterable[Mapping[str, bytes]], Mapping[str, int] | None], bool]
-"""Publishes the index again with the first sound copy of the transform's files, or fits a new transform; returns
-whether a copy was sound. The second argument is what the transform was fitted on."""
+"""A function that publishes the index again with the first intact copy of the transform.
+
+If no copy is intact, it fits a new transform. It returns whether a copy was intact. Its first argument is the copies of
+the transform's files. Its second argument is the counts of what the transform was fitted on.
+"""
 
 
 def verified(collection: AnyCollection, progress: Progress) -> Report:
@@ -37,7 +40,7 @@ def verified(collection: AnyCollection, progress: Progress) -> Report:
 
 
 def repaired(collection: AnyCollection, restore: Restore, progress: Progress) -> Report:
-    """Check a collection, repair what can be repaired, and report what was done and what is left."""
+    """Check a collection and repair it. The report lists what was repaired and which problems are left."""
     with collection.writing():
         report = verified(collection, progress)
         if report.database_broken:
@@ -60,9 +63,9 @@ def _repair(collection: AnyCollection, report: Report, restore: Restore) -> None
     if not _put_aside(collection, report):
         return
     if restore(copies, fitted_on):
-        report.repaired.append("made the index again from the stored vectors")
+        report.repaired.append("rebuilt the index from the stored vectors")
     else:
-        report.repaired.append("no copy of the transform was sound: fitted it and made the index again")
+        report.repaired.append("no copy of the transform was intact: fitted a new transform and rebuilt the index")
 
 
 def _copies(collection: AnyCollection) -> list[dict[str, bytes]]:
@@ -77,7 +80,7 @@ def _copies(collection: AnyCollection) -> list[dict[str, bytes]]:
 
 
 def _put_aside(collection: AnyCollection, report: Report) -> bool:
-    """Move what is damaged away; return True if the index must be made again."""
+    """Move damaged rows and files away. Return True if the index must be rebuilt."""
     if isinstance(collection, Collection):
         repair.put_aside(collection, report)
         if not (report.generation_broken or report.bad_vectors):

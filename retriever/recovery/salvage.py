@@ -1,13 +1,14 @@
-"""Makes a new collection from everything that is intact in a damaged one, which is only read.
+"""Makes a new collection from everything that is intact in a damaged collection. The damaged one is never changed.
 
     pages ──carve──▶ rows ──checksums──▶ vectors ─────────────┐
                                     ├──▶ sealed documents ────┼──▶ a new collection ──▶ the same transform, an index
                                     └──▶ others ──encoder─────┘
                                     damaged but readable ──▶ quarantine/salvage.jsonl
 
-A document whose seal, passages and vectors are all intact is stored as it was, without the encoder. One that has lost
-passages or vectors is embedded again if its content is intact. The new collection is written aside and renamed when it
-is complete: a killed run leaves nothing at the target, and the same command begins again.
+A document whose seal, passages and vectors are all intact is stored unchanged, without using the encoder. A document
+that has lost passages or vectors is embedded again if its content is intact. The new collection is written under a
+temporary name and renamed when it is complete. A killed run therefore leaves nothing at the target, and the same
+command starts from the beginning.
 """
 
 import contextlib
@@ -42,20 +43,20 @@ STORED_TOGETHER = 256
 
 @dataclass
 class SalvageReport:
-    """What was saved and what was lost."""
+    """The numbers of saved and lost documents and vectors, and notes about the damage."""
 
     source: Path
     target: Path
     documents: int = 0
     vectors: int = 0
     texts_embedded: int = 0
-    """Texts that were embedded again."""
+    """The number of texts that were embedded again."""
     lost: list[str] = field(default_factory=list)
-    """The known ids of documents that could not be saved."""
+    """The ids of lost documents, as far as they are known."""
     lost_unnamed: int = 0
-    """How many more were lost, of which only a number is known."""
+    """The number of further lost documents, whose ids are not known."""
     quarantined: int = 0
-    """Damaged but readable rows in the quarantine file."""
+    """The number of rows in the quarantine file. They are damaged but readable."""
     quarantine: Path | None = None
     transform: str = ""
     notes: list[str] = field(default_factory=list)
@@ -70,9 +71,10 @@ def salvage(
     device: str = "auto",
     progress: Progress = silent,
 ) -> SalvageReport:
-    """Make a collection in the new folder `target` from what is intact in the damaged one in the folder `index`.
+    """Make a collection in the new folder `target` from everything that is intact in the folder `index`.
 
-    `encoder` is the place of its encoder, if it has moved; it is needed only for texts that must be embedded again.
+    `encoder` is the new location of the encoder, if it has moved. The encoder is needed only for texts that must be
+    embedded again.
     """
     target, index = Path(target), Path(index)
     _refuse(target, index)
@@ -89,11 +91,13 @@ def salvage(
 
 def _refuse(target: Path, index: Path) -> None:
     if not index.is_dir() or not any((index / name).exists() for name in OWN_NAMES):
-        raise NotACollection(f"{index} holds no file of a collection; `index` takes the folder of the damaged one.")
+        raise NotACollection(
+            f"{index} holds no file of a collection; `index` must be the folder of the damaged collection."
+        )
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise Misuse(f"{target} already exists; salvage into a new or empty folder.")
     if target.resolve().is_relative_to(index.resolve()):
-        raise Misuse(f"{target} is inside the damaged collection, which must not be changed; name another folder.")
+        raise Misuse(f"{target} is inside the damaged collection, which must not be changed; choose another folder.")
 
 
 def _carve(index: Path, carved: Carved, report: SalvageReport, progress: Progress) -> None:
@@ -107,18 +111,18 @@ def _carve(index: Path, carved: Carved, report: SalvageReport, progress: Progres
             notes.append(f"the header of {database} is lost; its pages were read as {pages.size:,} bytes each")
         if pages.freelist_lost or carver.stray_pages():
             notes.append(
-                "the list of free pages, or a tree, cannot be read: documents that were deleted or changed may be back "
-                "in an older version"
+                "the list of free pages, or a tree, cannot be read: deleted documents may have come back, and changed "
+                "documents may be in an older version"
             )
         if pages.log.broken_at is not None:
             notes.append(
-                f"{path_of(database)} is damaged from its frame {pages.log.broken_at + 1:,} on: documents may be "
-                "in an older version, or back though they were deleted"
+                f"{path_of(database)} is damaged from frame {pages.log.broken_at + 1:,} on: changed documents may "
+                "be in an older version, and deleted documents may have come back"
             )
         if pages.unreadable:
             notes.append(f"the disk cannot read {len(set(pages.unreadable)):,} pages of {database}")
         if carver.damaged_cells:
-            notes.append(f"{carver.damaged_cells:,} rows or places of rows are destroyed beyond reading")
+            notes.append(f"{carver.damaged_cells:,} rows, or pointers to rows, are destroyed and cannot be read")
 
 
 class _Salvage:
@@ -131,7 +135,10 @@ class _Salvage:
         self.options = options
         self.report = report
         self._stored: dict[str, int] = {}
-        """By id: the number of the row that was stored, if several rows have that id."""
+        """The row number of the stored document, by id.
+
+        Several rows may have the same id, and the highest number wins.
+        """
 
     def run(self, progress: Progress) -> None:
         settings, width = self._settings()
@@ -157,15 +164,15 @@ class _Salvage:
         self._write_quarantine()
 
     def _settings(self) -> tuple[CollectionSettings, int]:
-        """Return the new collection's settings, and the bytes of a vector; 0 if their encoder is unknown."""
+        """Return the settings of the new collection, and the bytes of a vector, or 0 if the encoder is unknown."""
         kept = {key: self.carved.setting(key) for key in OTHER_KEYS}
         if self.left.identity is not None:
             settings = CollectionSettings(self.left.identity, self.left.index, **kept)
             return settings, self.left.identity.dimension * VECTOR_TYPE.itemsize
         if self.options.name is None:
             raise Damaged(
-                f"no intact record says which encoder made {self.report.source}; give it as `encoder`, and all "
-                "documents are embedded again."
+                f"no intact record says which encoder made {self.report.source}; give it as `encoder`. All "
+                "documents are then embedded again."
             )
         self.report.notes.append("no intact record says which encoder made the vectors: all texts were embedded again")
         kept |= {"pooling_choice": None, "precision_choice": None, "choice": None}
@@ -174,7 +181,7 @@ class _Salvage:
     # ---- documents ----------------------------------------------------------------------------------------
 
     def _store_sealed(self, collection: Collection, width: int, progress: Progress) -> list[int]:
-        """Store the documents that need no encoder; return the numbers of the others."""
+        """Store the documents that need no encoder. Return the numbers of the other documents."""
         rest, window = [], []
         for document in self.carved.documents(width):
             if document.places is None:
@@ -198,7 +205,7 @@ class _Salvage:
     def _embed(
         self, collection: Collection, find: Callable[[], Encoder], numbers: list[int], progress: Progress
     ) -> None:
-        """Embed the others again, if they are confirmed."""
+        """Embed the remaining documents again, if their content and id are confirmed."""
         if not numbers:
             return
         try:
@@ -207,7 +214,7 @@ class _Salvage:
             encoder, reason = None, str(error)
             self.report.notes.append(
                 f"the encoder cannot be loaded, so documents without an intact vector could not be saved: {error} "
-                "Give its new location, and salvage into another folder."
+                "Give the new location of the encoder, and salvage into another folder."
             )
 
         def proven() -> Iterator[Document]:
@@ -216,7 +223,7 @@ class _Salvage:
                 if encoder is not None:
                     found, problem = _judged(found, encoder)
                 if found.number == self._stored.get(found.id):
-                    continue  # another image of the page had it complete
+                    continue  # another image of the page had the complete document
                 if problem:
                     values = [found.id, found.title, found.text, found.metadata, found.source]
                     self.carved.keep_unsound("documents", found.number, problem, values)
@@ -235,7 +242,7 @@ class _Salvage:
         wanted = self.left.index
         try:
             wanted.check(collection.dimension, "cpu", Collection)
-        except Misuse:  # damage has made a setting another text
+        except Misuse:  # damage has changed a setting
             wanted = IndexSettings()
         for files, counts in self.left.transforms:
             try:
@@ -251,7 +258,7 @@ class _Salvage:
             writer.publish(replace(wanted, transform="none"), refit=True, compact=True)
             self.report.transform = "none: no copy of the one it had is intact, and choosing one needs the encoder"
 
-    # ---- what is lost -------------------------------------------------------------------------------------
+    # ---- lost documents -----------------------------------------------------------------------------------
 
     def _tell_lost(self, collection: Collection) -> None:
         there = {id_ for (id_,) in collection.store.db.conn.execute("SELECT id FROM documents")}
@@ -294,10 +301,11 @@ def _document(found: CarvedDocument) -> Document:
 
 
 def _judged(found: CarvedDocument, encoder: Encoder) -> tuple[CarvedDocument, str]:
-    """Return the document under its confirmed id, and why it cannot be confirmed; empty if it is.
+    """Return the document, and the reason why it cannot be confirmed. The reason is empty if it is confirmed.
 
-    Its seal is tried with passages cut again, which are the same unless the encoder is another one. Otherwise the
-    content must match its hash, and the id its copy in the index.
+    The text is cut into passages again, and the seal is checked with these passages. They equal the lost passages if
+    the encoder is the same. If the seal matches, the document gets the id that the seal confirms. Otherwise two things
+    must hold: the content matches its hash, and the id matches its copy in the index of ids.
     """
     passages = encoded_passages(_document(found), encoder)
     sealed = found.sealed_with([(start, end, hash_of_text(text)) for start, end, text in passages])

@@ -1,4 +1,4 @@
-"""Settings and transforms that survive damage, in the tables and in the generation folders."""
+"""Collects the intact settings and transforms of a damaged collection from its tables and generation folders."""
 
 import contextlib
 import hashlib
@@ -19,7 +19,11 @@ DERIVED = (INDEX_FILE, NUMBERS_FILE)
 
 @dataclass
 class Survivors:
-    """Settings, and the files of transforms in the order to try them, each with the counts it was fitted on."""
+    """The intact settings and transforms.
+
+    `transforms` are the files of each transform and the counts of what it was fitted on, in the order in which to try
+    them.
+    """
 
     identity: EncoderIdentity | None
     index: IndexSettings
@@ -31,11 +35,11 @@ class _Manifest:
     folder: Path
     content: dict[str, Any]
     proven: bool
-    """True if the database has its hash, or all the files it lists match theirs."""
+    """True if the database holds the hash of the manifest, or if all listed files match their hashes."""
 
 
 def survivors(index: Path, carved: Carved) -> Survivors:
-    """Collect the settings from the table and the manifests; proven manifests come first."""
+    """Collect the intact settings and transforms. Confirmed manifests take precedence over the settings table."""
     manifests = sorted(_manifests(index, carved), key=lambda m: (m.proven, m.folder.name), reverse=True)
     known: dict[str, Any] = settings_of(manifests[0].content) if manifests and manifests[0].proven else {}
     identity = _identity(known.get("encoder")) or _identity(carved.setting("encoder"))
@@ -49,7 +53,7 @@ def _manifests(index: Path, carved: Carved) -> list[_Manifest]:
         with contextlib.suppress(OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
             data = path.read_bytes()
             content = json.loads(data)
-            if path.parent.suffix or not isinstance(content["files"], dict):  # half written, or not one at all
+            if path.parent.suffix or not isinstance(content["files"], dict):  # unfinished, or not a manifest
                 continue
             proven = hashlib.sha256(data).hexdigest() in named or _agree(path.parent, content["files"])
             found.append(_Manifest(path.parent, content, proven))
@@ -77,7 +81,11 @@ def _index_settings(settings: Mapping[str, Any]) -> IndexSettings:
 
 
 def _transforms(manifests: list[_Manifest], carved: Carved) -> list[tuple[Mapping[str, bytes], dict[str, int] | None]]:
-    """List the sets of files that a manifest confirms, then the copies in the table, which are checked when loaded."""
+    """List the copies of transforms.
+
+    The sets of files that a manifest confirms come first. Then come the copies in the database table, which are checked
+    only when they are loaded.
+    """
     kept = carved.transform_files()
     found: list[tuple[Mapping[str, bytes], dict[str, int] | None]] = []
     for manifest in manifests:

@@ -371,7 +371,9 @@ def test_a_collection_of_a_pre_release_is_refused(run: Run, tmp_path: Path, pets
         connection.execute("CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
         connection.commit()
     said = run(*[pets if word == "PETS" else word for word in command], "--index", folder, code=2).output
-    assert "made by a pre-release of retriever; make it again: retriever index SOURCE" in said.replace("\n", " ")
+    assert "made by a pre-release of retriever; index its source again: retriever index SOURCE" in said.replace(
+        "\n", " "
+    )
 
 
 def test_a_database_that_is_none(run: Run, collection: Path) -> None:

@@ -106,7 +106,7 @@ def test_kept_files_with_names_that_lead_elsewhere(index: Path, outside: Path, r
     execute(index, "UPDATE generation_files SET name = ? WHERE rowid = (SELECT min(rowid) FROM generation_files)", name)
     faiss_file(index).write_bytes(b"")
     with Retriever.open(index) as retriever:
-        with pytest.raises(Damaged, match="no plain file name"):
+        with pytest.raises(Damaged, match="not a plain file name"):
             retriever.collection.transform_files()
         retriever.verify(repair=True)
         assert retriever.verify().clean
@@ -118,7 +118,7 @@ def test_a_generation_that_lies_elsewhere(index: Path, outside: Path, run: Run, 
     execute(index, "UPDATE generations SET folder = ?", name)
     for args in (["search", "cats"], ["verify"], ["verify", "--repair"], ["info"]):
         result = run(*args, "--index", index, code=1)
-        assert "no plain file name" in result.output
+        assert "not a plain file name" in result.output
     run("rebuild", "--index", index)  # needs nothing of the old generation
     run("verify", "--index", index)
 

@@ -181,6 +181,6 @@ def test_damaged_words_are_found_and_made_again(copy: Path, damage: str) -> None
     with Retriever.open(copy) as retriever:
         assert any("index of words" in problem for problem in retriever.verify().problems)
         report = retriever.verify(repair=True)
-        assert "made the index of words again" in report.repaired and not report.left
+        assert "rebuilt the index of words" in report.repaired and not report.left
         assert retriever.verify().clean
         assert_is_bm25(retriever, some_documents(200), "cat dog")

@@ -200,7 +200,10 @@ def test_a_wrong_list_of_unused_vectors_is_made_again(folder: Path) -> None:
 
 def test_an_index_that_lost_touch_with_its_table(folder: Path) -> None:
     damage_row(folder, "DELETE FROM vectors WHERE id = 3")
-    with Retriever.open(folder) as retriever, pytest.raises(Damaged, match="index holds 250 vectors, table 249 rows"):
+    with (
+        Retriever.open(folder) as retriever,
+        pytest.raises(Damaged, match="index holds 250 vectors, but the table has 249 rows"),
+    ):
         retriever.search("x")
 
 

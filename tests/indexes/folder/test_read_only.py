@@ -164,7 +164,7 @@ def test_a_database_that_never_stands_still_is_told(folder: Path, monkeypatch: p
             return documents(*args)
 
         monkeypatch.setattr(reader.collection.store, "documents", disturbed)
-        with pytest.raises(Locked, match="written to all the time"):
+        with pytest.raises(Locked, match="written to continuously"):
             reader.search("cat")
 
 
