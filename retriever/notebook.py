@@ -68,7 +68,7 @@ def hits_html(hits: Sequence[Shown]) -> str:
     if not hits:
         return '<div class="retriever-hits">Nothing found.</div>'
     scores = [hit.score for hit in hits]
-    # A full bar stands for a score of 1, or for the best score if that is above 1. Scores of words and rerankers can be.
+    # A full bar stands for a score of 1, or for the best score if that is above 1, as BM25 and rerankers may give.
     lowest, highest = min(0.0, *scores), max(1.0, *scores)
     items = "\n".join(_item(hit, (hit.score - lowest) / (highest - lowest)) for hit in hits)
     return f'{STYLE}\n<div class="retriever-hits"><ol>\n{items}\n</ol></div>'

@@ -106,8 +106,8 @@ class Retriever:
             documents: Texts, dicts, `Document` objects, or a `Corpus` of files.
             index: The collection: a folder, or `milvus:URI`.
             encoder: The name or folder of a BERT. Default: the embedded all-MiniLM-L6-v2.
-            pooling: How token vectors become one vector, or "auto" to choose a pooling from the text. Default: the pooling
-                of the model.
+            pooling: How token vectors become one vector, or "auto" to choose a pooling from the text. Default: the
+                pooling of the model.
             max_length: Maximum number of tokens in an input of the encoder. Default: the maximum of the model.
             transform: The spec of a transform. Default: "auto", which chooses one from the text.
             index_type: The FAISS index. Default: "flat", which is exact. "auto" chooses the fastest index that
@@ -172,7 +172,7 @@ class Retriever:
         return self._writer.report
 
     def add(self, documents: "Documents", *, on_error: "OnError" = "skip") -> "IngestReport":
-        """Add documents. A document replaces a stored one with the same id. A search finds new documents immediately."""
+        """Add documents. A document replaces a stored one with the same id. A search finds them immediately."""
         from retriever.corpus.source import Source
 
         source = Source(documents)
@@ -291,7 +291,7 @@ class Retriever:
 
     @detect_damage
     def card(self) -> "Card":
-        """Return a description of the collection on one page. `retriever.card.rendering` renders it as HTML or Markdown."""
+        """Return a one-page description of the collection. `retriever.card.rendering` makes HTML or Markdown of it."""
         from retriever.card.contents import collect_card
 
         transform = self.local.with_generation(lambda found: load_transform(found) if found else None)

@@ -188,5 +188,6 @@ def _decide(found: tuple[PoolingCandidate, ...], worth: float) -> tuple[str, str
             f"which is within the margin of {MARGIN:.0%} or within chance"
         )
     return best.pooling, (
-        f"{best.pooling} agrees with the words of the text better by {share:.0%} than the model's own pooling, {own.pooling}"
+        f"{best.pooling} agrees with the words of the text better by {share:.0%} than the model's own pooling, "
+        f"{own.pooling}"
     )

@@ -37,7 +37,7 @@ FAR = 30.0
 
 
 def surprise(z: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Compute -log P(N(0, 1) > z) in nats. This does not use scipy, because importing scipy takes longer than a search."""
+    """Compute -log P(N(0, 1) > z) in nats. scipy is not used, because importing it takes longer than a search."""
     return np.array([_surprise(value) for value in z.ravel().tolist()], np.float64).reshape(z.shape)
 
 

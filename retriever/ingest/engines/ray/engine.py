@@ -116,7 +116,7 @@ class Ray:
         return notes
 
     def _device(self, encoder: "Encoder") -> str:
-        """Return the device of the workers: the GPUs of the cluster if it has any, unless the encoder requests the CPU."""
+        """Return the device of the workers: "cuda" if the cluster has GPUs and the encoder allows them, else "cpu"."""
         device = encoder.requested_device
         if device == "cpu" or encoder.identity.precision == "int8":
             return "cpu"

@@ -45,7 +45,7 @@ class SplitDocument(Document):
 
 @dataclass
 class Chunk:
-    """Some documents of a corpus. `fraction` is the share of the corpus that has been read up to the end of this chunk."""
+    """Some documents of a corpus. `fraction` is the share of the corpus that has been read at the end of the chunk."""
 
     items: list[Document | Skipped] = field(default_factory=list)
     failure: Exception | None = None
