@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Corpus", "Document", "Hit", "Hits", "Keys", "Retriever", "Skipped"]
 
-# Importing ONNX Runtime would start its telemetry: a device id and events sent to Microsoft, by a thread of its own.
-# Any module may import it, so the switch is set here, before all of them.
+# When ONNX Runtime is imported, its telemetry starts a thread that sends a device id and events to Microsoft. This
+# variable disables the telemetry. It is set here, before any module of this package can import ONNX Runtime.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 _MODULES = {
@@ -34,7 +34,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name of the API on first use, so that `import retriever` is fast."""
+    """Import a public name on its first use, so that `import retriever` is fast."""
     if name not in _MODULES:
         raise AttributeError(f"module 'retriever' has no attribute {name!r}")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""The exceptions of this package; those of collections come from `indexes.errors`."""
+"""The exceptions of this package. The exceptions of collections are defined in `indexes.errors` and imported here."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ class BadSource(RetrieverError):
 
 
 class NoDocuments(Misuse):
-    """A source contains no document; `reasons` has every place that was skipped and why."""
+    """A source contains no document. `reasons` lists every place that was skipped, with the reason."""
 
     def __init__(self, message: str, reasons: Sequence[tuple[str, str]]) -> None:
         super().__init__(message)
@@ -33,20 +33,20 @@ class EncoderUnavailable(RetrieverError):
 
 
 class FitWarning(RuntimeWarning):
-    """Another transform than requested was fitted; its notes say why."""
+    """The fitted transform is not the requested one. The notes of the transform say why."""
 
 
 class FitFailed(RetrieverError):
-    """A transform could not be fitted to the vectors it was given."""
+    """A transform could not be fitted to the given vectors."""
 
 
 class MissingExtra(RetrieverError):
-    """A package of an optional extra is not installed; the message names the extra."""
+    """A package of an optional extra is not installed. The message names the extra."""
 
 
 @contextmanager
 def requires_extra(extra: str, purpose: str) -> Iterator[None]:
-    """Turn a failed import of another project's package into `MissingExtra`, which says what to install."""
+    """Turn a failed import of a third-party package into `MissingExtra`, whose message says what to install."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,6 +1,6 @@
-"""Files and folders: atomic writes, the user's cache folder, cached checksums, folders by name.
+"""Helpers for files and folders: atomic writes, the user's cache folder, cached checksums, folders by name.
 
-Everything in the cache folder can be deleted at any time; it is made again when needed.
+Everything in the cache folder can be deleted at any time. What is missing is rebuilt when it is needed.
 """
 
 import contextlib
@@ -21,10 +21,10 @@ SMALLEST_CACHED = 1 << 20
 
 @contextlib.contextmanager
 def atomic_write(target: Path) -> Iterator[Path]:
-    """Yield a temporary path to write a file or folder to; rename it to `target` only if the block succeeds.
+    """Yield a temporary path to write a file or folder to. Rename it to `target` only if the block succeeds.
 
-    Everything is synced to disk first, so that a power failure leaves the whole target or none. An empty folder at
-    `target` is replaced.
+    Everything is synced to disk before the rename. After a power failure, `target` is therefore either complete or
+    does not exist. An empty folder at `target` is replaced.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
@@ -37,7 +37,7 @@ def atomic_write(target: Path) -> Iterator[Path]:
         sync(target.parent)
     except OSError as error:
         if error.filename is not None and Path(error.filename) == temporary:
-            error.filename = str(target)  # the caller knows nothing of the temporary path
+            error.filename = str(target)  # the caller does not know the temporary path
         raise
     finally:
         if temporary.is_dir():
@@ -56,14 +56,14 @@ def _sync_all(path: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Return the folder for everything that can be made again; XDG_CACHE_HOME is honoured."""
+    """Return the cache folder of this package: a subfolder of XDG_CACHE_HOME, or of ~/.cache if that is not set."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flow-retriever"
 
 
 def cached_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file; a large file is read again only if its size, times or inode have changed.
+    """Return the SHA-256 of a file. A large file is read again only if its size, times or inode have changed.
 
-    Every write to a file changes its ctime, and no program can set it.
+    The times are a safe sign of a change: every write to a file updates its ctime, and no program can set the ctime.
     """
     status = path.stat()
     if status.st_size < SMALLEST_CACHED:
@@ -76,14 +76,14 @@ def cached_sha256(path: Path) -> str:
         if found["file"] == known and len(found["sha256"]) == 64:
             return str(found["sha256"])
     sha256 = file_sha256(path)
-    # A cache folder that cannot be written costs only time.
+    # If the cache folder cannot be written, the file is hashed again next time.
     with contextlib.suppress(OSError), atomic_write(entry) as temporary:
         temporary.write_text(json.dumps({"file": known, "sha256": sha256}), encoding="utf-8")
     return sha256
 
 
 def folders_by_name(folders: Iterable[Path]) -> dict[str, Path]:
-    """Map the name of each folder to the folder; refuse two folders with the same name."""
+    """Map the name of each folder to the folder. Raise `Misuse` if two folders have the same name."""
     named: dict[str, Path] = {}
     for folder in folders:
         name = folder.resolve().name

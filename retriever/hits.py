@@ -1,4 +1,4 @@
-"""What a search takes and what it returns: its options, hits, and answers with the novelty of the query."""
+"""The options and the results of a search: hits, and answers, which add the novelty of the query."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ Space = Literal["index", "raw"]
 
 
 class Options(TypedDict, total=False):
-    """The keyword options of a search; `Retriever.search` explains them."""
+    """The keyword options of a search. `Retriever.search` explains them."""
 
     mode: Mode
     where: Sequence[str]
@@ -28,7 +28,10 @@ class Hit:
 
     rank: int
     score: float
-    """The cosine (dense), BM25 (lexical), the sum of both surprises in nats (hybrid), or the score of the reranker."""
+    """The score of the reranker, if one was used. Otherwise it depends on the mode.
+
+    dense: the cosine. lexical: BM25. hybrid: the weighted sum of both surprises in nats.
+    """
     id: str
     title: str
     passage: str
@@ -37,7 +40,7 @@ class Hit:
     end: int
     metadata: dict[str, Any]
     highlight: tuple[int, int] | None = None
-    """Offsets within the passage of the sentence that fits the query best; None unless `highlight` was requested."""
+    """Start and end, within the passage, of the sentence that fits the query best. None without `highlight`."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -47,7 +50,7 @@ class Hit:
 
 
 class Hits(list[Hit]):
-    """A list of hits, best first. Notebooks show it, and slices of it, as a table."""
+    """A list of hits, best first. Notebooks show the list, and any slice of it, as a table."""
 
     @overload
     def __getitem__(self, place: SupportsIndex, /) -> Hit: ...
@@ -68,9 +71,9 @@ class Answer:
 
     hits: Hits
     novelty: float | None
-    """Negative log-likelihood in bits per dimension; None if the collection has no measurements of ordinary text."""
+    """Negative log-likelihood in bits per dimension. None if the collection has no measurements of ordinary text."""
     limit: float | None
-    """The novelty above which the query counts as strange; None if it is unknown, or the query is too short."""
+    """The novelty above which the query counts as strange. None if it is unknown or if the query is too short."""
 
     @property
     def strange(self) -> bool:

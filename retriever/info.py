@@ -1,4 +1,4 @@
-"""What a collection holds and what made it, as plain values for JSON, the command line and the card."""
+"""Describe a collection as plain values for JSON, the command line and the card."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from retriever.transforms.drift import Drift, unknown
 
 @dataclass(frozen=True)
 class Summary:
-    """What those who search a collection want to know of it; no path of this machine is in it."""
+    """The facts about a collection that its users may see. They contain no path of this machine."""
 
     documents: int
     passages: int
@@ -32,7 +32,7 @@ def summary(collection: AnyCollection) -> Summary:
 
 
 def describe(collection: AnyCollection, drift: Drift | None) -> dict[str, Any]:
-    """Return counts, settings, index facts and sizes; `drift` is None if it was not measured."""
+    """Return the counts, the settings, facts about the index, and the sizes. `drift` is None if it was not measured."""
     store, generation = collection.store, collection.generation()
     manifest: dict[str, Any] = generation.manifest if generation else {}
     transform = manifest.get("transform", {"spec": store.setting("transform")})

@@ -1,4 +1,4 @@
-"""The memory of this process and of this machine."""
+"""Measure the memory of this process and of this machine."""
 
 import os
 import re
@@ -9,7 +9,10 @@ from pathlib import Path
 
 
 def peak_bytes() -> int:
-    """Return the peak memory of this process. On Linux, `ru_maxrss` would include the memory of its parent."""
+    """Return the peak memory of this process in bytes.
+
+    On Linux, the value comes from /proc, because `ru_maxrss` would include the memory of the parent process.
+    """
     with suppress(OSError):
         found = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
         if found:
@@ -18,7 +21,7 @@ def peak_bytes() -> int:
 
 
 def machine_bytes() -> int:
-    """Return the memory of this machine, or of the container that this process runs in."""
+    """Return the memory of this machine in bytes, or the limit of the container if that is lower."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):
         return min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))

@@ -1,7 +1,7 @@
-"""Hits and collections as HTML for notebooks: self-contained, readable on light and dark pages.
+"""Render hits and collections as HTML for notebooks. The HTML is self-contained and fits light and dark pages.
 
-All text from documents is freed of control characters and escaped. Without the style sheet, which some viewers drop,
-it is an ordinary list.
+Control characters are removed from all text of documents, and the text is escaped. Some viewers drop the style sheet.
+The hits are then shown as an ordinary list.
 """
 
 import json
@@ -45,7 +45,7 @@ STYLE = """<style>
 
 
 class Shown(Protocol):
-    """The fields of a hit that are shown; `retriever.hits.Hit` has them."""
+    """The fields of a hit that are shown. `retriever.hits.Hit` has all of them."""
 
     @property
     def rank(self) -> int: ...
@@ -64,11 +64,11 @@ class Shown(Protocol):
 
 
 def hits_html(hits: Sequence[Shown]) -> str:
-    """Show hits as a list: score as a bar, title, id, passage with its highlighted sentence, and metadata."""
+    """Render hits as a list. Each hit has its score as a bar, title, id, passage with highlight, and metadata."""
     if not hits:
         return '<div class="retriever-hits">Nothing found.</div>'
     scores = [hit.score for hit in hits]
-    # A full bar is a cosine of 1, or the best score if that is higher, as with words and rerankers.
+    # A full bar stands for a score of 1, or for the best score if that is above 1, as BM25 and rerankers may give.
     lowest, highest = min(0.0, *scores), max(1.0, *scores)
     items = "\n".join(_item(hit, (hit.score - lowest) / (highest - lowest)) for hit in hits)
     return f'{STYLE}\n<div class="retriever-hits"><ol>\n{items}\n</ol></div>'
@@ -105,7 +105,7 @@ def _value(value: Any) -> str:
 
 
 def collection_html(collection: AnyCollection) -> str:
-    """Describe a collection in a few lines."""
+    """Render a short description of a collection."""
     place = collection.name
     try:
         facts = _facts(collection)

@@ -51,7 +51,7 @@ class Retriever:
     """
 
     def __init__(self, collection: AnyCollection, options: EncoderOptions, progress: Progress = silent) -> None:
-        """Wrap an open collection; `Retriever.open` and `Retriever.build` are the usual ways."""
+        """Wrap an open collection. Usually, call `Retriever.open` or `Retriever.build` instead."""
         self.collection = collection
         self.progress = progress
         self._options = options
@@ -68,8 +68,9 @@ class Retriever:
     ) -> Self:
         """Open an existing collection: a folder, or `milvus:URI`.
 
-        `encoder` is the name or folder of its encoder, if that has moved since. `device` is "cpu", "cuda" or "auto",
-        which uses a GPU for the encoder and the index if there is one. `progress` is called during long operations.
+        `encoder` is the name or folder of the encoder; give it only if the encoder has moved since the collection was
+        built. `device` is "cpu", "cuda" or "auto"; "auto" uses a GPU for the encoder and the index if there is one.
+        `progress` is called during long operations.
         """
         collection = collection_class(index).open(index, device=device)
         return cls(collection, EncoderOptions(encoder, device=device), progress)
@@ -96,26 +97,29 @@ class Retriever:
         address: str | None = None,
         progress: Progress = silent,
     ) -> Self:
-        """Make a collection from documents, or bring an existing one up to date with them.
+        """Make a collection from documents, or update an existing collection with them.
 
-        Only new and changed documents are embedded. A build that was interrupted continues where it stopped. An
-        option that is None keeps the value of an existing collection, or takes the default for a new one.
+        Only new and changed documents are embedded. If a build was interrupted, the next build continues where it
+        stopped. An option that is None keeps its value in an existing collection, and has its default in a new one.
 
         Args:
             documents: Texts, dicts, `Document` objects, or a `Corpus` of files.
             index: The collection: a folder, or `milvus:URI`.
             encoder: The name or folder of a BERT. Default: the embedded all-MiniLM-L6-v2.
-            pooling: How token vectors become one vector, or "auto" to choose from the text. Default: the model's own.
-            max_length: The longest input in tokens. Default: the model's own.
+            pooling: How token vectors become one vector, or "auto" to choose a pooling from the text. Default: the
+                pooling of the model.
+            max_length: Maximum number of tokens in an input of the encoder. Default: the maximum of the model.
             transform: The spec of a transform. Default: "auto", which chooses one from the text.
-            index_type: The FAISS index. Default: "flat", which is exact. "auto" takes the fastest index that reaches
-                `recall` within `memory`.
-            recall: The recall that "auto" must reach. Default: 0.95.
-            memory: The bytes that the index of "auto" may take. Default: unlimited.
-            precision: "fp32" or "int8". Default: "auto", which takes int8 if it keeps the ranking of this text.
-            batch_tokens: How many tokens the encoder processes at once.
+            index_type: The FAISS index. Default: "flat", which is exact. "auto" chooses the fastest index that
+                reaches `recall` within `memory`.
+            recall: The recall that `index_type="auto"` must reach. Default: 0.95.
+            memory: Maximum size in bytes of the index that `index_type="auto"` chooses. Default: unlimited.
+            precision: "fp32" or "int8". Default: "auto", which chooses int8 if the search results on a sample of the
+                documents stay nearly the same as with fp32.
+            batch_tokens: Maximum number of tokens that the encoder processes at once.
             device: "cpu", "cuda" or "auto", which uses a GPU if there is one.
-            on_error: "skip" leaves out unreadable documents and reports them, "stop" raises `BadSource`.
+            on_error: What to do with an unreadable document. "skip" leaves it out and reports it, "stop" raises
+                `BadSource`.
             prune: Delete the documents that `documents` no longer contains.
             engine: "local", or "ray" to let the workers of a Ray cluster read, embed and transform.
             address: The address of the Ray cluster. Default: start one on this machine for this build.
@@ -163,11 +167,11 @@ class Retriever:
 
     @property
     def report(self) -> "IngestReport":
-        """What the last `build` or `add` did."""
+        """The report of the last `build` or `add`."""
         return self._writer.report
 
     def add(self, documents: "Documents", *, on_error: "OnError" = "skip") -> "IngestReport":
-        """Add documents, or replace those with the same id. A search finds them immediately."""
+        """Add documents. A document replaces a stored one with the same id. A search finds them immediately."""
         from retriever.corpus.source import Source
 
         source = Source(documents)
@@ -195,9 +199,9 @@ class Retriever:
         recall: float | None = None,
         memory: int | None = None,
     ) -> None:
-        """Fit the transform and build the index again from the stored raw vectors; no document is embedded.
+        """Fit the transform and build the index again from the stored raw vectors. No document is embedded.
 
-        An option that is None keeps its value; `build` explains them.
+        An option that is None keeps its value. `build` explains the options.
         """
         self._writer.rebuild((transform, index_type, recall, memory))
 
@@ -210,14 +214,14 @@ class Retriever:
             mode: "dense" searches by meaning (default), "lexical" by words (BM25), "hybrid" by both.
             where: Filters over metadata, e.g. `["year >= 2020"]`. A document must meet all of them.
             min_score: Leave out hits with a lower score.
-            space: "raw" compares vectors of the encoder without the transform. Default: "index".
+            space: "index" (default) compares transformed vectors, "raw" compares the vectors of the encoder.
             highlight: Mark the sentence of each hit that fits the query best.
             rerank: A `Reranker` (cross-encoder) that orders the best hits again.
         """
         return self.search_many([query], k, **options)[0]
 
     def search_many(self, queries: Sequence[str], k: int = 10, **options: Unpack[Options]) -> list[Hits]:
-        """Search for many queries, which are encoded together; the options are those of `search`."""
+        """Search for many queries. The queries are encoded together. The options are those of `search`."""
         return [answer.hits for answer in self.answer_many(queries, k, **options)]
 
     @fork_safe
@@ -230,9 +234,9 @@ class Retriever:
         vectors: NDArray[np.float32] | None = None,
         **options: Unpack[Options],
     ) -> list[Answer]:
-        """Search for many queries, and measure how unlike each query is to the text of the collection.
+        """Search for many queries, and measure how much each query differs from the text of the collection.
 
-        `vectors` are the results of `encoder().encode(queries)`, if they are known already. The other options are
+        `vectors` is the result of `encoder().encode(queries)`, if the caller already has it. The other options are
         those of `search`.
         """
         return self._searcher.search(queries, k, vectors=vectors, **options)
@@ -240,7 +244,7 @@ class Retriever:
     @fork_safe
     @detect_damage
     def similar(self, id_: str, k: int = 10, *, where: Sequence[str] = ()) -> Hits:
-        """Return the k documents that are most similar to a stored document, without that document."""
+        """Return the k documents that are most similar to the stored document `id_`, without that document itself."""
         return self._searcher.similar(id_, k, where=where)
 
     @fork_safe
@@ -262,7 +266,7 @@ class Retriever:
 
     @property
     def local(self) -> Collection:
-        """The collection as a folder with files; a collection in Milvus is refused."""
+        """The collection, if it is in a folder. Raises `Misuse` for a collection in Milvus."""
         if not isinstance(self.collection, Collection):
             raise Misuse(
                 f"this needs a collection in a folder, and {self.collection.name} is in Milvus; copy it first: "
@@ -273,14 +277,14 @@ class Retriever:
     @fork_safe
     @detect_damage
     def info(self) -> dict[str, Any]:
-        """Describe what the collection holds and what made it."""
+        """Return the contents and the settings of the collection as values for JSON."""
         from retriever.info import describe
 
         return describe(self.collection, self._writer.drift())
 
     @detect_damage
     def card(self) -> "Card":
-        """Describe the collection on one page; `retriever.card.rendering` makes HTML or Markdown of it."""
+        """Return a one-page description of the collection. `retriever.card.rendering` makes HTML or Markdown of it."""
         from retriever.card.contents import collect_card
 
         transform = self.local.with_generation(lambda found: load_transform(found) if found else None)
@@ -288,18 +292,19 @@ class Retriever:
 
     @detect_damage
     def map(self, progress: Progress | None = None) -> "Map":
-        """Place every document on a plane, similar documents together. The map of an index is cached."""
+        """Place every document on a plane, with similar documents close together. The map of an index is cached."""
         from retriever.maps.mapping import map_of
 
         return map_of(self.local, progress or self.progress)
 
     @detect_damage
     def export(self, target: str | Path, format: "Format" = "parquet") -> list[Path]:
-        """Write every passage with its document, raw vector and transformed vector; return the files.
+        """Export the collection and return the files that were written.
 
-        "parquet" writes one file, "npy" a folder of arrays and JSON Lines. "sentence-transformers" writes encoder and
-        transform instead: a folder that `SentenceTransformer(target)` loads. Its vectors have length one, so that
-        their cosine is the score of a search.
+        "parquet" and "npy" write every passage with its document, raw vector and transformed vector: "parquet" as one
+        file, "npy" as a folder of arrays and JSON Lines. "sentence-transformers" writes the encoder and the transform
+        as a folder that `SentenceTransformer(target)` loads. The vectors of that model have length one, so their
+        cosine is the score of a search.
         """
         from retriever.transfer.export import export, export_model
 
@@ -312,7 +317,7 @@ class Retriever:
     def verify(self, *, repair: bool = False) -> "VerifyReport":
         """Check every file and row against its checksum.
 
-        `repair` makes the index again if it is damaged, and moves damaged documents to the quarantine.
+        With `repair`, a damaged index is rebuilt, and damaged documents are moved to the quarantine.
         """
         from retriever.recovery.repair import repaired, verified
 
@@ -321,15 +326,15 @@ class Retriever:
         return verified(self.collection, self.progress)
 
     def notes(self) -> list[str]:
-        """Warnings about degraded operation, e.g. torch is used because the ONNX export failed.
+        """Return warnings about degraded operation, e.g. torch is used because the ONNX export failed.
 
-        They are known once a search or build has run.
+        The warnings are known only after a search or a build.
         """
         notes = (self._encoder.note if self._encoder else "", self.collection.device_note, *self._engine_notes)
         return [note for note in notes if note]
 
     def encoder(self) -> Encoder:
-        """Return the encoder of the collection; raise `Mismatch` if it is not the one that made the vectors."""
+        """Return the encoder of the collection. Raise `Mismatch` if another encoder made the stored vectors."""
         with self._encoder_lock:
             if self._encoder is None:
                 self._encoder = self._options.encoder_of(self.collection, self.progress)
@@ -337,7 +342,7 @@ class Retriever:
 
     @fork_safe
     def close(self) -> None:
-        """Close the files of the collection; a `with` statement does so at its end."""
+        """Close the files of the collection. A `with` statement does this at its end."""
         self.collection.close()
 
     def __enter__(self) -> Self:

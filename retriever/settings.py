@@ -1,8 +1,7 @@
-"""What a collection is made with: its encoder, its transform and its index, and the evidence they were chosen by.
+"""The settings of a collection: its encoder, transform and index, and the evidence for every automatic choice.
 
-`describe` returns them together with what the collection holds.
-
-A collection stores these settings as JSON values under the keys that `to_json` gives.
+A collection stores these settings as JSON values under the keys that `to_json` returns. `retriever.info.describe`
+returns them together with the contents of the collection.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,9 +19,9 @@ from retriever.progress import Progress, silent
 from retriever.transforms.spec import AUTO, parse
 
 Evidence = Mapping[str, Any]
-"""What an automatic choice compared and why it decided as it did, as JSON."""
+"""The alternatives that an automatic choice compared and the reason for its decision, as JSON."""
 UNTUNED_WEIGHT = 0.1
-"""The weight of the vectors of an encoder that was never tuned for similarity."""
+"""The weight of the vectors in a hybrid search, if the encoder was never tuned for similarity."""
 
 
 def made_by() -> str:
@@ -39,7 +38,7 @@ def _now() -> str:
 
 @dataclass(frozen=True)
 class EncoderOptions:
-    """How to find and run an encoder; None stands for the value of the collection or of the model."""
+    """How to find and run an encoder. None means the value stored in the collection, or the default of the model."""
 
     name: str | None = None
     pooling: str | None = None
@@ -49,7 +48,7 @@ class EncoderOptions:
     precision: str | None = None
 
     def encoder(self, stored: EncoderIdentity | None = None, progress: Progress = silent) -> Encoder:
-        """Find the encoder; `stored` is the identity in the settings of a collection."""
+        """Find the encoder. `stored` is the identity in the settings of a collection, if there is one."""
         return Encoder(
             self.name if self.name is not None else (stored.name if stored else DEFAULT_ENCODER),
             pooling=self.pooling,
@@ -62,7 +61,7 @@ class EncoderOptions:
         )
 
     def encoder_of(self, collection: AnyCollection, progress: Progress = silent) -> Encoder:
-        """Find the encoder of a collection; raise `Mismatch` if it is not the one that made the vectors."""
+        """Find the encoder of a collection. Raise `Mismatch` if another encoder made the stored vectors."""
         stored = EncoderIdentity.from_json(collection.encoder)
         encoder = self.encoder(stored, progress)
         require_same_encoder(stored, encoder.identity, collection.name)
@@ -103,7 +102,7 @@ class IndexSettings:
         recall: float | None = None,
         memory: int | None = None,
     ) -> "IndexSettings":
-        """Replace what is given; `recall` and `memory` are kept only as long as the index type stays the same."""
+        """Return a copy with the given values. If the index type changes, `recall` and `memory` are not kept."""
         if index_type is None or index_type == self.index.type:
             index_type = self.index.type
             recall = self.index.recall if recall is None else recall
@@ -111,8 +110,11 @@ class IndexSettings:
         return IndexSettings(transform or self.transform, IndexRequest(index_type, recall, memory))
 
     def check(self, dimension: int, device: str, kind: type[AnyCollection]) -> None:
-        """Refuse a transform or index that is impossible for vectors of this dimension, this device or this kind of
-        collection, before anything is embedded."""
+        """Raise `Misuse` if the transform or the index is impossible.
+
+        It may be impossible for vectors of this dimension, on this device, or in this kind of collection. Call this
+        before anything is embedded.
+        """
         options = {} if self.transform == AUTO else parse(self.transform).options
         kept = int(options.get("dimension", dimension))
         if kept > dimension:
@@ -132,13 +134,13 @@ class CollectionSettings:
     pooling_choice: Evidence | None = None
     precision_choice: Evidence | None = None
     choice: Evidence | None = None
-    """How the transform was chosen; None until the first index is published."""
+    """How the transform was chosen. None until the first index is published, or if the transform was given."""
     made_by: str = field(default_factory=made_by)
     created: str = field(default_factory=_now)
 
     @classmethod
     def new(cls, kind: type[AnyCollection], options: EncoderOptions, wanted: IndexSettings, progress: Progress) -> Self:
-        """Make the settings of a new collection; refuse an index that is impossible with this encoder."""
+        """Make the settings of a new collection. Raise `Misuse` if the index is impossible with this encoder."""
         encoder = options.encoder(progress=progress).identity
         wanted.check(encoder.dimension, options.device, kind)
         return cls(encoder, wanted)
@@ -159,12 +161,12 @@ OTHER_KEYS = ("pooling_choice", "precision_choice", "choice", "made_by", "create
 
 
 def trust(choice: Evidence | None, family: str) -> float:
-    """Return the weight of the vectors beside the words.
+    """Return the weight of the vectors in a hybrid search; the weight of the words is 1.
 
-    `choice` is the evidence that the transform was chosen by. Without it, any transform other than "none" is taken as
-    a sign of an untuned encoder.
+    `choice` is the evidence by which the transform was chosen, and `family` is the family of the transform. If there
+    is no evidence, any family other than "none" counts as a sign of an untuned encoder.
     """
-    from retriever.transforms.choice import MARGIN  # here, because it imports what a search does not need
+    from retriever.transforms.choice import MARGIN  # imported here, because a search does not need its imports
 
     agreement = {candidate["spec"]: candidate["agreement"] for candidate in (choice or {}).get("candidates", ())}
     if none := agreement.get("none"):

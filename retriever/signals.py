@@ -1,7 +1,8 @@
-"""Ctrl-C, SIGTERM and SIGHUP: the first signal stops cleanly, the second ends the process immediately.
+"""Handle Ctrl-C, SIGTERM and SIGHUP: the first signal stops cleanly, the second ends the process immediately.
 
-A clean stop is a KeyboardInterrupt: the batches in the encoder are finished and stored, and partial files are removed.
-An immediate end loses at most those batches, because a collection survives being killed at any point.
+A clean stop raises a KeyboardInterrupt. The batches in the encoder are finished and stored, and partial files are
+removed. An immediate end loses at most the batches in the encoder. The collection stays intact, because it survives
+being killed at any point.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ STOPPING = "\nStopping after storing the current batches. Interrupt again to sto
 SHOW_CURSOR = "\x1b[?25h"
 
 _deferred: list[int] = []
-"""Signals that came during `defer_signals`, after a 0 that marks it as active."""
+"""Empty unless `defer_signals` is active. Then it holds a 0, followed by the signals that have arrived since."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -53,13 +54,13 @@ def graceful_shutdown() -> Iterator[None]:
             signal.signal(number, stop)
         yield
     finally:
-        if not stopping:  # a stopping process must still end at a second signal
+        if not stopping:  # while the process stops, a second signal must still end it
             for number, handler in before.items():
                 signal.signal(number, handler or signal.SIG_DFL)
 
 
 def exit_immediately() -> None:
-    """End the process at the first signal from now on, silently; only for a process that writes nothing."""
+    """From now on, end the process silently at the first signal. Use this only in a process that writes nothing."""
 
     def end(number: int, frame: FrameType | None) -> None:
         os._exit(128 + number)
@@ -70,7 +71,7 @@ def exit_immediately() -> None:
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Delay signals until the end of a few statements that must not be interrupted."""
+    """Delay signals until the block ends. The block should be a few statements that must not be interrupted."""
     _deferred.append(0)
     try:
         yield
@@ -87,6 +88,6 @@ def _stopping_signals() -> list[signal.Signals]:
 
 
 def _write(text: str) -> None:
-    """Write without a buffer, because the signal may have interrupted a write to one."""
+    """Write to stderr without a buffer, because the signal may have interrupted a write to the buffer."""
     with contextlib.suppress(OSError):
         os.write(2, text.encode())

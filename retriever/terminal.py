@@ -1,15 +1,15 @@
-"""Text for people: quantities in words, and text of others made safe to print (no control characters, not too long)."""
+"""Format quantities for people, and make foreign text safe to print: without control characters and not too long."""
 
 import unicodedata
 from typing import NamedTuple
 
 JOINERS = "\u200c\u200d"
-"""Invisible characters that are kept: Persian, Indic scripts and emoji are drawn wrongly without them."""
+"""Invisible characters that are kept, because Persian, Indic scripts and emoji are drawn wrongly without them."""
 REPLACED = ("Cc", "Cs", "Cn", "Zl", "Zp")
 
 
 class Excerpt(NamedTuple):
-    """One printable line in three parts; `marked` is the highlighted sentence, or empty."""
+    """One printable line in three parts. `marked` is the highlighted sentence; it is empty if there is none."""
 
     before: str
     marked: str
@@ -17,28 +17,28 @@ class Excerpt(NamedTuple):
 
 
 def one_line(text: str) -> str:
-    """Join the text to one line and replace control characters."""
+    """Join the lines of a text into one line, and replace control characters."""
     return _printable(" ".join(text.split()))
 
 
 def lines(text: str) -> str:
-    """Replace control characters but keep the line breaks, e.g. of an error message."""
+    """Replace control characters, but keep line breaks, e.g. those of an error message."""
     return "\n".join(_printable(line) for line in text.split("\n"))
 
 
 def cut(text: str, length: int) -> str:
-    """Shorten the text to `length` characters, ending in an ellipsis."""
+    """Shorten the text to at most `length` characters. A shortened text ends with an ellipsis."""
     return text if len(text) <= length else text[: length - 1].rstrip() + "…"
 
 
 def duration(seconds: float) -> str:
-    """E.g. "2 min 5 s"."""
+    """Format a duration, e.g. "2 min 5 s"."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def size(count: float) -> str:
-    """Bytes in decimal units, e.g. "1.5 GB"."""
+    """Format a number of bytes in decimal units, e.g. "1.5 GB"."""
     for unit in ("bytes", "KB", "MB"):
         if count < 1000:
             return f"{count:,.0f} {unit}"
@@ -51,7 +51,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def excerpt(passage: str, highlight: tuple[int, int] | None, length: int) -> Excerpt:
-    """Cut about `length` characters around the highlighted sentence, up to twice that if the sentence is long."""
+    """Cut out about `length` characters around the highlighted sentence, or up to twice as many if it is long."""
     start, end = highlight or (0, 0)
     first = max(0, min(start - length // 4, len(passage) - length))
     last = min(len(passage), max(first + length, min(end, first + 2 * length)))
@@ -63,7 +63,7 @@ def excerpt(passage: str, highlight: tuple[int, int] | None, length: int) -> Exc
 
 
 def _piece(text: str) -> str:
-    """Join a part of a passage to one line, keeping a space at either end where it borders on the next part."""
+    """Join a part of a passage into one line. Keep one space at an end that has white space, next to another part."""
     line = one_line(text)
     if not line:
         return " " if text else ""

@@ -1,4 +1,4 @@
-"""Documents from files: JSONL, CSV, TSV, Parquet, text and Markdown, folders of them, BEIR folders, stdin."""
+"""Read documents from JSONL, CSV, TSV, Parquet, text and Markdown files, from folders, and from standard input."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ __all__ = ["Corpus", "Document", "Keys", "Skipped"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import `Corpus` on first use, because a search needs no reader of files."""
+    """Import `Corpus` on its first use, because a search does not read files."""
     if name != "Corpus":
         raise AttributeError(f"module 'retriever.corpus' has no attribute {name!r}")
     from retriever.corpus.files import Corpus

@@ -1,4 +1,4 @@
-"""A document of a corpus, and how one is made from a record such as a JSON object or a row of a table."""
+"""A document of a corpus, and its conversion from a record such as a JSON object or a row of a table."""
 
 import hashlib
 from collections.abc import Mapping
@@ -13,21 +13,21 @@ JSON_NAMES = {bool: "a boolean", int: "a number", float: "a number", str: "a str
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text to search for, with its id, title and metadata."""
+    """A text that can be found by a search, with its id, title and metadata."""
 
     id: str
     text: str
     title: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
     source: str = ""
-    """Where it was read, for messages, e.g. `file.jsonl:12`."""
+    """The place that the document was read from, for messages, e.g. `file.jsonl:12`."""
 
     def content_hash(self) -> bytes:
-        """SHA-256 of title, text and metadata. The order of the metadata's keys does not matter."""
+        """Return the SHA-256 of title, text and metadata. The order of the keys in the metadata does not matter."""
         return content_hash(self.title, self.text, metadata_text(self.metadata))
 
     def characters(self) -> int:
-        """The number of characters of id, title, text and metadata as JSON; it bounds the use of memory."""
+        """Return the number of characters of id, title, text and metadata (as JSON), to limit the use of memory."""
         of_metadata = len(metadata_text(self.metadata)) if self.metadata else 0
         return len(self.id) + len(self.title) + len(self.text) + of_metadata
 
@@ -42,22 +42,25 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of a record's text, title and id."""
+    """The keys under which a record has its text, title and id."""
 
     text: str = "text"
     title: str = "title"
     id: str | None = None
     """None means `_id`, or `id` if there is no `_id`."""
     fixed: bool = False
-    """If True, the user cannot choose other keys, so messages name no option for it."""
+    """If True, the user cannot choose other keys, so messages do not name the options for that."""
 
     def advice(self, option: str) -> str:
-        """The end of a message about a missing key: what the user can do."""
+        """Return the end of a message about a missing key, which says what the user can do."""
         return "the keys understood are text, title, _id and id" if self.fixed else f"see {option}"
 
 
 def text_id(text: str) -> str:
-    """The id of a document that has neither an id nor a lasting place, such as a line of standard input."""
+    """Return an id made from the text.
+
+    It is for a document without an id and without a permanent place, such as a line of standard input.
+    """
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -66,14 +69,15 @@ def document_of(record: Mapping[str, Any], keys: Keys, where: str, *, by_text: b
 
     If the record has no id, the id is `where`, or the hash of the text if `by_text` is set.
 
-    All other keys become metadata. They are merged with the object under the key `metadata`, whose values win. NUL
-    characters are removed from text and title, because they are invisible and C code stops at them.
+    All other keys become metadata. They are merged with the object under the key `metadata`; if a key is in both, the
+    value in `metadata` is used. NUL characters are removed from text and title, because they are invisible and C code
+    stops at them.
     """
     rest = dict(record)
 
     text = rest.pop(keys.text, None)
     if text is None:
-        given = "is null" if keys.text in record else f"is not there, but {listed(rest)}; {keys.advice('--text-key')}"
+        given = "is null" if keys.text in record else f"is missing; {listed(rest)}; {keys.advice('--text-key')}"
         return Skipped(where, f"has no text: {keys.text!r} {given}")
     if not isinstance(text, str):
         return Skipped(where, f"has no text: {keys.text!r} is {json_name(text)}, not a string")
@@ -89,7 +93,7 @@ def document_of(record: Mapping[str, Any], keys: Keys, where: str, *, by_text: b
     id_key = keys.id if keys.id is not None else ("_id" if "_id" in rest else "id")
     given_id = rest.pop(id_key, None)
     if given_id is None and keys.id is not None:
-        return Skipped(where, f"has no id: {id_key!r} is not there, but {listed(record)}; {keys.advice('--id-key')}")
+        return Skipped(where, f"has no id: {id_key!r} is missing; {listed(record)}; {keys.advice('--id-key')}")
     default_id = text_id(text) if by_text else where
     id = default_id if given_id is None else _string(given_id)
     if id is None:
@@ -105,23 +109,23 @@ def document_of(record: Mapping[str, Any], keys: Keys, where: str, *, by_text: b
 
 
 def _string(value: object) -> str | None:
-    """Accept a string, or an integer such as the title 1984; None for anything else."""
+    """Return a string, or an integer such as the title 1984 as a string. Return None for anything else."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return value if isinstance(value, str) else None
 
 
 def json_name(value: object) -> str:
-    """The JSON name of a value's type, for messages."""
+    """Return the JSON name of the type of a value, for messages."""
     return JSON_NAMES.get(type(value)) or ("an object" if isinstance(value, dict) else type(value).__name__)
 
 
 def listed(names: Mapping[str, Any]) -> str:
-    """List the first keys of a record, for messages."""
+    """Return a list of the first ten keys of a record, for messages."""
     shown = [shortened(name) for name in islice(names, 10)]
-    return f"there are {', '.join(shown)}{', …' if len(names) > 10 else ''}" if shown else "nothing else is"
+    return f"there are {', '.join(shown)}{', …' if len(names) > 10 else ''}" if shown else "there are no others"
 
 
 def shortened(name: str) -> str:
-    """A name from a file, for messages: it may have megabytes."""
+    """Return a name from a file, shortened for messages, because it may be megabytes long."""
     return repr(name if len(name) <= 100 else name[:99] + "…")

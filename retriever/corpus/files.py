@@ -1,4 +1,7 @@
-"""The corpus: a stream of the documents of files, folders and standard input, and of what could not be read."""
+"""Read a corpus: a stream of the documents in files, folders and standard input.
+
+The stream also contains an item for everything that could not be read.
+"""
 
 import gzip
 import os
@@ -18,14 +21,17 @@ from retriever.corpus.tables import WrongColumns, read_csv, read_tsv
 from retriever.errors import MissingExtra, Misuse, requires_extra
 
 FORMATS = ("jsonl", "csv", "tsv", "parquet", "txt", "md")
-KNOWN = "known are .jsonl, .csv, .tsv, .parquet, .txt and .md, each also with .gz"
+KNOWN = "the known types are .jsonl, .csv, .tsv, .parquet, .txt and .md, each also with .gz"
 BEIR_CORPUS = ("corpus.jsonl", "corpus.jsonl.gz")
 STDIN = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file to read. Ids and messages use its name: its path below the folder that was searched, or as given."""
+    """A file to read.
+
+    Ids and messages use its `name`: its path below the folder in which it was found, or its path as the user gave it.
+    """
 
     path: Path
     name: str
@@ -33,14 +39,14 @@ class SourceFile:
     gzipped: bool
     size: int
     walked: bool
-    """True if it was found in a folder, so that it may hold something other than documents."""
+    """True if the file was found in a folder. It may then contain something other than documents."""
 
 
 class Corpus:
     """The documents of files, folders and standard input (`-`), in a fixed order.
 
-    Iterating yields a `Document`, or a `Skipped` for what cannot be read, and continues; the caller decides whether to
-    stop. A corpus can be iterated again, unless standard input is one of its sources.
+    Iterating yields a `Document` for each document, and a `Skipped` for each item that cannot be read. The caller
+    decides whether to stop at a `Skipped`. A corpus can be iterated again, unless standard input is one of its sources.
     """
 
     def __init__(
@@ -51,7 +57,7 @@ class Corpus:
         lines: bool = False,
         stdin: BinaryIO | None = None,
     ) -> None:
-        """`lines`: each line of a .txt file is a document; otherwise the file is one document."""
+        """Find the files. If `lines` is True, each line of a .txt file is a document; otherwise the file is one."""
         self.places = _find(sources)
         self._keys = keys
         self._lines = lines
@@ -62,7 +68,7 @@ class Corpus:
 
     @property
     def fraction_read(self) -> float | None:
-        """The fraction of all bytes that has been read, from 0 to 1; None if standard input is one of the sources."""
+        """The fraction of all bytes that has been read, from 0 to 1. None if standard input is one of the sources."""
         if STDIN in self.places:
             return None
         return min(1.0, self._read / self._total) if self._total else 1.0
@@ -108,7 +114,7 @@ class Corpus:
         except EOFError:
             yield Skipped(file.name, "is a truncated gzip file")
         except (gzip.BadGzipFile, zlib.error) as error:
-            yield Skipped(file.name, f"is not a sound gzip file: {error}")
+            yield Skipped(file.name, f"is not a valid gzip file: {error}")
         except OSError as error:
             yield Skipped(file.name, f"cannot be read: {error.strerror or error}")
 
@@ -126,7 +132,7 @@ class Corpus:
 
 @contextmanager
 def _seekable(stream: BinaryIO, gzipped: bool) -> Iterator[BinaryIO]:
-    """Unpack a gzip stream into a temporary file, because Parquet has its directory at the end."""
+    """Unpack a gzip stream into a temporary file, because reading Parquet starts at the end of the file."""
     if not gzipped:
         yield stream
         return
@@ -136,9 +142,9 @@ def _seekable(stream: BinaryIO, gzipped: bool) -> Iterator[BinaryIO]:
 
 
 def _find(sources: Sequence[str | Path]) -> list[SourceFile | Skipped | str]:
-    """List the files of all sources in order, each file once; a folder that cannot be listed becomes a `Skipped`.
+    """List the files of all sources in order, each file once. A folder that cannot be listed becomes a `Skipped`.
 
-    If two files would have the same name, the later one is named by its path from the working directory.
+    If two files would have the same name, the name of the later file is its whole path.
     """
     if not sources:
         raise Misuse("no source given: name a file, a folder, or - for standard input")
@@ -172,7 +178,7 @@ def _find(sources: Sequence[str | Path]) -> list[SourceFile | Skipped | str]:
 
 
 def _size(path: Path) -> int | None:
-    """The size in bytes; None if the path does not exist or is not accessible."""
+    """Return the size in bytes, or None if the path does not exist or is not accessible."""
     try:
         return path.stat().st_size
     except (OSError, ValueError):
@@ -180,35 +186,36 @@ def _size(path: Path) -> int | None:
 
 
 def _utf8_path(path: str) -> str:
-    """A path that can be encoded as UTF-8, with / between its parts."""
+    """Return the path as text that can be encoded as UTF-8, with / between its parts."""
     return os.fsencode(path.replace(os.sep, "/")).decode("utf-8", "backslashreplace")
 
 
 def _format(file_name: str) -> str:
-    """The format by the file's ending, without .gz; empty if the ending is unknown."""
+    """Return the format that belongs to the ending before .gz. Return an empty string if the ending is unknown."""
     format = Path(file_name.lower().removesuffix(".gz")).suffix.removeprefix(".")
     return format if format in FORMATS else ""
 
 
 def _checked(path: Path) -> Path:
-    """Refuse a file named by the user that is not of a known format or not a regular file."""
+    """Return the path of a file that the user named. Raise `Misuse` if its type is unknown or it is not regular."""
     if not _format(path.name):
-        raise Misuse(f"{path}: unknown kind of file; {KNOWN} (anything else can be piped to standard input: -)")
+        raise Misuse(f"{path}: unknown type of file; {KNOWN} (other files can be piped to standard input: -)")
     if not path.is_file():
         raise Misuse(f"{path}: not a regular file; pipe it to standard input instead: -")
     return path
 
 
 def _walk(folder: Path) -> Iterator[Path | Skipped]:
-    """Find the files of known formats below a folder, in sorted order, without hidden ones.
+    """Find the files of known formats below a folder, in sorted order. Hidden files are left out.
 
-    In a BEIR folder (one with a corpus.jsonl) only the corpus counts: queries and judgements are not documents.
+    In a BEIR folder (a folder with a corpus.jsonl), only the corpus is read, because queries and judgements are not
+    documents.
     """
     found = False
     failures: list[OSError] = []
     visited: set[tuple[int, int]] = set()
     waiting = [folder]
-    while waiting:  # os.walk of Python 3.11 calls itself for every level
+    while waiting:  # not os.walk, which is recursive in Python 3.11
         here = waiting.pop()
         try:
             status = here.stat()

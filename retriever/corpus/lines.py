@@ -1,6 +1,6 @@
-"""Readers of lines and plain text: JSONL, text, Markdown and standard input; and the limits that every reader keeps.
+"""Read JSONL, text, Markdown and standard input. This module also defines the limits that all readers obey.
 
-A source may be malicious, so that no reader holds more than the largest document in memory.
+A source may be malicious. Therefore no reader holds more than the largest allowed document in memory.
 """
 
 import codecs
@@ -19,20 +19,26 @@ from typing import Any, BinaryIO, cast
 from retriever.corpus.document import Document, Keys, Skipped, document_of, json_name, text_id
 
 LARGEST_DOCUMENT = 64 << 20
-"""Bytes of a line, a row, or a file that is one document; characters of a Python text."""
+"""Maximum size of a document: bytes of a line, a row or a file, or characters of a Python text."""
 LARGEST_METADATA = 16 << 20
-"""Characters of a document's metadata as JSON."""
+"""Maximum number of characters in the metadata of a document as JSON."""
 MOST_COLUMNS = 10_000
 MOST_PARTS = 2_000_000
-"""Strings, commas and brackets in a JSON line, or commas in a CSV row: each becomes an object of about fifty bytes."""
+"""Maximum number of strings, commas and brackets in a JSON line, or of commas in a CSV row.
+
+Each of them becomes a Python object of about fifty bytes.
+"""
 UNPACKED_FREELY = 256 << 20
 MOST_UNPACKED = 200
-"""Above `UNPACKED_FREELY` bytes, the limit for the size of a gzip or Parquet file unpacked, as a multiple of its packed
-size. Texts reach 3 to 20, logs up to 100; a gzip bomb up to 1032, and a Parquet bomb any number."""
+"""Maximum ratio of the unpacked size of a gzip or Parquet file to its packed size.
 
-TOO_LONG = f"is longer than {LARGEST_DOCUMENT >> 20} MiB, the most that a document may have"
+The limit applies to files that unpack to more than `UNPACKED_FREELY` bytes. The ratio is 3 to 20 for texts and up to
+100 for logs. It is up to 1032 for a gzip bomb, and unlimited for a Parquet bomb.
+"""
+
+TOO_LONG = f"is longer than {LARGEST_DOCUMENT >> 20} MiB, the maximum size of a document"
 MAX_DEPTH = 100
-"""Deeper JSON is refused: it can be parsed, but Python and SQLite may fail to write it."""
+"""Maximum depth of nested JSON. Deeper JSON can be parsed, but Python and SQLite may fail to write it."""
 NESTED = "nested too deeply"
 
 _SKIPPED_AT_ONCE = 1 << 20
@@ -42,11 +48,11 @@ _REST_OF_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 
 
 class Refused(Exception):
-    """A file is not read, or not to its end; the message says why and follows the file's name."""
+    """A file is not read, or not read to its end. The message gives the reason and follows the name of the file."""
 
 
 def regular_file(path: Path) -> BinaryIO:
-    """Open a file for reading, and refuse anything but a regular file: a pipe would block, and a device has no end.
+    """Open a regular file for reading. Refuse anything else, because a pipe would block and a device has no end.
 
     The path may have been replaced since it was listed, so the open file is checked again.
     """
@@ -63,7 +69,7 @@ def regular_file(path: Path) -> BinaryIO:
 
 
 def whole(stream: BinaryIO) -> bytes:
-    """Read a file that is one document."""
+    """Read a whole file that is one document. Raise `Refused` if it is too large."""
     data = stream.read(LARGEST_DOCUMENT + 1)
     if len(data) > LARGEST_DOCUMENT:
         raise Refused(TOO_LONG)
@@ -71,21 +77,21 @@ def whole(stream: BinaryIO) -> bytes:
 
 
 def too_many_parts(line: bytes) -> bool:
-    """Whether a JSON line would become more than `MOST_PARTS` Python objects."""
+    """Return whether a JSON line would become more than `MOST_PARTS` Python objects."""
     return len(line) > MOST_PARTS and next(islice(_PARTS.finditer(line), MOST_PARTS, None), None) is not None
 
 
 def refuse_bomb(unpacked: int, packed: int) -> None:
-    """Refuse a file that unpacks to far more bytes than it has."""
+    """Raise `Refused` for a file whose unpacked size is far larger than its packed size."""
     if unpacked > UNPACKED_FREELY and unpacked > MOST_UNPACKED * packed:
         raise Refused(
-            f"unpacks to more than {UNPACKED_FREELY >> 20} MiB and more than {MOST_UNPACKED} times its size: what "
-            "follows was not read. If the file is not malicious, convert it to another format or unpack it"
+            f"unpacks to more than {UNPACKED_FREELY >> 20} MiB and more than {MOST_UNPACKED} times its size: the "
+            "rest was not read. If the file is not malicious, convert it to another format or unpack it"
         )
 
 
 class _Unpacked(io.RawIOBase):
-    """A gzip file unpacked; reading raises `Refused` if it is a bomb."""
+    """The unpacked content of a gzip file. Reading raises `Refused` if the file is a gzip bomb."""
 
     def __init__(self, packed: BinaryIO) -> None:
         self._packed = packed
@@ -107,10 +113,10 @@ def unpacked(packed: BinaryIO) -> BinaryIO:
 
 
 def numbered_lines(stream: BinaryIO, name: str, *, tsv: bool = False) -> Iterator[tuple[str, bytes | Skipped]]:
-    """Yield the lines that are not blank, without line ends and byte order mark, each with its place, `name:number`.
+    """Yield the place (`name:number`) and content of each line that is not blank, without line end and byte order mark.
 
-    Only \\n ends a line: texts may contain U+2028. A line of tabs is a row of TSV. A line above the size limit is
-    read to its end in small parts and becomes a `Skipped`.
+    Only \\n ends a line, because texts may contain U+2028. With `tsv`, a line of white space counts as a row, because
+    it may consist of tabs. A line above the size limit is read to its end in small parts and becomes a `Skipped`.
     """
     number = 0
     while line := stream.readline(LARGEST_DOCUMENT + 1):
@@ -144,13 +150,13 @@ def read_jsonl(stream: BinaryIO, name: str, keys: Keys) -> Iterator[Document | S
 
 
 def read_lines(stream: BinaryIO, name: str) -> Iterator[Document | Skipped]:
-    """One document per line."""
+    """Read one document per line."""
     for where, line in numbered_lines(stream, name):
         yield _text_document(decode(line, where), where)
 
 
 def read_text(stream: BinaryIO, name: str, markdown: bool) -> Iterator[Document | Skipped]:
-    """One document per file. The title is the first top-level heading of Markdown."""
+    """Read a file as one document. The title of a Markdown file is its first top-level heading."""
     text = decode(whole(stream), name)
     title = ""
     if markdown and isinstance(text, str):
@@ -160,9 +166,10 @@ def read_text(stream: BinaryIO, name: str, markdown: bool) -> Iterator[Document 
 
 
 def read_stdin(stream: BinaryIO, keys: Keys) -> Iterator[Document | Skipped]:
-    """JSONL if the first line that is not blank begins with {; otherwise one document per line.
+    """Read standard input: as JSONL if the first line that is not blank begins with {, otherwise one document per line.
 
-    A document without an id is named by its text: in the next run, its line number may be that of another document.
+    The id of a document without an id is made from its text. A line number would not be suitable, because in the next
+    run another document may have it.
     """
     is_json = None
     for where, line in numbered_lines(stream, "stdin"):
@@ -207,7 +214,7 @@ def _json_document(line: bytes | Skipped, where: str, keys: Keys, *, by_text: bo
 
 
 def record_document(record: dict[str, Any], keys: Keys, where: str, *, by_text: bool = False) -> Document | Skipped:
-    """Make a document from an object, whose `metadata`, if any, must be an object too."""
+    """Make a document from a JSON object. If the object has a key `metadata`, its value must be an object too."""
     metadata = record.get("metadata")
     if "metadata" not in (keys.text, keys.title, keys.id):
         if metadata is None:
@@ -218,7 +225,7 @@ def record_document(record: dict[str, Any], keys: Keys, where: str, *, by_text: 
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _finite(digits: str) -> float:
@@ -229,7 +236,7 @@ def _finite(digits: str) -> float:
 
 
 def too_deep(text: str, value: Any) -> bool:
-    """Whether a JSON value, with its text, is nested deeper than `MAX_DEPTH`."""
+    """Return whether a JSON value is nested deeper than `MAX_DEPTH`. `text` is the value as JSON."""
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return False
     level: list[Any] = [value]
@@ -240,7 +247,7 @@ def too_deep(text: str, value: Any) -> bool:
 
 
 def lone_surrogate(text: str) -> str | None:
-    """Why a text cannot be stored, if it contains a lone surrogate; otherwise None."""
+    """Return the reason why a text cannot be stored if it contains a lone surrogate. Otherwise return None."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -250,7 +257,7 @@ def lone_surrogate(text: str) -> str | None:
 
 
 def _split_heading(text: str) -> tuple[str, str]:
-    """The first `# heading` of Markdown outside code blocks, and the text without that line."""
+    """Return the first `# heading` of Markdown outside code blocks, and the text without that line."""
     fence = None
     for found in _FENCE_OR_HEADING.finditer(text):
         mark, heading = found.groups()

@@ -1,8 +1,8 @@
-"""Parquet reader: reads rows in small batches and measures each batch before turning it into Python objects.
+"""Read Parquet files: read rows in small batches, and measure each batch before it becomes Python objects.
 
-A file can repeat one long text a million times at the cost of one bit each. Texts are therefore read as references into
-a dictionary, and the size of a batch with every reference expanded is computed first. A large batch is converted row by
-row, and rows above the size limit of a document are skipped.
+A file can repeat one long text a million times and use only one bit per repetition. Texts are therefore read as
+references into a dictionary. Before a batch is converted, its size with all references expanded is computed. A large
+batch is converted row by row, and rows above the size limit of a document are skipped.
 
 Only a corpus with a Parquet file imports this module, because pyarrow is an optional dependency.
 """
@@ -24,17 +24,17 @@ from retriever.corpus.lines import LARGEST_DOCUMENT, MOST_PARTS, TOO_LONG, refus
 from retriever.corpus.tables import checked_columns
 
 ROWS = 16
-"""Rows in memory at once. Each can be as large as a document may be, and larger batches are hardly faster."""
+"""The number of rows in memory at once. A row can be as large as a document, and larger batches are hardly faster."""
 WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
-"""Bytes of a value in memory; for a text, of its reference."""
-# A damaged file provokes Python's own errors beside pyarrow's.
+"""The bytes that a value needs in memory. For a text, these are the bytes of the reference."""
+# A damaged file can cause these errors of Python as well as those of pyarrow.
 DAMAGE = (OSError, ValueError, OverflowError, MemoryError, RecursionError, IndexError)
 
 
 def read_parquet(
     stream: BinaryIO, name: str, keys: Keys, progress: Callable[[float], None]
 ) -> Iterator[Document | Skipped]:
-    """Read the rows, which are named by their number, from 1. `progress` gets the fraction of rows read."""
+    """Read one document per row. Rows are numbered from 1. `progress` is called with the fraction of rows read."""
     try:
         size = stream.seek(0, io.SEEK_END)
         file = pyarrow.parquet.ParquetFile(stream)
@@ -64,7 +64,10 @@ def read_parquet(
 
 
 def _list_bytes(metadata: Any, leaves: list[Any]) -> int:
-    """Sum the bytes of all list items: a row can hold any number of them, and is decoded as a whole."""
+    """Return the total bytes of all list items.
+
+    A row can have any number of list items and is decoded as a whole, so the limit must be checked before that.
+    """
     return sum(
         metadata.row_group(group).column(place).num_values * WIDTHS.get(leaf.physical_type, leaf.length)
         for group in range(metadata.num_row_groups)
@@ -74,7 +77,7 @@ def _list_bytes(metadata: Any, leaves: list[Any]) -> int:
 
 
 def _size(arrays: Iterable[Any]) -> tuple[int, int]:
-    """The bytes of all values with every reference expanded, and the number of values."""
+    """Return the bytes of all values with every reference expanded, and the number of values."""
     size = count = 0
     waiting = list(arrays)
     while waiting:
@@ -93,7 +96,10 @@ def _size(arrays: Iterable[Any]) -> tuple[int, int]:
 
 
 def _children(array: Any) -> list[Any]:
-    """The fields of a struct, the keys and values of a map, the items of a list; only the parts that are used."""
+    """Return the arrays inside a nested array, without unused parts.
+
+    These are the fields of a struct, the keys and values of a map, or the items of a list.
+    """
     if types.is_struct(array.type):
         return list(array.flatten())
     if types.is_map(array.type):
@@ -103,7 +109,7 @@ def _children(array: Any) -> list[Any]:
 
 
 def _expanded_bytes(array: Any) -> int:
-    """The bytes of the texts that an array refers to, each counted as often as it is referred to."""
+    """Return the bytes of the texts that an array refers to. A text counts once per reference."""
     texts = array.dictionary
     named = array.indices.drop_null().to_numpy(zero_copy_only=False)
     if not len(named):
@@ -122,7 +128,7 @@ def _expanded_bytes(array: Any) -> int:
 
 
 def _records(batch: Any, measured: tuple[int, int]) -> Iterator[dict[str, Any] | Exception]:
-    """The rows of a batch. A row that is too large, or has a value Python cannot hold, becomes an exception."""
+    """Yield the rows of a batch. Yield an exception for a row that is too large or that Python cannot represent."""
     batch = _microseconds(batch)
     if not _too_large(measured):
         try:
@@ -147,7 +153,7 @@ def _too_large(measured: tuple[int, int]) -> str:
 
 
 def _microseconds(batch: Any) -> Any:
-    """Drop the nanoseconds of timestamps: without pandas, pyarrow cannot convert them to Python."""
+    """Truncate timestamps to microseconds, because pyarrow cannot convert nanoseconds to Python without pandas."""
     for index, column in enumerate(batch.schema):
         if types.is_timestamp(column.type) and column.type.unit == "ns":
             coarse = batch.column(index).cast(pyarrow.timestamp("us", column.type.tz), safe=False)
@@ -156,7 +162,10 @@ def _microseconds(batch: Any) -> Any:
 
 
 def _jsonable(value: Any) -> Any:
-    """A value as JSON can hold it: times in ISO 8601, bytes in hex, NaN (which pandas writes for missing) as null."""
+    """Convert a value to one that JSON can hold.
+
+    Times become ISO 8601, and bytes become hex. NaN becomes null, because pandas writes NaN for a missing value.
+    """
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

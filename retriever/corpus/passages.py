@@ -1,4 +1,4 @@
-"""Splits long documents into passages that fit the encoder, at sentence ends and with some overlap."""
+"""Split long documents into passages that fit the encoder. Passages end at sentence ends and overlap a little."""
 
 import re
 from bisect import bisect_right
@@ -10,27 +10,30 @@ from retriever.corpus.document import Document
 from retriever.errors import Misuse
 
 CountTokens = Callable[[list[str]], list[int]]
-"""Counts the tokens of each text, without special tokens."""
+"""A function that counts the tokens of each text, without special tokens."""
 
 
 class Tokenizes(Protocol):
-    """What splitting needs of an encoder."""
+    """The part of an encoder that splitting needs."""
 
     @property
     def token_budget(self) -> int:
-        """The most tokens of an input, without special tokens."""
+        """Maximum number of tokens in an input, without special tokens."""
 
     def count_tokens(self, texts: list[str]) -> list[int]:
         """Count the tokens of each text, without special tokens."""
 
 
 SPLIT_AT_ONCE = 250_000
-"""Characters of a text that are split together: their sentences and tokens take up to some hundred times the memory."""
+"""Maximum number of characters that are split at once.
+
+Their sentences and tokens can need some hundred times the memory of the text.
+"""
 
 _SPACE = re.compile(r"\s+")
 _LINE = re.compile(r"[^\n]*\n?")
 _ITEM = re.compile(r"[ \t]*(?:[-*+•‣◦–]|\(?\d{1,3}[.)]|#{1,6})[ \t]")
-# Always matches a whole run, so that every character is looked at once; the code decides by what follows.
+# Matches a whole run of marks, so that every character is examined once. The code decides if a sentence ends there.
 _STOP = re.compile(r"[.!?…。！？｡؟۔।]+[\"'”’»)\]}」』）】]*")
 _ENDS_WITHOUT_SPACE = frozenset("。！？｡")
 _WORD_BEFORE = re.compile(r"[^\s(\[{\"'“‘«]*\Z")
@@ -44,14 +47,14 @@ _NOT_BEFORE_NUMBERS = " no nr nos art mar dec ed "
 
 
 class Span(NamedTuple):
-    """A part of a text: `text[start:end]`. A passage is one without white space around it, and never empty."""
+    """A part of a text: `text[start:end]`. The span of a passage is never empty and has no white space at its ends."""
 
     start: int
     end: int
 
 
 def encoded_passages(document: Document, encoder: Tokenizes) -> Iterator[tuple[int, int, str]]:
-    """The start and end of each passage of a document, and the text that is encoded for it."""
+    """Yield the start and end of each passage of a document, and the text that is encoded for the passage."""
     budget, count_tokens = encoder.token_budget, encoder.count_tokens
     title = fit_title(document.title, budget, count_tokens)
     for start, end in split(document.text, title, budget, count_tokens):
@@ -59,12 +62,15 @@ def encoded_passages(document: Document, encoder: Tokenizes) -> Iterator[tuple[i
 
 
 def encoded_text(title: str, passage: str) -> str:
-    """The text that is encoded for a passage; `title` is the result of `fit_title`."""
+    """Return the text that is encoded for a passage. `title` is the result of `fit_title`."""
     return f"{title}\n{passage}" if title else passage
 
 
 def fit_title(title: str, budget: int, count_tokens: CountTokens) -> str:
-    """Cut the title, which is encoded with every passage, to at most half of the budget, at the end of a word."""
+    """Cut the title at the end of a word, to at most half of the token budget.
+
+    The title is encoded with every passage, so it must leave room for the passage.
+    """
     half = budget // 2
     title = title[:SPLIT_AT_ONCE]
     if len(title.encode()) <= half:
@@ -76,15 +82,16 @@ def fit_title(title: str, budget: int, count_tokens: CountTokens) -> str:
 
 
 def split(text: str, title: str, budget: int, count_tokens: CountTokens, overlap: float = 0.125) -> list[Span]:
-    """Split a text into passages in order, which together cover all of it but white space.
+    """Split a text into passages, in order. Together, the passages cover the whole text except white space.
 
-    `budget` is the number of tokens for title and passage together, without special tokens. Each
-    `encoded_text(fit_title(title, budget, count_tokens), passage)` has at most that many, unless a single character
-    has more. A text with at most that many bytes is not counted, because a token has at least one byte.
+    `budget` is the maximum number of tokens of title and passage together, without special tokens. Each
+    `encoded_text(fit_title(title, budget, count_tokens), passage)` has at most `budget` tokens, unless a single
+    character has more. If a text has at most `budget` bytes, its tokens are not counted, because a token has at least
+    one byte.
 
-    A passage takes sentences until the budget is used up. It begins with the last sentences of the passage before, as
-    far as they have at most `overlap * budget` tokens. A sentence above the budget is cut between words, and a word
-    above the budget between characters.
+    A passage is filled with sentences until the budget is used up. It begins with the last sentences of the previous
+    passage, up to `overlap * budget` tokens. A sentence above the budget is cut between words, and a word above the
+    budget is cut between characters.
     """
     if budget < 1:
         raise Misuse(f"a passage needs room for at least one token, not {budget}")
@@ -94,7 +101,7 @@ def split(text: str, title: str, budget: int, count_tokens: CountTokens, overlap
     title = fit_title(title, budget, count_tokens)
     whole = encoded_text(title, text[start:end])
     size = len(whole.encode())
-    # In most languages a token has fewer than eight bytes, so counting a longer text is wasted.
+    # In most languages, a token has fewer than eight bytes. A text with more bytes will not fit, so it is not counted.
     if size <= budget or (size <= 8 * budget and count_tokens([whole])[0] <= budget):
         return [Span(start, end)]
 
@@ -112,7 +119,7 @@ def split(text: str, title: str, budget: int, count_tokens: CountTokens, overlap
 
 
 def _sections(text: str, start: int, end: int) -> Iterator[Span]:
-    """Sections of at most `SPLIT_AT_ONCE` characters, cut between lines or words where possible."""
+    """Yield sections of at most `SPLIT_AT_ONCE` characters, cut between lines or words where possible."""
     while end - start > SPLIT_AT_ONCE:
         last = start + SPLIT_AT_ONCE
         gaps = (text.rfind(space, start + SPLIT_AT_ONCE // 2, last) for space in ("\n", " "))
@@ -123,10 +130,10 @@ def _sections(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _units(text: str, room: int, piece: int, count_tokens: CountTokens) -> tuple[list[Span], list[int]]:
-    """The units of passages and their tokens: sentences, or pieces of sentences that are too long.
+    """Return the units that passages are made of, and the number of tokens of each unit.
 
-    Pieces have about `piece` tokens, small enough to serve as overlap. Units are counted with the white space before
-    them, which is a token to some tokenizers.
+    A unit is a sentence, or a piece of a sentence that is too long. A piece has about `piece` tokens, which is small
+    enough to be used as overlap. The white space before a unit is counted too, because some tokenizers make it a token.
     """
     units = sentences(text)
     known: dict[Span, int] = {}
@@ -143,7 +150,10 @@ def _units(text: str, room: int, piece: int, count_tokens: CountTokens) -> tuple
 
 
 def _cut(text: str, span: Span, parts: int) -> list[Span]:
-    """Cut a span of two or more characters into two to about `parts` parts, between words or, in one word, anywhere."""
+    """Cut a span of at least two characters into about `parts` parts, but at least two.
+
+    The cuts are between words. If the span is a single word, the cuts can be anywhere.
+    """
     start, end = span
     parts = max(2, min(parts, end - start))
     targets = [start + (end - start) * part // parts for part in range(1, parts)]
@@ -156,21 +166,21 @@ def _cut(text: str, span: Span, parts: int) -> list[Span]:
         elif target > position:
             break
     if not cuts:
-        # No white space after the first target: cut at the last one before it, or anywhere in a single word.
+        # There is no white space after the first target. Cut at the last white space before it. Cut a single word anywhere.
         before = max((gap.end() for gap in _SPACE.finditer(text, start, targets[0])), default=None)
         cuts = targets if before is None else [before]
     return [_stripped(text, *pair) for pair in pairwise([start, *cuts, end])]
 
 
 def _packed(costs: list[int], room: int, shared: float) -> Iterator[tuple[int, int]]:
-    """Ranges of units that fit together. Each range has at least one unit that the range before does not have."""
+    """Yield ranges of units that fit into a passage. Each range has at least one unit that the previous range lacks."""
     sums = [0, *accumulate(costs)]
     first = last = 0
     while last < len(costs):
         last = max(last + 1, bisect_right(sums, sums[first] + room) - 1)
         yield first, last
         if last < len(costs):
-            # Go back over the units that fit into the overlap and leave room for the next one.
+            # Go back over the units that fit into the overlap, as long as there is room for the next unit.
             least = max(sums[last] - shared, sums[last + 1] - room)
             back = last
             while back - 1 > first and sums[back - 1] >= least:
@@ -181,7 +191,7 @@ def _packed(costs: list[int], room: int, shared: float) -> Iterator[tuple[int, i
 def _within_budget(
     text: str, title: str, groups: list[list[Span]], budget: int, count_tokens: CountTokens
 ) -> Iterator[Span]:
-    """Count each passage as it will be encoded, and halve those that are too long."""
+    """Count the tokens of each passage as it will be encoded. Cut passages that are too long in half."""
     counts = count_tokens([encoded_text(title, text[group[0].start : group[-1].end]) for group in groups])
     for group, count in zip(groups, counts, strict=True):
         start, end = group[0].start, group[-1].end
@@ -194,10 +204,10 @@ def _within_budget(
 
 
 def sentences(text: str) -> list[Span]:
-    """Find the sentences of a text, in order, without the white space between them, in linear time.
+    """Find the sentences of a text in order, without the white space between them. This takes linear time.
 
-    Blank lines, list items and headings always end a sentence. A full stop that may belong to an abbreviation does not:
-    for passages, a sentence that is too long is better than one cut in two.
+    A blank line, a list item and a heading always end a sentence. A full stop that may belong to an abbreviation does
+    not end a sentence, because for passages, two joined sentences are better than one that is cut in two.
     """
     found: list[Span] = []
     for start, end in _blocks(text):
@@ -212,7 +222,7 @@ def sentences(text: str) -> list[Span]:
 
 
 def _blocks(text: str) -> Iterator[Span]:
-    """Paragraphs, list items and headings, without white space around them."""
+    """Yield the paragraphs, list items and headings, without white space around them."""
     start = end = 0
     heading = False
     for line in _LINE.finditer(text):
@@ -257,7 +267,7 @@ def _ends_sentence(text: str, start: int, stop: re.Match[str], end: int) -> bool
 
 
 def _stripped(text: str, start: int, end: int) -> Span:
-    """The span without white space at its ends; empty if there is nothing else."""
+    """Return the span without white space at its ends. It is empty if the span has only white space."""
     part = text[start:end]
     start += len(part) - len(part.lstrip())
     return Span(start, max(start, start + len(part.strip())))

@@ -1,7 +1,8 @@
-"""The documentation of Python's standard library as documents: a corpus that every machine with Python has.
+"""Read the documentation of Python's standard library as documents, a corpus that every machine with Python has.
 
-The demo indexes it, and `plan` uses it as a sample. Modules written in Python are parsed, because importing some has
-side effects (`antigravity` opens a browser). Harmless modules are imported for their parts written in C.
+The demo indexes this corpus, and `plan` uses it as a sample. Modules written in Python are parsed instead of imported,
+because importing some of them has side effects (`antigravity` opens a browser). Some harmless modules are imported to
+read the documentation of their parts written in C.
 """
 
 import ast
@@ -36,14 +37,14 @@ KNOWN_AS = {"posixpath": "os.path", "genericpath": "os.path"}
 MIN_WORDS = 4
 MIN_WORDS_OF_METHODS = 10
 MAX_TOPIC_LENGTH = 20_000
-"""Characters. Longer topics repeat shorter ones."""
+"""Maximum number of characters of a topic. Longer topics repeat shorter ones."""
 MAX_SIGNATURE_LENGTH = 72
 
 
 def stdlib_documents() -> Iterator[Document]:
     """Yield the docstrings of modules, classes, functions and methods, and the topics of Python's `help`.
 
-    No name and no text is repeated. The order depends only on the version of Python.
+    No id and no text is yielded twice. The order depends only on the version of Python.
     """
     names: set[str] = set()
     texts: set[str] = set()
@@ -66,7 +67,7 @@ def _is_public(name: str) -> bool:
 
 
 def _parsed_modules() -> Iterator[Document]:
-    """Yield what is written in Python, from its syntax trees."""
+    """Yield the documentation of the modules that are written in Python, from their syntax trees."""
     root = Path(sysconfig.get_path("stdlib"))
     for top in sorted(filter(_is_public, sys.stdlib_module_names - EXCLUDED)):
         if (root / f"{top}.py").is_file():
@@ -98,7 +99,10 @@ def _tree(path: Path) -> ast.Module:
 
 
 def _exported(init: ast.Module) -> dict[str, set[str]]:
-    """Names that a package re-exports, by module: `from .tasks import *` makes `asyncio.sleep`."""
+    """Return the names that a package imports from each of its modules.
+
+    The package exports them under its own name: `from .tasks import *` in asyncio makes `asyncio.sleep`.
+    """
     exported: dict[str, set[str]] = {}
     for node in init.body:
         if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module:
@@ -107,7 +111,7 @@ def _exported(init: ast.Module) -> dict[str, set[str]]:
 
 
 def _all(tree: ast.Module) -> set[str] | None:
-    """The literal names in `__all__`; None if there are none."""
+    """Return the names that `__all__` has as literals, or None if there are none."""
     names: set[str] | None = None
     for node in tree.body:
         match node:
@@ -136,7 +140,7 @@ def _definitions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFu
 def _module(
     name: str, tree: ast.Module, exported: set[str] | frozenset[str] = frozenset(), package: str = ""
 ) -> Iterator[Document]:
-    """Yield the documents of a module; `exported` names get the name of the package that re-exports them."""
+    """Yield the documents of a module. Names in `exported` are prefixed with `package` instead of the module."""
     is_public = _is_public(name.rpartition(".")[2])
     if is_public and (doc := ast.get_docstring(tree)):
         yield _document(name, "", doc, name, "module")
@@ -169,7 +173,7 @@ def _class(qualified: str, node: ast.ClassDef, module: str) -> Iterator[Document
 
 
 def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef, bound: bool) -> str:
-    """The signature as a caller sees it, without types and self."""
+    """Return the signature as a caller sees it, without types and without `self`."""
     arguments = node.args
     for argument in ast.walk(arguments):
         if isinstance(argument, ast.arg):
@@ -183,7 +187,7 @@ def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef, bound: bool) -> str
 
 
 def _imported_modules() -> Iterator[Document]:
-    """Yield what is written in C, from its docstrings at run time."""
+    """Yield the documentation of the parts that are written in C, from their docstrings at run time."""
     for name in IMPORTED:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -215,7 +219,7 @@ def _runtime_module(name: str, module: ModuleType) -> Iterator[Document]:
 
 
 def _belongs(thing: Any, module: str) -> bool:
-    """Whether a function or class is defined in the module, or in the C module behind it (`_heapq`, `posix`)."""
+    """Return whether a function or class is defined in the module or in its C module (e.g. `_heapq`, `posix`)."""
     if not (isinstance(thing, type) or inspect.isbuiltin(thing)):
         return False
     home = getattr(thing, "__module__", None) or ""
@@ -232,7 +236,7 @@ def _in_c(descriptor: Any) -> bool:
 
 
 def _signature(thing: Any) -> str:
-    # Some signatures cannot be read (select.epoll.register of 3.13: AttributeError); the text is enough then.
+    # Some signatures cannot be read: in Python 3.13, select.epoll.register raises AttributeError. Then leave it out.
     with contextlib.suppress(Exception):
         signature = inspect.signature(thing)
         parameters = list(signature.parameters.values())
@@ -244,7 +248,7 @@ def _signature(thing: Any) -> str:
 
 
 def _topics() -> Iterator[Document]:
-    """Yield the chapters of the language reference, e.g. what `help("with")` shows."""
+    """Yield the chapters of the language reference, e.g. the one that `help("with")` shows."""
     topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
     for name, text in sorted(topics.items()):
         if len(text) > MAX_TOPIC_LENGTH:

@@ -1,4 +1,7 @@
-"""One stream of documents from what the caller passes: a corpus of files, or Python documents, texts and dicts."""
+"""Turn the argument of the caller into one stream of documents.
+
+The argument is a corpus of files, or an iterable of documents, texts or dicts.
+"""
 
 import json
 from collections import deque
@@ -29,7 +32,7 @@ CHARACTERS_AHEAD = 8_000_000
 
 
 class Source:
-    """A stream of documents that can be read ahead and knows how much of it has been read."""
+    """A stream of documents. It can be read ahead, and it knows which fraction of it has been read."""
 
     def __init__(self, documents: Documents) -> None:
         if isinstance(documents, str | Mapping) or not isinstance(documents, Iterable):
@@ -46,7 +49,7 @@ class Source:
         yield from self._rest()
 
     def read_ahead(self) -> Iterator[Document | Skipped]:
-        """Yield what was read ahead, then raise the error that ended the reading, if any."""
+        """Yield the items that were read ahead. Then raise the error that ended the reading, if any."""
         while self._ahead:
             yield self._ahead.popleft()
         if self._failure:
@@ -59,13 +62,13 @@ class Source:
 
     @property
     def files(self) -> Corpus | None:
-        """The corpus, if it consists of files alone, so that another process can read it as well."""
+        """The corpus, if it consists only of files, so that another process can read it too. Otherwise None."""
         corpus = self._documents
         return corpus if isinstance(corpus, Corpus) and corpus.fraction_read is not None else None
 
     @property
     def fraction_read(self) -> float | None:
-        """The fraction that has been handed out, from 0 to 1, without what was read ahead; None if unknown."""
+        """The fraction that has been yielded, from 0 to 1, without items that were read ahead. None if unknown."""
         taken = None
         if isinstance(self._documents, Corpus):
             taken = self._documents.fraction_read
@@ -74,10 +77,10 @@ class Source:
         return taken * (1 - len(self._ahead) / self.taken) if taken and self._ahead else taken
 
     def refuse_if_empty(self, on_error: OnError = "skip") -> None:
-        """Read ahead to the first document, so that no collection is created for a source without any.
+        """Read ahead to the first document. Raise `NoDocuments` if there is none, before a collection is created.
 
-        With `stop`, a source that begins with something unreadable is refused too. The reading ends after
-        `MOST_SKIPPED_AHEAD` unreadable items, because they are held in memory.
+        With `on_error="stop"`, also raise `BadSource` if the source begins with an unreadable item. The reading ends
+        after `MOST_SKIPPED_AHEAD` unreadable items, because they are held in memory.
         """
         reasons: list[str] = []
         for item in self._rest():
@@ -86,7 +89,7 @@ class Source:
                 return
             if on_error == "stop":
                 raise BadSource(
-                    f"{item.where}: {item.reason}. Nothing was indexed; mend it and run the same again, or give "
+                    f"{item.where}: {item.reason}. Nothing was indexed. Fix it and run the same again, or give "
                     '`on_error="skip"`.'
                 )
             if len(self._ahead) >= MOST_SKIPPED_AHEAD:
@@ -99,9 +102,9 @@ class Source:
         )
 
     def peek(self) -> list[Document]:
-        """Read the first documents ahead, within limits of number and memory; iterating still yields them.
+        """Return the first documents, within limits of number and memory. Iterating still yields them.
 
-        An error of the caller's iterable is raised when the iteration reaches it, not here.
+        An error of the caller's iterable is not raised here, but later, when the iteration reaches it.
         """
         characters = sum(item.characters() for item in self._ahead if isinstance(item, Document))
         try:
@@ -116,7 +119,7 @@ class Source:
 
 
 def _as_document(given: object, where: str) -> Document | Skipped:
-    """Convert an item of the caller's. The id of a text, or of a dict without one, is the hash of its text."""
+    """Convert an item from the caller. The id of a text, or of a dict without an id, is the hash of its text."""
     if isinstance(given, Skipped):
         return given
     if isinstance(given, str):
@@ -131,7 +134,7 @@ def _as_document(given: object, where: str) -> Document | Skipped:
 
 
 def _flaw(document: Document) -> str | None:
-    """Why a document cannot be stored; None if it can."""
+    """Return the reason why a document cannot be stored, or None if it can be stored."""
     for name in ("id", "title", "text", "source"):
         value = getattr(document, name)
         if not isinstance(value, str):
@@ -156,7 +159,7 @@ def _metadata_flaw(metadata: dict[str, Any]) -> str | None:
     try:
         written = json.dumps(metadata, sort_keys=True, ensure_ascii=False, allow_nan=False)
         if len(written) > LARGEST_METADATA:
-            return f"its metadata has {len(written):,} characters as JSON, and at most {LARGEST_METADATA:,} are kept"
+            return f"its metadata has {len(written):,} characters as JSON; the maximum is {LARGEST_METADATA:,}"
         return f"its metadata is {NESTED}" if too_deep(written, metadata) else lone_surrogate(written)
     except RecursionError:
         return f"its metadata is {NESTED}"

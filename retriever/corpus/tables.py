@@ -1,4 +1,4 @@
-"""Readers of text tables with a header row: CSV and TSV."""
+"""Read text tables with a header row: CSV and TSV."""
 
 import csv
 import io
@@ -11,20 +11,20 @@ from retriever.corpus.lines import LARGEST_DOCUMENT, MOST_COLUMNS, MOST_PARTS, T
 
 
 class WrongColumns(Exception):
-    """The columns of a table are not those of documents; the message says why."""
+    """A table cannot be read as documents because of its columns. The message gives the reason."""
 
 
 def read_csv(stream: BinaryIO, name: str, keys: Keys) -> Iterator[Document | Skipped]:
-    """Read RFC 4180. A row is named by the line it begins on.
+    """Read CSV as in RFC 4180. The name of a row is the number of the line on which it begins.
 
-    Quotes are parsed strictly: a lenient parser lets one surplus quote swallow the rest of the file.
+    Quotes are parsed strictly. With a lenient parser, one surplus quote would turn the rest of the file into one field.
     """
-    lines = _CsvLines(stream)  # alive until the last document was read: its end closes the stream
+    lines = _CsvLines(stream)  # kept until the last document is read, because deleting it closes the stream
     yield from _documents(_csv_rows(lines, name), name, keys)
 
 
 def read_tsv(stream: BinaryIO, name: str, keys: Keys) -> Iterator[Document | Skipped]:
-    """Read tab-separated lines. Quotes have no meaning, as in most TSV files of texts."""
+    """Read tab-separated lines. Quotes are ordinary characters, as in most TSV files of texts."""
     return _documents(_tsv_rows(stream, name), name, keys)
 
 
@@ -63,7 +63,7 @@ def _csv_rows(lines: "_CsvLines", name: str) -> Iterator[tuple[str, list[str] | 
         except StopIteration:
             return
         except _RowTooLarge as error:
-            reason = f"{error}; what follows was not read, as where the next row begins cannot be known"
+            reason = f"{error}; the rest was not read, because the start of the next row is unknown"
             yield where, Skipped(where, reason)
             return
         except csv.Error as error:
@@ -76,13 +76,14 @@ def _csv_rows(lines: "_CsvLines", name: str) -> Iterator[tuple[str, list[str] | 
 
 
 class _RowTooLarge(Exception):
-    """A row exceeds a limit; the message says which."""
+    """A row exceeds a limit. The message names the limit."""
 
 
 class _CsvLines:
-    """Lines for the csv module. Invalid UTF-8 is noted instead of raised, because the parser could not continue.
+    """The lines that the csv module parses.
 
-    A quoted field can span many lines, so the limits apply to the row and not to the line.
+    Invalid UTF-8 is recorded in `invalid` instead of raised, because the parser could not continue after an error. A
+    quoted field can span many lines, so the limits apply to the row and not to the line.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -118,7 +119,7 @@ class _CsvLines:
 
 
 def checked_columns(columns: Sequence[str], keys: Keys) -> list[str]:
-    """The columns, if they are different and include those of `keys`."""
+    """Return the columns. Raise `WrongColumns` if two have the same name, or if a column of `keys` is missing."""
     if len(columns) > MOST_COLUMNS:
         raise WrongColumns(f"has more than {MOST_COLUMNS:,} columns")
     there = dict.fromkeys(columns)

@@ -1,8 +1,8 @@
-"""A transform fitted to the vectors of a collection, with everything that is stored beside it.
+"""Fit a transform to the vectors of a collection, and hold everything that is stored with it.
 
-The fit uses a random sample of the passages, and short texts cut from passages, because queries are short: their
-vectors differ from those of whole passages. The vectors of the short texts stay with the index, so that any later
-index can be measured without the encoder.
+The fit uses a random sample of the passages, and short texts that are cut from passages. The short texts stand for
+queries, because queries are short and their vectors differ from those of whole passages. The vectors of the short
+texts are stored with the index. A later index can therefore be measured without the encoder.
 """
 
 import contextlib
@@ -32,14 +32,16 @@ from retriever.transforms.novelty import Novelty, ShortTexts, measure
 from retriever.transforms.spec import AUTO
 
 SEED = 0
-# Enough to estimate a covariance of a thousand dimensions and to train a flow, and small in memory.
+# Large enough to estimate a covariance of a thousand dimensions and to train a flow, but small in memory.
 FIT_SAMPLE = 20_000
-# At most this many short texts; no more than there are passages.
+# Maximum number of short texts. There are never more short texts than passages.
 SHORT_TEXTS = 1000
 FEWEST_FOR_SHORT = 50
 QUERIES_FILE = "queries.npy"
-WITHOUT_SHORT = "the encoder was unavailable: fitted on passages alone, so short queries may lie outside of them"
-# Characters of a title in a text for the fit; no encoder reads more.
+WITHOUT_SHORT = (
+    "the encoder was unavailable, so the transform was fitted on passages alone; short queries may differ from them"
+)
+# Maximum number of characters of a title in a text for the fit. No encoder reads more.
 LONGEST_TITLE = 10_000
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
@@ -53,15 +55,15 @@ class Fitted:
     write: Callable[[Path], list[str]]
     """Writes all files into a folder and returns their names."""
     fitted_on: Mapping[str, int]
-    """How many passages and short texts."""
+    """The number of passages and of short texts that the transform was fitted on."""
     queries: NDArray[np.float16] | None
     """Raw vectors of the short texts."""
     choice: Mapping[str, Any] | None
-    """The evidence, if the transform was chosen automatically."""
+    """The evidence for the choice of the transform; None if it was not chosen automatically."""
 
     @classmethod
     def from_generation(cls, collection: AnyCollection, generation: Generation) -> Self:
-        """Take over the transform of the published generation."""
+        """Load the transform of the published generation, without fitting."""
         transform, novelty = load_transform(generation), Novelty.of(generation)
         queries = _load_queries(generation.folder, collection.dimension)
         counts, choice = generation.manifest["fitted_on"], collection.store.setting("choice")
@@ -71,9 +73,9 @@ class Fitted:
     def from_files(
         cls, collection: AnyCollection, files: Mapping[str, bytes], fitted_on: Mapping[str, int] | None
     ) -> Self:
-        """Load the transform from the contents of its files; refuse damaged ones.
+        """Load the transform from the contents of its files. Raise `Damaged` if a file is damaged.
 
-        If `fitted_on` is lost, the short texts count as passages.
+        `fitted_on` is None if the counts are lost. The short texts then count as passages.
         """
 
         def write(folder: Path) -> list[str]:
@@ -93,7 +95,7 @@ class Fitted:
 
     @classmethod
     def fit(cls, collection: AnyCollection, transform: str, encode: Encode, device: str, progress: Progress) -> Self:
-        """Fit a transform to a collection, choosing one first if `transform` is "auto"."""
+        """Fit a transform to a collection. If `transform` is "auto", choose a transform first."""
         return_free_memory()
         numbers = _sample(collection)
         passages = collection.store.vectors(numbers.tolist(), collection.dimension, checked=True)
@@ -136,7 +138,7 @@ class Fitted:
 
 
 def return_free_memory() -> None:
-    """Make glibc return freed memory to the system, because the index to be built is as large as the collection."""
+    """Make glibc return freed memory to the system, because the next index may be as large as the collection."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
@@ -155,7 +157,7 @@ def _writer(
 
 
 def _load_queries(folder: Path, dimension: int) -> NDArray[np.float16] | None:
-    """Load the raw vectors of the short texts; None if there were too few passages to cut any from."""
+    """Load the raw vectors of the short texts. Return None if the collection had too few passages for short texts."""
     path = folder / QUERIES_FILE
     if not path.exists():
         return None
@@ -169,7 +171,7 @@ def _load_queries(folder: Path, dimension: int) -> NDArray[np.float16] | None:
 
 
 def _sample(collection: AnyCollection) -> NDArray[np.int64]:
-    """Return the numbers of the vectors in use, or a uniform random sample of FIT_SAMPLE of them."""
+    """Return the numbers of the vectors in use. If there are more than FIT_SAMPLE, return a uniform random sample."""
     numbers = collection.store.used_vectors()
     if len(numbers) > FIT_SAMPLE:
         rng = np.random.default_rng(SEED)
@@ -180,7 +182,7 @@ def _sample(collection: AnyCollection) -> NDArray[np.int64]:
 def _encode_short_texts(
     passages: Sequence[str], transform: str, encode: Encode, progress: Progress
 ) -> tuple[ShortTexts | None, str]:
-    """Cut short texts from the passages and encode them; return None and a note if the encoder is unavailable."""
+    """Cut short texts from the passages and encode them. If the encoder is unavailable, return None and a note."""
     texts = short_texts(passages, min(SHORT_TEXTS, len(passages)), SEED + 1)
     if not texts:
         return None, ""
@@ -198,7 +200,7 @@ def _encode_short_texts(
 def _measure_novelty(
     collection: AnyCollection, numbers: NDArray[np.int64], sample: NDArray[np.float32], short: ShortTexts | None
 ) -> Novelty | None:
-    """Measure the novelty of ordinary text, which that of queries is compared with."""
+    """Measure the novelty of ordinary text. The novelty of a query is later compared with it."""
     store = collection.store
     found = store.passages_of_vectors(numbers.tolist())
     passages = [found[number][0] for number in numbers.tolist()]
@@ -224,7 +226,7 @@ def _evidence(collection: AnyCollection) -> Evidence:
 
 
 def _texts(store: AnyStore, spans: Sequence[tuple[int, int, int]]) -> list[tuple[str, str]]:
-    """Return title and text of each span (document, start, end), holding one document in memory at a time."""
+    """Return the title and text of each span (document, start, end). Only one document is in memory at a time."""
     found: list[tuple[str, str]] = [("", "")] * len(spans)
     by_document = sorted(range(len(spans)), key=lambda place: spans[place][0])
     for number, own in groupby(by_document, key=lambda place: spans[place][0]):

@@ -1,11 +1,12 @@
-"""The ingestion pipeline: documents in, raw vectors and rows in the collection out.
+"""The ingestion pipeline: read documents, embed them, and store raw vectors and rows in the collection.
 
-    read ─▶ leave out what is stored unchanged ─▶ split into passages ─▶ embed new texts ─▶ store
+    read ─▶ leave out unchanged documents ─▶ split into passages ─▶ embed new texts ─▶ store
 
-Documents are collected into windows. While other threads tokenise, embed and store the texts of one window, this one
-reads and splits the next. A document is stored once all its passages have a vector. A run that is killed loses at most
-the few batches in the encoder: the next run finds documents by their content hash and vectors by the hash of their
-text, and continues. A run that is interrupted stores those batches first and loses nothing.
+Documents are collected into windows. Other threads tokenise, embed and store the texts of one window. Meanwhile, the
+thread of the caller reads and splits the documents of the next window. A document is stored once all of its passages
+have a vector. A run that is killed loses at most the few batches in the encoder. The next run continues, because it
+finds stored documents by their content hash and stored vectors by the hash of their text. A run that is interrupted
+stores the batches in the encoder first, and loses nothing.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ from retriever.signals import defer_signals
 from retriever.transforms.drift import Drift
 
 READ_TOGETHER = 512
-# Texts are sorted by length within a window. The window bounds the memory, whatever the size of the corpus.
+# Texts are sorted by length within a window. The size of a window limits the memory for a corpus of any size.
 WINDOW_TEXTS = 4096
 WINDOW_CHARACTERS = 4_000_000
 SKIPPED_KEPT = 1000
@@ -39,7 +40,7 @@ PROGRESS_SECONDS = 0.1
 
 @dataclass
 class IngestReport:
-    """What an ingestion did, counted in documents unless the name says otherwise."""
+    """The counts of an ingestion. They count documents, unless the name says otherwise."""
 
     read: int = 0
     new: int = 0
@@ -48,7 +49,7 @@ class IngestReport:
     duplicate_ids: int = 0
     pruned: int = 0
     prune_refused: str = ""
-    """Why `prune` deleted nothing, if it was refused."""
+    """The reason why `prune` was refused and deleted nothing; empty if it was not refused."""
     passages: int = 0
     texts_embedded: int = 0
     tokens_embedded: int = 0
@@ -56,7 +57,7 @@ class IngestReport:
     skipped: int = 0
     skipped_list: list[Skipped] = field(default_factory=list)
     drift: Drift | None = None
-    """How unlike the added passages are to those that the transform was fitted on; None if it was fitted again."""
+    """How much the added passages differ from those of the fit. None if the transform was fitted again."""
 
 
 def hash_of_text(text: str) -> bytes:
@@ -64,9 +65,10 @@ def hash_of_text(text: str) -> bytes:
 
 
 class Window:
-    """Documents, and a thread that stores the vectors of their new texts, each batch once the encoder has finished it.
+    """A group of documents, and a thread that stores the vectors of their new texts.
 
-    A process that is killed therefore loses only the batches that are inside the encoder.
+    The thread stores each batch as soon as the encoder has finished it. A process that is killed therefore loses only
+    the batches in the encoder.
     """
 
     def __init__(
@@ -77,13 +79,13 @@ class Window:
         encoding: Encodes | None = None,
         encoder: str = "",
     ) -> None:
-        """Prepare to store; `hashes` are those of the texts in `encoding`, `encoder` is a name for messages."""
+        """Prepare a window. `hashes` are the hashes of the texts in `encoding`; `encoder` is its name for messages."""
         self.documents = documents
         self.hashes = hashes
         self.texts = 0
-        """How many texts have a stored vector."""
+        """The number of texts whose vectors this window has stored."""
         self.tokens = 0
-        """How many tokens those texts have."""
+        """The number of tokens of these texts."""
         self._store = store
         self._encoding = encoding
         self._encoder = encoder
@@ -114,20 +116,20 @@ class Window:
         with np.errstate(over="ignore"):
             halves = np.concatenate([batch.vectors for batch in batches]).astype(VECTOR_TYPE)
         if not np.isfinite(halves).all():
-            raise RetrieverError(f"the encoder {self._encoder} gives vectors too large to be stored as float16.")
+            raise RetrieverError(f"the encoder {self._encoder} makes vectors that are too large for float16.")
         self._store.add_vectors([self.hashes[position] for position in positions], halves)
         self.texts += len(positions)
         self.tokens += sum(batch.tokens for batch in batches)
 
     def done(self, seconds: float = 0.0) -> bool:
-        """Wait up to `seconds` and return whether everything is stored; raise the error of the thread, if any."""
+        """Wait up to `seconds` and return whether everything is stored. If the thread failed, raise its error."""
         ended = self._ended.wait(seconds)
         if self._error:
             raise self._error
         return ended
 
     def close(self) -> None:
-        """Start no further batch, and wait until those being encoded are stored; raise nothing."""
+        """Start no further batch, and wait until the batches in the encoder are stored. Raise no error."""
         if self._encoding:
             self._encoding.close()
         if self._started:
@@ -135,7 +137,7 @@ class Window:
 
 
 class Ingestion:
-    """One run over a source."""
+    """One ingestion of a source."""
 
     def __init__(
         self,
@@ -146,7 +148,7 @@ class Ingestion:
         progress: Progress = silent,
         engine: Engine | None = None,
     ) -> None:
-        """Prepare a run; `engine` splits documents and embeds texts, by default in this process."""
+        """Prepare a run. `engine` splits documents and embeds texts; the default engine works in this process."""
         if on_error not in ("skip", "stop"):
             raise Misuse(f"unknown on_error {on_error!r}; known: skip, stop.")
         self.store = store
@@ -164,7 +166,7 @@ class Ingestion:
         self._all_read = False
 
     def run(self, source: Iterable[Document | Skipped], *, prune: bool = False) -> IngestReport:
-        """Bring the store up to date with the source; `prune` deletes documents that the source no longer has."""
+        """Store new and changed documents of the source. `prune` deletes documents that the source no longer has."""
         self._source = source
         self.store.start_run()
         try:
@@ -174,7 +176,7 @@ class Ingestion:
                     if len(self._texts) >= WINDOW_TEXTS or self._characters >= WINDOW_CHARACTERS:
                         self._flush()
             except (BadSource, Misuse):
-                self._finish()  # what was read before the error is kept
+                self._finish()  # store everything that was read before the error
                 raise
             self._finish()
         finally:
@@ -189,7 +191,7 @@ class Ingestion:
         return self.report
 
     def _read(self) -> Iterator[list[Document]]:
-        """Yield the documents, some hundred at a time, and report what was skipped."""
+        """Yield the documents in lists of up to READ_TOGETHER, and record in the report what was skipped."""
         batch: list[Document] = []
         characters = 0
         try:
@@ -214,7 +216,7 @@ class Ingestion:
     def _skip(self, item: Skipped) -> None:
         if self.on_error == "stop":
             raise BadSource(
-                f"{item.where}: {item.reason}. Everything before it is stored; fix it and run the same again, or give "
+                f"{item.where}: {item.reason}. Everything before it is stored. Fix it and run the same again, or give "
                 '`on_error="skip"`.'
             )
         self.report.skipped += 1
@@ -222,7 +224,7 @@ class Ingestion:
             self.report.skipped_list.append(item)
 
     def _take(self, documents: list[Document]) -> None:
-        """Put the documents that are new or changed into the window."""
+        """Add new and changed documents to the next window."""
         ids = list({document.id: None for document in documents})
         hashes = self.store.content_hashes(ids)
         hashes |= {row.id: row.content_hash for row in (*self._encoding.documents, *self._rows.values())}
@@ -258,8 +260,11 @@ class Ingestion:
         )
 
     def _flush(self) -> None:
-        """Wait until the texts of the previous window are stored, send this window to the encoder, and store the
-        documents of the previous one."""
+        """Start the next window.
+
+        Wait until the vectors of the previous window are stored, start to encode the texts of the next window, and
+        store the documents of the previous window.
+        """
         previous = self._encoding
         while not previous.done(PROGRESS_SECONDS):
             self._report_progress()
@@ -271,7 +276,7 @@ class Ingestion:
         fraction = 1.0 if self._all_read else getattr(self._source, "fraction_read", None)
         self._expected = int((self.report.texts_embedded + len(missing)) / fraction) if fraction else None
         encoding = self.engine.encoding(list(missing.values()), self.encoder) if missing else None
-        with defer_signals():  # so that `run` closes every window that was started
+        with defer_signals():  # otherwise an interrupt could leave a started window that `run` does not close
             rows, name = list(self._rows.values()), self.encoder.identity.name
             self._encoding = Window(self.store, rows, list(missing), encoding, name)
             self._encoding.start()
@@ -283,7 +288,7 @@ class Ingestion:
         self.report.passages += sum(len(row.passages) for row in previous.documents)
 
     def _finish(self) -> None:
-        """Embed and store everything that was read."""
+        """Embed and store everything that was read: the first flush starts the last window, the second stores it."""
         self._flush()
         self._flush()
 

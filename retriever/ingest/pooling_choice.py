@@ -1,15 +1,19 @@
-"""Choose the pooling that fits corpus and encoder best, without labels, before anything is embedded.
+"""Choose the pooling that fits the corpus and the encoder best, without labels, before anything is embedded.
 
-The evidence is that of `retriever.transforms.choice`: sentences cut from passages serve as queries, and the ranking of
-the other documents is compared with that of BM25. A sample goes through the model once, which gives every pooling of
-it. Each pooling is judged by the best of a few transforms, or by the transform that the collection will have.
+The evidence is collected as in `retriever.transforms.choice`: sentences cut from passages serve as queries, and the
+ranking of the other documents is compared with the ranking by BM25. The model encodes a sample once, and the vectors of
+every pooling are computed from that. Each pooling is judged with the best of a few transforms, or with the transform
+that the collection will have.
 
-Another pooling must beat the model's own by MARGIN of its score, and by more than chance. The model's own is also kept
-if the best transform improves it by less than TUNED, because BM25 favours the layers near the words. On random
-Wikipedia sentences, all-MiniLM-L6-v2 agrees with BM25 by .40 with its own pooling, .52 with the first block and .55
-with its input embeddings, yet its own retrieves best (Cranfield nDCG@10: 37.6, first 15.3, word 23.0). The gain of a
-transform separates such encoders: at most 2 % for MiniLM on five sets; for a BERT that was never tuned for similarity
-9 % on short sentences and 60 % on abstracts, where the layers near the words do retrieve best, in the order of BM25.
+Another pooling is chosen only if its agreement with BM25 is higher than that of the model's own pooling by a share of
+MARGIN, and by more than chance. The model's own pooling is also kept if the best transform improves it by less than
+TUNED. The reason is that BM25 favours the layers near the words. On random Wikipedia sentences, all-MiniLM-L6-v2 agrees
+with BM25 by .40 with its own pooling, by .52 with the first block and by .55 with its input embeddings. Yet its own
+pooling retrieves best: nDCG@10 on Cranfield is 37.6, against 15.3 with `first` and 23.0 with `word`.
+
+The gain of a transform tells whether an encoder was tuned for similarity. For MiniLM, the gain is at most 2 % on five
+sets. For a BERT that was never tuned for similarity, it is 9 % on short sentences and 60 % on abstracts. With that
+BERT, the layers near the words do retrieve best, and the order of the poolings is the one that BM25 predicts.
 """
 
 import math
@@ -31,22 +35,22 @@ from retriever.transforms.choice import Questions, fit_candidate, paired_gain, s
 from retriever.transforms.spec import AUTO, parse
 
 TRIED = ("mean", "cls", "first-last", "last2", "first", "word")
-# From the gentlest to the strongest transform. Training a flow for each pooling would take too long.
+# Ordered from the gentlest to the strongest transform. A flow is left out, because training one per pooling is slow.
 TRANSFORMS = ("none", "whiten:gamma=0.5", "whiten:soft=1.0", "whiten:soft=0.1", "whiten")
 LINEAR = ("none", "center", "standardize", "whiten")
 STAND_IN = "whiten"
 MARGIN = 0.1
 TUNED = 0.05
-# On Cranfield, 200 passages rank the poolings of an untuned BERT in the same order as 800, with every seed.
+# On Cranfield, 200 passages and 800 passages rank the poolings of an untuned BERT in the same order, with every seed.
 PASSAGES = 400
 STAGE = "choosing a pooling"
 
 
 @dataclass(frozen=True)
 class PoolingCandidate:
-    """The agreement of a pooling with BM25 through its best transform, and its gain over the model's own pooling.
+    """The agreement of a pooling with BM25, and its gain over the model's own pooling.
 
-    `low` and `high` are the 95 % confidence interval of the gain.
+    `transform` is the transform with the best agreement. `low` and `high` are the 95 % confidence interval of the gain.
     """
 
     pooling: str
@@ -59,7 +63,7 @@ class PoolingCandidate:
 
 @dataclass(frozen=True)
 class PoolingChoice:
-    """The pooling chosen, the model's own, and the evidence."""
+    """The chosen pooling, the model's own pooling, and the evidence."""
 
     chosen: str
     own: str
@@ -92,7 +96,7 @@ def choose_pooling(
     seed: int = 0,
     progress: Progress = silent,
 ) -> PoolingChoice:
-    """Compare poolings on a sample of the documents; the pooling of `encoder` counts as the model's own.
+    """Compare poolings on a sample of the documents. The pooling of `encoder` counts as the model's own.
 
     `transform` is the transform that the collection will have: a spec, or "auto".
     """
@@ -122,7 +126,10 @@ def choose_pooling(
 
 
 def sample_passages(documents: Sequence[Document], encoder: Encoder, seed: int) -> tuple[list[str], NDArray[np.int64]]:
-    """Draw up to PASSAGES passages as the encoder reads them, evenly over the documents, and the document of each."""
+    """Draw up to PASSAGES passages, evenly from the documents.
+
+    Return the text of each passage as the encoder reads it, and the position of its document.
+    """
     rng = np.random.default_rng(seed)
     each = math.ceil(PASSAGES / max(len(documents), 1))
     texts: list[str] = []
@@ -144,10 +151,10 @@ def _candidates(transform: str) -> tuple[str, ...]:
 def _agreement(
     questions: Questions, rows: NDArray[np.float32], transforms: Sequence[str], seed: int
 ) -> dict[str, NDArray[np.float64]]:
-    """Return the agreement with BM25 through each transform that can be fitted, one value per question.
+    """Return the agreement with BM25 for each transform that can be fitted, as one value per question.
 
-    `rows` are the vectors of the passages followed by those of the questions. The fit sees both, as that of a
-    collection sees passages and short texts.
+    `rows` holds the vectors of the passages, followed by the vectors of the questions. The transform is fitted on both,
+    just as the transform of a collection is fitted on passages and short texts.
     """
     passages, queries = rows[: -len(questions.texts)], rows[-len(questions.texts) :]
     fits = {spec: fit_candidate(spec, rows, seed) for spec in transforms}
@@ -157,29 +164,30 @@ def _agreement(
 def _best(
     questions: Questions, rows: NDArray[np.float32], transforms: Sequence[str], seed: int
 ) -> tuple[str, NDArray[np.float64]]:
-    """Return the transform with the best agreement, "none" if no transform can be fitted, and the agreement."""
+    """Return the transform with the best agreement, and the agreement. Use "none" if no transform can be fitted."""
     scores = _agreement(questions, rows, transforms, seed) or _agreement(questions, rows, ["none"], seed)
     best = max(scores, key=lambda spec: float(scores[spec].mean()))
     return best, scores[best]
 
 
 def _decide(found: tuple[PoolingCandidate, ...], worth: float) -> tuple[str, str]:
-    """Return the pooling and the reason; `worth` is the relative gain of a transform with the model's own pooling."""
+    """Return the pooling and the reason. `worth` is the relative gain of a transform with the model's own pooling."""
     own = found[0]
     best = max(found, key=lambda candidate: candidate.agreement)
     if best.pooling == own.pooling:
-        return own.pooling, "no other pooling agrees better with the words of the text than the model's own"
+        return own.pooling, "no other pooling agrees better with the words of the text than the model's own pooling"
     if worth < TUNED:
         return own.pooling, (
-            f"the model's own is good as it is (the best transform gains {worth:.0%}), as in encoders tuned for "
-            "similarity, whose other layers words cannot judge"
+            f"the encoder seems to be tuned for similarity (the best transform gains only {worth:.0%}), so the model's "
+            "own pooling is kept"
         )
     share = best.gain / max(own.agreement, 1e-9)
     if share < MARGIN or best.low <= 0:
         return own.pooling, (
-            f"the best other pooling, {best.pooling}, is better than the model's own by {share:.0%}, "
+            f"the best other pooling, {best.pooling}, is better than the model's own pooling by {share:.0%}, "
             f"which is within the margin of {MARGIN:.0%} or within chance"
         )
     return best.pooling, (
-        f"{best.pooling} agrees better with the words of the text than the model's own, {own.pooling}, by {share:.0%}"
+        f"{best.pooling} agrees with the words of the text better by {share:.0%} than the model's own pooling, "
+        f"{own.pooling}"
     )

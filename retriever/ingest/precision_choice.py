@@ -1,11 +1,16 @@
-"""Check whether 8-bit integers keep the ranking on this corpus, before anything is embedded.
+"""Choose the precision of the encoder: check on this corpus whether 8-bit integers keep the ranking.
 
-Integers embed about twice as fast and change every vector slightly. On a sample of the corpus, both precisions rank the
-same passages for short texts cut from them. Integers are taken if on average at least KEPT of the ten nearest passages
-are the same, both with the raw vectors and after a whitening, which amplifies small errors; and if the Spearman
-correlation of all cosines is at least ALIKE. all-MiniLM-L6-v2 passes on Wikipedia and Cranfield (.93 and .94, whitened
-.92 and .91). A BERT that was never tuned for similarity and needs its transform does not (.94 and .96, whitened .88 and
-.86).
+An encoder with 8-bit integers is about twice as fast, but changes every vector slightly. The check runs before anything
+is embedded. It cuts short texts from a sample of passages, uses them as queries, and ranks the passages with both
+precisions. 8-bit integers are chosen if two conditions hold:
+
+- On average, at least KEPT of the ten nearest passages are the same with both precisions. This must hold for the raw
+  vectors and for transformed vectors, because a whitening amplifies small errors.
+- The Spearman correlation of all cosines is at least ALIKE.
+
+all-MiniLM-L6-v2 passes: on Wikipedia and Cranfield, .93 and .94 of the nearest passages are the same, and .92 and .91
+after whitening. A BERT that was never tuned for similarity does not pass: the figures are .94 and .96, but .88 and .86
+after whitening.
 """
 
 import time
@@ -31,26 +36,26 @@ from retriever.transforms.spec import AUTO, parse
 KEPT = 0.9
 ALIKE = 0.99
 NEAREST = 10
-# With fewer documents the check costs about as much as it saves.
+# With fewer documents, the check takes about as much time as 8-bit integers save.
 FEWEST_DOCUMENTS = 1000
 FEWEST_QUERIES = 50
 PASSAGES, QUERIES = 400, 200
-# Stand-ins for transforms that are yet to be chosen or trained: the most common choice of "auto" other than "none",
-# and a whitening as strong as the flow.
+# Transforms that are used in the check in place of one that is not chosen or trained yet: the most common choice of
+# "auto" other than "none", or a whitening that is as strong as the flow.
 STAND_INS = {"auto": "whiten:soft=1.0", "flow": "whiten:soft=1.0", "bert-flow": "whiten"}
 STAGE = "comparing precisions"
 
 
 @dataclass(frozen=True)
 class PrecisionChoice:
-    """The precision chosen and the evidence; the figures are None if nothing was compared."""
+    """The chosen precision and the evidence. The figures are None if nothing was compared."""
 
     chosen: str
     reason: str
     overlap: float | None = None
-    """The share of the ten nearest passages that are the same with raw vectors."""
+    """The share of the ten nearest passages that are the same with both precisions, by raw vectors."""
     overlap_transformed: float | None = None
-    """The same after `transform`."""
+    """The share of the ten nearest passages that are the same with both precisions, after `transform`."""
     transform: str = ""
     correlation: float | None = None
     queries: int = 0
@@ -64,10 +69,10 @@ class PrecisionChoice:
 def with_chosen_precision(
     settings: CollectionSettings, source: Source, options: EncoderOptions, gpus: int, progress: Progress
 ) -> CollectionSettings:
-    """Choose the precision of a new collection from the first documents; `gpus` are those of other machines."""
+    """Choose the precision of a new collection from its first documents. `gpus` counts GPUs of other machines."""
     single = replace(options, precision="fp32").encoder(settings.encoder, progress)
     if (gpus and options.device != "cpu") or single.device != "cpu":
-        choice = PrecisionChoice("fp32", "8-bit integers are for processors, and this runs on a GPU")
+        choice = PrecisionChoice("fp32", "8-bit integers are only used on CPUs, and this encoder runs on a GPU")
     else:
         integers = replace(options, precision="int8").encoder(settings.encoder, progress)
         documents, transform = source.peek(), settings.index.transform
@@ -85,10 +90,10 @@ def choose_precision(
     seed: int = 0,
     progress: Progress = silent,
 ) -> PrecisionChoice:
-    """Compare both precisions on a sample of the documents; `transform` is that of the collection, or "auto"."""
+    """Compare both precisions on a sample of the documents. `transform` is the spec of the collection, or "auto"."""
     began = time.perf_counter()
     if len(documents) < FEWEST_DOCUMENTS:
-        return PrecisionChoice("fp32", f"fewer than {FEWEST_DOCUMENTS:,} documents are too few to compare precisions")
+        return PrecisionChoice("fp32", f"there are fewer than {FEWEST_DOCUMENTS:,} documents, too few to compare")
     passages = sample_passages(documents, single, seed)[0][:PASSAGES]
     queries = short_texts(passages, QUERIES, seed)
     if len(queries) < FEWEST_QUERIES:
@@ -112,7 +117,7 @@ def choose_precision(
     correlation = _correlation(rows[0], rows[1], len(passages))
     kept = min(overlap, transformed) >= KEPT and correlation >= ALIKE
     shown = (
-        f"{overlap:.0%} of the ten nearest are the same, {transformed:.0%} through {spec}, "
+        f"{overlap:.0%} of the ten nearest passages are the same, {transformed:.0%} after {spec}, "
         f"and the cosines correlate by {correlation:.3f}"
     )
     needed = f"{KEPT:.0%} and {ALIKE} are needed"
@@ -135,7 +140,7 @@ def _cosines(rows: NDArray[np.float32], passages: int) -> NDArray[np.float32]:
 
 
 def _overlap(ours: NDArray[np.float32], theirs: NDArray[np.float32], passages: int) -> float:
-    """Return the average share of the nearest passages of a query that are the same."""
+    """Return the average share of the nearest passages of a query that are the same by both sets of vectors."""
     first, second = (np.argsort(-_cosines(rows, passages), axis=1)[:, :NEAREST] for rows in (ours, theirs))
     shared = [len(set(a) & set(b)) for a, b in zip(first.tolist(), second.tolist(), strict=True)]
     return float(np.mean(shared)) / NEAREST

@@ -1,6 +1,7 @@
-"""Changes to a collection: documents are ingested and deleted, and the index is published when it is due.
+"""Write to a collection: ingest and delete documents, and publish a new index when it is due.
 
-Publishing fits the transform if necessary, applies it to the stored raw vectors, builds the index and switches to it.
+Publishing has four steps: fit the transform if necessary, apply it to the stored raw vectors, build the index, and
+switch to the new index.
 """
 
 import contextlib
@@ -28,16 +29,16 @@ from retriever.transforms.base import Transform
 from retriever.transforms.drift import Drift, drift
 from retriever.transforms.novelty import Novelty
 
-# A transform that was fitted on a part of the passages is fitted again when they have grown by this factor.
+# A transform that was fitted on few passages is fitted again when their number has grown by this factor.
 REFIT_GROWTH = 2
-# A search scans vectors that are newer than the index exactly; from this many on, a new index is worth its time.
+# A search compares a query with every vector that is newer than the index. Above this number, a new index is due.
 BACKLOG_ROWS = 1000
 BACKLOG_SHARE = 0.1
 COPY_OF = "copy_of"
-"""The setting that marks a collection as an unfinished copy; it holds the origin."""
+"""The setting that marks a collection as an unfinished copy. Its value describes the source of the copy."""
 
 Changes = Sequence[Any]
-"""The arguments of `IndexSettings.changed`; empty to keep all."""
+"""The arguments of `IndexSettings.changed`. An empty sequence keeps all settings."""
 
 
 class Writer:
@@ -47,7 +48,7 @@ class Writer:
         self, collection: AnyCollection, encoder: Callable[[], Encoder], device: str, progress: Progress
     ) -> None:
         self.report = IngestReport()
-        """What the last ingestion did, or has done so far."""
+        """The report of the last ingestion, or of the ingestion that is running."""
         self.engine: Engine = Local()
         self._collection = collection
         self._encoder = encoder
@@ -57,7 +58,10 @@ class Writer:
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
-        """Hold the write lock; refuse an unfinished copy, or settings with another encoder than the index."""
+        """Hold the write lock.
+
+        Refuse an unfinished copy, and a collection whose settings name another encoder than its index.
+        """
         with self._collection.writing():
             self._collection.refuse_another_encoder()
             if origin := self._collection.store.setting(COPY_OF):
@@ -68,7 +72,10 @@ class Writer:
             yield
 
     def ingest(self, source: Source, on_error: OnError, changes: Changes = (), prune: bool = False) -> None:
-        """Store new and changed documents, then publish if due; with `changes`, also if any vector is newer."""
+        """Store new and changed documents, then publish a new index if one is due.
+
+        With `changes`, a new index is also published if any vector is newer than the index.
+        """
         with self._lock():
             self._ingest(source, self._wanted(changes), on_error, prune, bool(changes))
 
@@ -99,7 +106,7 @@ class Writer:
             return deleted
 
     def rebuild(self, changes: Changes) -> None:
-        """Fit the transform and build the index again."""
+        """Fit the transform and build the index again, with changed settings if `changes` are given."""
         with self._lock():
             if not self._collection.store.count("passages"):
                 raise Misuse(f"{self._collection.name} has no documents to rebuild an index from.")
@@ -108,8 +115,8 @@ class Writer:
     def publish(self, wanted: IndexSettings, *, refit: bool = False, compact: bool = False) -> Transform:
         """Publish a new generation of the index, and return its transform.
 
-        The transform is chosen and fitted again only if necessary, or if `refit` is True. `compact` removes unused
-        vectors.
+        The transform is chosen and fitted again only if that is necessary or if `refit` is True. If `compact` is True,
+        unused vectors are removed.
         """
         return_free_memory()
         collection = self._collection
@@ -125,9 +132,10 @@ class Writer:
         return fitted.transform
 
     def restore(self, copies: Iterable[Mapping[str, bytes]], fitted_on: Mapping[str, int] | None) -> bool:
-        """Publish again with the first sound copy of the transform's files, or fit a new one.
+        """Publish the index again with the first intact copy of the transform's files.
 
-        Return whether a copy was sound. Settings that damage has made invalid go back to the defaults.
+        If no copy is intact, fit a new transform. Return whether a copy was intact. If damage has made the settings
+        of the index invalid, the defaults are used.
         """
         try:
             wanted = IndexSettings.of(self._collection)
@@ -142,12 +150,12 @@ class Writer:
         return False
 
     def drift(self, after: int = 0) -> Drift | None:
-        """Compare what was added since the fit, after the vector number `after`, with what the fit saw."""
+        """Compare the vectors that were added after the fit, and after vector number `after`, with those of the fit."""
         novelty = self._collection.with_generation(lambda generation: generation and Novelty.of(generation))
         return drift(self._collection, novelty, after) if novelty else None
 
     def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Encode texts for a fit; the last two sets are cached, because the next fit mostly needs the same."""
+        """Encode texts for a fit. The last two lists are cached, because the next fit usually needs the same texts."""
         key = tuple(texts)
         if key not in self._encoded:
             vectors = self.engine.encode(texts, self._encoder())
@@ -156,7 +164,11 @@ class Writer:
 
 
 def is_due(collection: AnyCollection, wanted: IndexSettings) -> bool:
-    """Whether the published index is missing, has other settings than wanted, or is far behind the table."""
+    """Return whether a new index is due.
+
+    It is due if there is no published index, if its settings are not `wanted`, if its transform was fitted on too few
+    passages, or if too many vectors are newer or no longer used.
+    """
     generation = collection.generation()
     if generation is None:
         return collection.store.count("passages") > 0
@@ -179,7 +191,7 @@ def republish(
 ) -> None:
     """Build the index again with the transform in `files`, without fitting.
 
-    `settings` are further settings that change in the same step. `fitted_on` is None if the manifest is lost.
+    `settings` are other settings that are stored in the same step. `fitted_on` is None if the manifest is lost.
     """
     fitted = Fitted.from_files(collection, files, fitted_on)
     collection.publish(_publication(collection, wanted, fitted, settings=settings), progress)
@@ -218,6 +230,6 @@ def _publication(
 
 
 def _is_outgrown(collection: AnyCollection, generation: Generation) -> bool:
-    """Whether the transform was fitted on so few passages that fitting it again is worthwhile."""
+    """Return whether the transform was fitted on so few passages that fitting it again is worthwhile."""
     passages = int(generation.manifest["fitted_on"]["passages"])
     return passages < FIT_SAMPLE and collection.store.count_used_after(0) >= REFIT_GROWTH * passages

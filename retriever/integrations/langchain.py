@@ -1,13 +1,14 @@
-"""A collection as a LangChain retriever; needs `pip install 'flow-retriever[langchain]'`.
+"""Use a collection as a LangChain retriever. Install it with: pip install 'flow-retriever[langchain]'.
 
 from retriever.integrations.langchain import CollectionRetriever
 
 with Retriever.open("collections/notes") as notes:
     budget = CollectionRetriever(retriever=notes, k=5, options={"mode": "hybrid", "where": ["year >= 2020"]})
-    budget.invoke("what did we decide")  # Documents: the best passage and metadata of each
+    budget.invoke("what did we decide")  # a list of LangChain documents
     chain = budget | (lambda found: " … ".join(document.page_content for document in found)) | prompt | model
 
-The metadata is that of the document, with id, title, rank and score of the hit, and start and end of the passage.
+The text of a LangChain document is the best passage of a hit. Its metadata is the metadata of the stored document, plus
+the id, title, rank and score of the hit and the start and end of the passage.
 """
 
 from typing import Any
@@ -26,7 +27,7 @@ OWN = ("id", "title", "rank", "score", "start", "end")
 
 
 class CollectionRetriever(BaseRetriever):
-    """Returns the k best documents of a collection; `options` are those of `Retriever.search`."""
+    """Returns the k best documents of a collection. `options` are the options of `Retriever.search`."""
 
     retriever: Retriever
     k: int = 5

@@ -1,1 +1,1 @@
-"""The query path: meaning, words, fusion of both, facets and excerpts."""
+"""Search by meaning, by words and by both, and list the metadata fields that can be used as filters."""

@@ -1,4 +1,4 @@
-"""The metadata fields of a collection with their most common values, from which a user can choose a filter."""
+"""List the metadata fields of a collection with their most common values, so that a user can choose a filter."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ Value = str | int | float | bool
 MOST_FIELDS = 50
 MOST_VALUES = 20
 LONGEST_VALUE = 200
-# JavaScript cannot represent all integers beyond this.
+# JavaScript cannot represent every integer above this one.
 LARGEST_WHOLE_NUMBER = 2**53 - 1
-# A field with more distinct values than this is not one to choose from.
+# Maximum number of distinct values that are counted per field. A field with more values is not useful as a choice.
 COUNTED_VALUES = 10_000
 COUNTED_FIELDS = 1_000
 
@@ -36,11 +36,11 @@ class Facet:
     documents: int = 0
     values: list[FieldValue] = field(default_factory=list)
     more: bool = False
-    """Whether it has further values."""
+    """Whether the field has values that are not in `values`."""
 
 
 def facets(store: DocumentStore) -> list[Facet]:
-    """Return the most common fields with their most common values; a nested field has a name with dots."""
+    """Return the most common fields with their most common values. The name of a nested field contains dots."""
     fields: dict[str, Facet] = {}
     counts: dict[str, Counter[tuple[str, Value]]] = {}
     for _, metadata in store.each_metadata():
@@ -76,7 +76,8 @@ def facets(store: DocumentStore) -> list[Facet]:
 def field_values(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Value]]:
     """Yield every value that a filter can select, with the name of its field.
 
-    A filter takes a name with dots as that of one field or of nested fields, but not as a mixture of both.
+    In a filter, a name with dots is either the name of one field or the path to a nested field. It cannot be a path
+    with a key that itself contains a dot, so such fields are left out.
     """
     for key, inner in value.items():
         name = prefix + key.replace("\0", "")  # as in filters
@@ -91,7 +92,7 @@ def field_values(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 def _is_unwieldy(value: Value) -> bool:
-    """Whether a value is too long for a list, or too large for a browser."""
+    """Return whether a value is too long for a list, or too large for JavaScript."""
     if isinstance(value, str):
         return len(value) > LONGEST_VALUE
     return isinstance(value, int) and abs(value) > LARGEST_WHOLE_NUMBER

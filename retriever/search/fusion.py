@@ -1,20 +1,22 @@
 """Fuse search by meaning and by words into one ranking, without labels, by adding their surprises.
 
-A surprise is the negative logarithm of the probability that chance does as well, in nats. Independent evidence adds:
+The surprise of a score is -log P in nats, where P is the probability that a random passage scores at least as high.
+The surprises of independent evidence can be added:
 
-- Meaning: the cosines of a query with all passages are close to a Gaussian, the more so in the space of the flow. A
+- Meaning: the cosines of a query with all passages are close to a Gaussian, above all in the space of the flow. A
   passage z standard deviations above the mean has the surprise -log P(N(0, 1) > z).
-- Words: BM25 sums idf * tf * (k1 + 1) / (tf + ...) over the words found. The idf of a word is about the logarithm of
-  how rarely a document holds it, which is its surprise. The factor grows with the frequency up to k1 + 1. So the
-  surprise is BM25 / (k1 + 1).
+- Words: BM25 sums idf * tf * (k1 + 1) / (tf + ...) over the words found. The idf of a word is about -log of the share
+  of documents that contain the word, which is the surprise of finding it. The factor beside the idf grows with the
+  frequency of the word, up to k1 + 1. So the surprise is BM25 / (k1 + 1).
 
-The side that separates the documents of a query more sharply therefore weighs more. Reciprocal rank fusion sees only
-ranks: it weighs both sides equally, and loses if one of them is poor.
+The side that separates the documents of a query more sharply therefore has more weight. Reciprocal rank fusion uses
+only ranks. It gives both sides the same weight, so one poor side makes its results worse.
 
-A surprise does not tell whether an encoder finds similar what people find similar. An encoder whose agreement with the
-words of the text a transform improves by more than `choice.MARGIN` was never tuned for similarity. Its surprise then
-counts a tenth. At full weight, an untuned BERT made the ranking worse than BM25 alone on Cranfield, SciFact and WikiQA.
-A tenth was the best of the weights tried there; expect somewhat less on other data.
+A surprise does not tell whether the encoder and people agree on what is similar. If a transform improves the agreement
+of an encoder with the words of the text by more than `choice.MARGIN`, the encoder was never tuned for similarity. The
+surprise of its vectors is then multiplied by 0.1. At full weight, an untuned BERT made the ranking worse than BM25
+alone on Cranfield, SciFact and WikiQA. Of the weights that were tried there, 0.1 was the best; expect a somewhat
+smaller gain on other data.
 """
 
 import math
@@ -29,13 +31,13 @@ from indexes.rows import Match, Nearest
 from indexes.sqlite.words import K1
 
 DEPTH = 100
-"""Each side proposes this many documents, or 2 k if that is more."""
-# Beyond this z, the tail of the Gaussian underflows and its asymptotic series is exact.
+"""The number of documents that each side proposes, unless 2 k is more."""
+# Above this z, the tail of the Gaussian underflows in float64, and its asymptotic series is exact enough.
 FAR = 30.0
 
 
 def surprise(z: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Compute -log P(N(0, 1) > z) in nats, without scipy, because importing it takes longer than a search."""
+    """Compute -log P(N(0, 1) > z) in nats. scipy is not used, because importing it takes longer than a search."""
     return np.array([_surprise(value) for value in z.ravel().tolist()], np.float64).reshape(z.shape)
 
 
@@ -57,10 +59,10 @@ def fuse(
     trust: float,
     documents: Any = None,
 ) -> list[list[Match]]:
-    """Return the k best documents of each query; the score is the weighted sum of both surprises, in nats.
+    """Return the k best documents of each query. The score is the weighted sum of both surprises, in nats.
 
-    Each side proposes its best documents, and both sides score all of them. `trust` is the weight of the vectors.
-    `documents` limits the search to the documents that `store.matching` returned; None stands for all.
+    Each side proposes its best documents, and both sides score all proposed documents. `trust` is the weight of the
+    vectors. `documents` limits the search to the documents that `store.matching` returned; None means all documents.
     """
     depth = max(DEPTH, 2 * k)
     nearest = space.nearest_passages(vectors, depth, documents=documents)

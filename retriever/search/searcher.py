@@ -1,4 +1,4 @@
-"""The query path: encode the query, transform it, search the index, and make hits of the documents found."""
+"""Answer queries: encode the query, transform it, search the index, and turn the documents found into hits."""
 
 import contextlib
 import math
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from retriever.encoder.reranker import Reranker
 
 RERANKED = 50
-"""How many hits a reranker scores, if fewer are wanted."""
+"""The number of hits that a reranker scores, unless k is more."""
 LONGEST_QUERY = 1_000_000
 
 
 class Searcher:
-    """Answers queries over one collection, with its encoder and the transform of its published index."""
+    """Answers queries over one collection, with the encoder and the transform of its published index."""
 
     def __init__(self, collection: AnyCollection, encoder: Callable[[], Encoder]) -> None:
         self.collection = collection
@@ -46,11 +46,11 @@ class Searcher:
         return self.collection.load(self._load)[1][0]
 
     def novelty(self) -> Novelty | None:
-        """Return the measure of unusual text, or None if the collection was too small for one."""
+        """Return the measure of unusual text, or None if the collection was too small to fit one."""
         return self.collection.load(self._load)[1][1]
 
     def apply_of(self, generation: Generation) -> Apply:
-        """Return the function that transforms vectors as this generation of the index did."""
+        """Return the function that applies the transform of this generation of the index."""
         return self._load(generation)[0].apply
 
     def _load(self, generation: Generation) -> tuple[Transform, Novelty | None]:
@@ -72,9 +72,9 @@ class Searcher:
         highlight: bool = False,
         rerank: "Reranker | None" = None,
     ) -> list[Answer]:
-        """Answer many queries; `Retriever.search` explains the options.
+        """Answer many queries. `Retriever.search` explains the options.
 
-        `vectors` are the raw vectors of the queries, if the caller has them already.
+        `vectors` holds the raw vectors of the queries, if the caller already has them.
         """
         _check_request(queries, k, mode, min_score, space)
         conditions = self.conditions(where)
@@ -108,9 +108,9 @@ class Searcher:
         return [Answer(hits, score, novelty.query_limit(query)) for query, hits, score in scored]
 
     def conditions(self, where: Sequence[str]) -> list[Condition]:
-        """Parse filters; raise `BadFilter` for one that is invalid or names a field that no document has."""
+        """Parse filters. Raise `BadFilter` if a filter is invalid or names a field that no document has."""
         if isinstance(where, str):
-            raise Misuse(f"`where` is a list of filters; for one: where=[{where!r}].")
+            raise Misuse(f"`where` must be a list of filters; for one filter, use where=[{where!r}].")
         conditions: list[Condition] = []
         for place, text in enumerate(where):
             with _place_in_error(place):
@@ -145,7 +145,10 @@ class Searcher:
         return self.collection.in_raw_space(look) if space == "raw" else self.collection.in_space(self.apply_of, look)
 
     def similar(self, id_: str, k: int, *, where: Sequence[str] = ()) -> Hits:
-        """Return the documents nearest to a stored one; two documents are as near as their nearest passages."""
+        """Return the k documents that are nearest to the stored document `id_`.
+
+        The distance of two documents is that of their nearest passages.
+        """
         _check_request([], k, "dense", None, "index")
         conditions = self.conditions(where)
 
@@ -168,7 +171,7 @@ class Searcher:
         return number
 
     def _highlight(self, hits: Hits, query: NDArray[np.float32], space: Space) -> Hits:
-        """Mark the sentence nearest to the query in each passage that has more than one."""
+        """Mark the sentence nearest to the query in each passage that has more than one sentence."""
         spans = [sentences(hit.passage) for hit in hits]
         texts = [hit.passage[a:b] for hit, own in zip(hits, spans, strict=True) if len(own) > 1 for a, b in own]
         if not texts:
@@ -187,13 +190,13 @@ class Searcher:
 
 
 def _matching(store: AnyStore, conditions: Sequence[Condition]) -> Any:
-    """Return the documents that meet the conditions, in the snapshot of the search; None stands for all."""
+    """Return the documents that meet the conditions in the snapshot of the search. None means all documents."""
     return store.matching(conditions) if conditions else None
 
 
 @contextlib.contextmanager
 def _place_in_error(place: int) -> Iterator[None]:
-    """Add to a `BadFilter` which of the filters it is about."""
+    """Set the `place` of a `BadFilter` that the block raises: the position of the filter that caused it."""
     try:
         yield
     except BadFilter as error:
@@ -221,7 +224,7 @@ def _check_request(queries: Sequence[str], k: int, mode: str, min_score: float |
 
 
 def _rerank(reranker: "Reranker", query: str, matches: Sequence[Match]) -> list[Match]:
-    """Order the matches by the scores of a cross-encoder, which reads title and passage as the encoder did."""
+    """Order the matches by the scores of a cross-encoder. It reads title and passage in the format of the encoder."""
     texts = [encoded_text(match.document["title"], _passage(match)) for match in matches]
     scored = zip(matches, reranker.scores(query, texts).tolist(), strict=True)
     return sorted((replace(match, score=score) for match, score in scored), key=lambda match: -match.score)
@@ -248,7 +251,7 @@ def _hits(matches: Sequence[Match]) -> Hits:
 
 
 def _highlight_words(matches: Sequence[Match], hits: Sequence[Hit]) -> Hits:
-    """Mark the sentence with most words of the query in each passage that has more than one."""
+    """Mark the sentence that has the most words of the query, in each passage that has more than one sentence."""
 
     def marked(match: Match, hit: Hit) -> Hit:
         own = sentences(hit.passage)

@@ -1,1 +1,1 @@
-"""Collections copied to another place, and exported for other software."""
+"""Copy collections to another place, and export them for other software."""

@@ -1,8 +1,9 @@
-"""Copy a collection to a folder or to Milvus: the same documents, vectors, transform and results.
+"""Copy a collection to a folder or to Milvus.
 
-Rows keep their numbers and their order, and an interrupted copy continues after the last row. The index is built last,
-so that an unfinished copy cannot be searched. Before that, the checksums of all documents and a sample of the vectors
-are compared on both sides.
+The copy has the same documents, vectors and transform as the source, and gives the same search results. Rows keep their
+numbers and their order. An interrupted copy continues after the last row that was copied. At the end, the checksums of
+all documents and a sample of the vectors are compared between source and copy. Only then is the index built, so that an
+unfinished copy cannot be searched.
 """
 
 import hashlib
@@ -28,13 +29,13 @@ SEED = 0
 
 @dataclass(frozen=True)
 class CopyReport:
-    """What a copy sent and compared."""
+    """The counts of a copy: the contents of the target, and what this run sent and compared."""
 
     documents: int
     passages: int
     vectors: int
     documents_sent: int
-    """Sent by this run; earlier runs may have sent others."""
+    """The number of documents that this run sent. An earlier, interrupted run may have sent others."""
     vectors_sent: int
     vectors_compared: int
     index: str
@@ -44,7 +45,7 @@ class CopyReport:
 def copy(
     source: str | Path, target: str | Path, *, index_type: str | None = None, progress: Progress = silent
 ) -> CopyReport:
-    """Copy the collection `source` to `target`; by default with the index type of the source."""
+    """Copy the collection `source` to `target`. By default, the copy has the index type of the source."""
     began = time.monotonic()
     with ExitStack() as stack:
         one: AnyCollection = collection_class(source).open(source)
@@ -55,7 +56,7 @@ def copy(
         settings = CollectionSettings.from_json(one.store.setting)
         wanted = settings.index.changed(index_type=index_type)
         wanted.check(one.dimension, "cpu", collection_class(target))
-        # A folder has snapshots; a collection in Milvus must be locked.
+        # A collection in a folder is read in a snapshot. Milvus has no snapshots, so a collection there must be locked.
         stack.enter_context(one.store.snapshot() if isinstance(one, Collection) else one.writing())
         other = _open_target(one, settings, target, generation.manifest_sha256)
         stack.callback(other.close)
@@ -63,7 +64,9 @@ def copy(
         sent = _send(one, other, progress)
         compared = _compare(one, other, progress)
         counts = generation.manifest["fitted_on"]
-        finished = {COPY_OF: None}  # in the same step as the index, so that a collection with an index is a whole copy
+        finished = {
+            COPY_OF: None
+        }  # stored in the same step as the index, so that a copy with an index is always complete
         republish(other, wanted, one.transform_files(), counts, settings=finished, progress=progress)
         made = other.generation()
         assert made is not None
@@ -81,7 +84,7 @@ def copy(
 def _open_target(
     source: AnyCollection, settings: CollectionSettings, target: str | Path, generation: str
 ) -> AnyCollection:
-    """Create the target, or open it if this copy has been started before."""
+    """Create the target, or open it if it is an unfinished copy of the same source."""
     kind = collection_class(target)
     origin = {"place": _absolute_name(source), "generation": generation, "created": settings.created}
     if kind.is_begun(target):
@@ -89,7 +92,9 @@ def _open_target(
         if found.store.setting(COPY_OF) == origin:
             return found
         found.close()
-        raise Misuse(f"{target} already holds a collection that is no unfinished copy of this one; name a new target.")
+        raise Misuse(
+            f"{target} already holds a collection, and it is not an unfinished copy of the source; name a new target."
+        )
     kind.refuse_if_taken(target)
     stored = {**settings.to_json(), COPY_OF: origin}
     made: AnyCollection = kind.create(target, stored)
@@ -103,7 +108,7 @@ def _absolute_name(collection: AnyCollection) -> str:
 
 
 def _send(source: AnyCollection, target: AnyCollection, progress: Progress) -> tuple[int, int]:
-    """Send what the target does not have yet, and return how many documents and vectors."""
+    """Send the rows that the target does not have yet. Return the number of documents and of vectors sent."""
     from_, to = source.transfer, target.transfer
     last_vector, last_document = to.last()
     vectors = documents = 0
@@ -124,7 +129,7 @@ def _send(source: AnyCollection, target: AnyCollection, progress: Progress) -> t
 
 
 def _compare(source: AnyCollection, target: AnyCollection, progress: Progress) -> int:
-    """Refuse a copy that differs, and return how many vectors were compared."""
+    """Raise `Damaged` if the copy differs from the source. Return the number of vectors that were compared."""
     progress("comparing", 0, None)
     for table in ("documents", "vectors"):
         counts = source.store.count(table), target.store.count(table)
@@ -154,7 +159,7 @@ def _differs(source: AnyCollection, target: AnyCollection, how: str) -> Damaged:
 
 
 def _removal(collection: AnyCollection) -> str:
-    """Say how to remove a copy."""
+    """Return the part of a message that says how to remove a copy."""
     if not in_milvus(collection.name):
         return f"remove the folder {collection.name}"
     name = Address.parse(collection.name).name

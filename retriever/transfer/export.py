@@ -1,4 +1,4 @@
-"""Export a collection: passages and vectors as Parquet or NumPy files, or encoder and transform as a model."""
+"""Export a collection: its passages and vectors as Parquet or NumPy files, or its encoder and transform as a model."""
 
 import json
 from collections.abc import Iterator
@@ -27,13 +27,13 @@ def export(
     transform: Transform,
     progress: Progress = silent,
 ) -> list[Path]:
-    """Write one row per passage, with its document, raw vector and transformed vector; return the files.
+    """Write one row per passage, with its document, raw vector and transformed vector. Return the files.
 
-    parquet: `target` is the file. npy: `target` is a folder that gets passages.jsonl, raw.npy and vectors.npy. Row i of
-    each belongs to the same passage.
+    With "parquet", `target` is the file. With "npy", `target` is a folder with the files passages.jsonl, raw.npy and
+    vectors.npy; row i of each file belongs to passage i.
     """
     _refuse_existing(target, folder=format == "npy")
-    # One snapshot: documents added or deleted meanwhile do not matter.
+    # Everything is read in one snapshot, so documents that are added or deleted meanwhile have no effect.
     with atomic_write(target.resolve()) as temporary, collection.store.db.atomic():
         total = collection.store.count("passages")
         rows = _counted(_blocks(collection, transform), total, progress)
@@ -46,7 +46,7 @@ def export(
 
 
 def export_model(target: Path, encoder: Encoder, transform: Transform) -> list[Path]:
-    """Write encoder and transform as a folder that sentence-transformers loads; return the files."""
+    """Write the encoder and the transform as a folder that sentence-transformers loads. Return the files."""
     from retriever.transfer.sentence_transformers import write_sentence_folder
 
     _refuse_existing(target, folder=True)
@@ -57,16 +57,16 @@ def export_model(target: Path, encoder: Encoder, transform: Transform) -> list[P
 
 
 def _refuse_existing(target: Path, *, folder: bool) -> None:
-    """Refuse a target that exists; a folder may replace an empty one."""
+    """Raise `Misuse` if the target exists. An empty folder is allowed if the target is to be a folder."""
     if target.exists() and not (folder and target.is_dir() and not any(target.iterdir())):
-        raise Misuse(f"{target} is already there; name a new {'folder' if folder else 'file'}.")
+        raise Misuse(f"{target} already exists; name a new {'folder' if folder else 'file'}.")
 
 
 Block = tuple[list[dict[str, Any]], NDArray[np.float32], NDArray[np.float32]]
 
 
 def _blocks(collection: Collection, transform: Transform) -> Iterator[Block]:
-    """Yield blocks of rows: facts of the passages, raw vectors, transformed vectors."""
+    """Yield blocks of rows. A block has the fields of the passages, their raw vectors and their transformed vectors."""
     store = collection.store
     after = (0, -1)
     while True:

@@ -1,16 +1,17 @@
-"""A transform as plain layers that other software can apply: affine maps with torch's standard activations.
+"""Express a transform as plain layers that other software can apply: affine maps with torch's standard activations.
 
-The output has the direction of `apply`; the caller normalises it to length one. Three techniques express what these
-activations cannot:
+The output of the layers has the same direction as the output of `apply`. The caller normalises it to length one. Three
+operations need a technique, because no standard activation provides them:
 
-- Numbers pass through ReLU unchanged as two halves, x = relu(x) - relu(-x), and through tanh scaled down to SMALL x,
-  where tanh is linear.
-- A power of the length (`radial`) is a piecewise linear function of 1 / length, built from ramps (Hardtanh). `Unit`
-  gives 1 / length: the last number of [z, c] scaled to length one is c / sqrt(|z|^2 + c^2).
-- A product is computed by GLU, a * sigmoid(b).
+- Some numbers must pass through an activation unchanged. ReLU passes them as two halves: x = relu(x) - relu(-x). For
+  tanh, they are multiplied by SMALL, because tanh is linear near zero.
+- The radial map (`radial`) multiplies a vector by a factor that depends on its length. The factor is computed as a
+  piecewise linear function of c / sqrt(|z|^2 + c^2), which is built from ramps (Hardtanh). `Unit` provides this number:
+  it is the last number of [z, c] scaled to length one.
+- A product is computed by GLU, which is a * sigmoid(b).
 
-A separate layer subtracts the mean. Folding it into the next layer would lose the last digits of vectors that lie far
-from the origin, such as BERT's.
+A separate layer subtracts the mean. If the next layer subtracted it, the last digits would be lost for vectors that lie
+far from the origin, such as those of BERT.
 """
 
 from dataclasses import dataclass, field
@@ -28,16 +29,16 @@ from retriever.transforms.flow.radial import Radial
 
 Activation = Literal["Identity", "ReLU", "Tanh", "Hardtanh", "GLU"]
 
-# A power of two, so that scaling by it and back is exact. Below 3e-4, tanh(x) equals x in float32.
+# SMALL is a power of two, so that multiplying and dividing by it is exact. Below 3e-4, tanh(x) equals x in float32.
 SMALL = 2.0**-17
-# The piecewise linear radial map is accurate to a few millionths up to FARTHEST times the longest vector of the fit.
+# For lengths up to FARTHEST times the longest vector of the fit, the error of the radial map is a few millionths.
 KNOTS = 1500
 FARTHEST = 1e4
 
 
 @dataclass(frozen=True)
 class Dense:
-    """y = activation(x @ weight + bias)."""
+    """The layer y = activation(x @ weight + bias)."""
 
     weight: Array
     bias: Array
@@ -46,7 +47,7 @@ class Dense:
 
 @dataclass(frozen=True)
 class Unit:
-    """y = x / |x|."""
+    """The layer y = x / |x|."""
 
 
 Layer = Dense | Unit
@@ -54,7 +55,10 @@ Layer = Dense | Unit
 
 @dataclass(frozen=True)
 class _Wires:
-    """An affine map of the last layer's output. Affine maps compose without a new layer until an activation follows."""
+    """An affine map of the output of the last layer.
+
+    Affine maps are combined into one map. A new layer is needed only when an activation follows.
+    """
 
     matrix: Array
     bias: Array
@@ -108,7 +112,7 @@ class _Net:
 
 
 def layers_of(transform: Transform) -> list[Layer]:
-    """The layers that give the direction of `transform.apply`. For `none` the list is empty."""
+    """Return the layers whose output has the direction of `transform.apply`. For `none`, the list is empty."""
     if isinstance(transform, Affine):
         return _affine(transform)
     if isinstance(transform, Flow):
@@ -135,7 +139,7 @@ def _flow(flow: Flow) -> list[Layer]:
     tensors = _wide(flow)
     net = _Net()
     z = net.add(_Wires.straight(flow.dimension_in).plus(-tensors["mean"])).through(tensors["matrix"])
-    if flow.couplings.rounds:  # without couplings the radial map only changes lengths
+    if flow.couplings.rounds:  # without couplings, the radial map changes only lengths, so it can be left out
         z = _bent(net, flow.radial, z)
         z = _coupled(net, flow.couplings, tensors, flow.share, z)
     net.add(z.times(flow.temper))
@@ -143,7 +147,10 @@ def _flow(flow: Flow) -> list[Layer]:
 
 
 def _bent(net: _Net, radial: Radial, z: _Wires) -> _Wires:
-    """The radial map: from z / r and c / r, with r^2 = |z|^2 + c^2, to z / r times the factor that c / r determines."""
+    """Add the layers of the radial map.
+
+    They compute z / r and c / r, with r^2 = |z|^2 + c^2, and multiply z / r by a factor that is a function of c / r.
+    """
     c = radial.shortest
     d = len(z)
     net.add(_join(z, _Wires(np.zeros((len(z.matrix), 1)), np.array([c]))))
@@ -158,7 +165,7 @@ def _bent(net: _Net, radial: Radial, z: _Wires) -> _Wires:
     top = 2 * factors.max()
     logits = np.log(factors / (top - factors))
 
-    # Ramp i goes from -1 to 1 between knots i and i + 1.
+    # Ramp i rises from -1 to 1 between knots i and i + 1.
     steepness = 2 / np.diff(knots)
     ramps = nearness.through(steepness[None, :]).plus(-steepness * knots[:-1] - 1)
     given = net.add(_join(direction, ramps), "Hardtanh")
@@ -187,7 +194,7 @@ def _bert_flow(flow: BertFlow) -> list[Layer]:
     net = _Net()
     centre = levels[0][0].bias
     z = net.add(_Wires.straight(flow.dimension_in).plus(centre)).plus(-centre)
-    done = 0  # how many numbers at the start of z are final
+    done = 0  # the number of values at the start of z that are final
     for level in levels:
         half = (len(z) - done) // 2
         for step in level:

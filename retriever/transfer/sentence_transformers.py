@@ -1,12 +1,12 @@
-"""Encoder and transform of a collection as a folder that sentence-transformers loads without this package.
+"""Write the encoder and the transform of a collection as a folder that sentence-transformers can load.
 
-The folder uses only modules of sentence-transformers, because since version 6 it imports others only with
-trust_remote_code:
+This package is not needed to load the folder. The folder uses only modules of sentence-transformers itself, because
+since version 6, sentence-transformers imports other modules only with trust_remote_code. The modules are:
 
     Transformer ──▶ [WeightedLayerPooling] ──▶ Pooling ──▶ [Normalize] ──▶ Dense … ──▶ Normalize
 
-The vectors are those of the index, scaled to length one, so that cosine and dot product equal the score of a search.
-The names of modules and settings are those of versions 3.1 to 6. Version 3.0 reads Dense only from pickles.
+The model returns the vectors of the index, scaled to length one. Their cosine and dot product therefore equal the score
+of a search. The names of modules and settings work with versions 3.1 to 6. Version 3.0 reads Dense only from pickles.
 """
 
 import json
@@ -35,15 +35,15 @@ ACTIVATIONS = {
     "Hardtanh": "torch.nn.modules.activation.Hardtanh",
     "GLU": "torch.nn.modules.activation.GLU",
 }
-# The names of poolings before version 5 of sentence-transformers, which later versions still read.
+# The names that sentence-transformers used for poolings before version 5. Later versions still read them.
 POOLING_MODES = ("cls_token", "mean_tokens", "max_tokens")
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-# Keys of the checkpoint's config that do not apply to the copy: its place, its precision, its own code.
+# Keys of the encoder's config that do not apply to the exported model: location, precision and custom code.
 LEFT_OUT = ("_name_or_path", "torch_dtype", "dtype", "auto_map")
 
 
 def write_sentence_folder(folder: Path, encoder: Encoder, transform: Transform) -> list[str]:
-    """Write the model into an empty folder and return the names of its files."""
+    """Write the model into an empty folder. Return the names of the files."""
     modules = _Modules(folder)
     identity = encoder.identity
     pooling = identity.pooling
@@ -84,7 +84,7 @@ def write_sentence_folder(folder: Path, encoder: Encoder, transform: Transform) 
 
 
 class _Modules:
-    """Writes modules, the first into the folder itself and each other into a subfolder."""
+    """Writes the modules: the first into the folder itself, and each further module into a subfolder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -106,7 +106,7 @@ class _Modules:
 
 
 def _write_model(folder: Path, encoder: Encoder) -> None:
-    """Copy the weights of the encoder, and write its config for float32."""
+    """Copy the weights of the encoder, and write its config with float32 as precision."""
     source = encoder.files.folder
     for path in sorted([*source.glob("*.safetensors"), *source.glob("*.safetensors.index.json")]):
         shutil.copyfile(path, folder / path.name)
@@ -118,7 +118,10 @@ def _write_model(folder: Path, encoder: Encoder) -> None:
 
 
 def _write_word_model(folder: Path, encoder: Encoder) -> None:
-    """The input embeddings alone, as a GPT of no blocks: of all models it is the one that adds nothing to them."""
+    """Write only the input embeddings, as a GPT model with zero blocks.
+
+    GPT is used because with zero blocks it adds nothing to the embeddings but positions, which are zero here.
+    """
     import torch
 
     table = encoder.torch_model.model.get_input_embeddings()
@@ -144,9 +147,10 @@ def _write_word_model(folder: Path, encoder: Encoder) -> None:
 
 
 def _write_tokenizer(folder: Path, encoder: Encoder) -> None:
-    """Write the tokenizer under a generic class.
+    """Write the tokenizer with a generic tokenizer class.
 
-    With the class of the model, transformers may rebuild it from tokenizer_config.json with different lower-casing.
+    With the tokenizer class of the model, transformers may rebuild the tokenizer from tokenizer_config.json, and the
+    rebuilt tokenizer may treat upper case differently.
     """
     given = encoder.files.json_object("tokenizer_config.json")
     specials = {name: _text_of(given.get(name)) for name in SPECIAL_TOKENS}
@@ -173,13 +177,16 @@ def _write_tokenizer(folder: Path, encoder: Encoder) -> None:
 
 
 def _text_of(token: Any) -> str | None:
-    """Return the text of a special token, which tokenizer_config.json gives as a string or as an object."""
+    """Return the text of a special token. In tokenizer_config.json, a token is a string or an object."""
     found = token.get("content") if isinstance(token, dict) else token
     return found if isinstance(found, str) else None
 
 
 def _pooling_config(dimension: int, pooling: str) -> dict[str, Any]:
-    """Return the config; `first`, `first-last`, `last2` and `word` are means over other layers than the last."""
+    """Return the config of the pooling module.
+
+    `first`, `first-last`, `last2` and `word` are written as the mean; they differ in the layers it is taken over.
+    """
     own = pooling if pooling in ("cls", "max") else "mean"
     modes = {f"pooling_mode_{mode}": POOLING_NAMES[mode] == own for mode in POOLING_MODES}
     return {"word_embedding_dimension": dimension} | modes
@@ -225,16 +232,16 @@ tags:
 
 # {name}, {identity.pooling}, {transform.spec}
 
-Sentence vectors of {transform.dimension_out} dimensions: the encoder {name} and a transform that was fitted to the
-vectors of one collection of texts, without labels. It fits texts like those.
+This model makes sentence vectors with {transform.dimension_out} dimensions. It consists of the encoder {name} and a
+transform. The transform was fitted without labels to the vectors of one collection, and works best for similar texts.
 
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer("this folder")
     vectors = model.encode(["a text", "another"])
 
-sentence-transformers 3.1 or newer loads it without further packages and without running code of this folder. Vectors
-have length one, so dot product and cosine are the same.
+sentence-transformers 3.1 or newer loads the model without further packages and without running code from this folder.
+The vectors have length one, so their dot product equals their cosine.
 
 | | |
 |---|---|

@@ -107,7 +107,7 @@ BAD_LINES = [
     (b"null", "is null, not an object"),
     (
         b'{"body": "b", "id": 1}',
-        "has no text: 'text' is not there, but there are 'body', 'id'; see --text-key",
+        "has no text: 'text' is missing; there are 'body', 'id'; see --text-key",
     ),
     (b'{"text": null}', "has no text: 'text' is null"),
     (b'{"text": 3}', "has no text: 'text' is a number, not a string"),
@@ -119,8 +119,8 @@ BAD_LINES = [
     (b'{"text": "x", "id": "a\\u0000"}', "its id holds a NUL character"),
     (b'{"text": "x", "title": ["t"]}', "its title is a list, not a string"),
     (b'{"text": "x", "metadata": "m"}', "its metadata is a string, not an object"),
-    (b'{"text": "x", "score": NaN}', "not valid JSON: NaN is no JSON number"),
-    (b'{"text": "x", "score": -Infinity}', "not valid JSON: -Infinity is no JSON number"),
+    (b'{"text": "x", "score": NaN}', "not valid JSON: NaN is not a JSON number"),
+    (b'{"text": "x", "score": -Infinity}', "not valid JSON: -Infinity is not a JSON number"),
     (b'{"text": "x", "score": 1e999}', "not valid JSON: the number 1e999 is too large"),
     (b'{"text": "\\ud800"}', "holds half a character (the lone surrogate \\ud800), which UTF-8 cannot store"),
     (
@@ -390,7 +390,7 @@ def test_misuse_is_told_before_anything_is_read(write: Write, tmp_path: Path) ->
         Corpus([])
     with pytest.raises(Misuse, match=r"no such file or folder: .*gone\.txt, .*lost$"):
         Corpus([tmp_path / "gone.txt", tmp_path, str(tmp_path / "lost")])
-    with pytest.raises(Misuse, match=r"a\.pdf: unknown kind of file; known are \.jsonl, \.csv, .*\.gz"):
+    with pytest.raises(Misuse, match=r"a\.pdf: unknown type of file; the known types are \.jsonl, \.csv, .*\.gz"):
         Corpus([write("x/a.pdf", "%PDF")])
     with pytest.raises(Misuse, match="no readable file in this folder"):
         Corpus([tmp_path / "x"])

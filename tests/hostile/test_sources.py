@@ -147,7 +147,7 @@ def test_a_line_too_long_is_passed_over(tmp_path: Path, ending: str) -> None:
         told = limited(READ, "-" if ending == "stdin" else path, stdin=stream)
     (number, reason), last = told["items"][-2:]
     assert number.endswith(":2")
-    assert reason == "is longer than 64 MiB, the most that a document may have"
+    assert reason == "is longer than 64 MiB, the maximum size of a document"
     assert last[1] == (5 if ending == "jsonl" else 17)
     assert told["peak"] < 4 * (LARGEST_DOCUMENT // MIB)
 
@@ -161,7 +161,7 @@ def test_a_line_as_long_as_may_be(tmp_path: Path) -> None:
 def test_a_text_too_long(tmp_path: Path, ending: str) -> None:
     path = write_repeated(tmp_path / f"long.{ending}", (b"a\n", LARGEST_DOCUMENT))
     told = limited(READ.replace("lines=True", "lines=False"), path)
-    assert told["items"] == [[str(path), "is longer than 64 MiB, the most that a document may have"]]
+    assert told["items"] == [[str(path), "is longer than 64 MiB, the maximum size of a document"]]
     assert told["peak"] < 4 * (LARGEST_DOCUMENT // MIB)
 
 
@@ -194,7 +194,7 @@ def test_csv_rows_without_end(tmp_path: Path, row: bytes) -> None:
     first, (where, reason) = told["items"]
     assert first[1] == len("first")
     assert where == f"{path}:3"
-    assert reason.endswith("what follows was not read, as where the next row begins cannot be known")
+    assert reason.endswith("the rest was not read, because the start of the next row is unknown")
     assert told["peak"] < 12 * (LARGEST_DOCUMENT // MIB)
 
 
@@ -221,9 +221,7 @@ def test_metadata_too_large() -> None:
     large = {"text": "a", "value": "x" * LARGEST_METADATA}
     (item,) = Source([large])
     assert isinstance(item, Skipped)
-    assert (
-        item.reason == f"its metadata has {LARGEST_METADATA + 13:,} characters as JSON, and at most 16,777,216 are kept"
-    )
+    assert item.reason == f"its metadata has {LARGEST_METADATA + 13:,} characters as JSON; the maximum is 16,777,216"
 
 
 def test_a_python_text_too_long() -> None:

@@ -194,7 +194,7 @@ def test_an_encoder_tuned_for_similarity_keeps_its_own_whatever_the_words_say() 
     other = PoolingCandidate("word", "whiten", 0.6, 0.2, 0.19, 0.21)
     assert _decide((own, other), worth=0.5)[0] == "word"
     chosen, reason = _decide((own, other), worth=0.02)
-    assert chosen == "mean" and "good as it is (the best transform gains 2%)" in reason
+    assert chosen == "mean" and "tuned for similarity (the best transform gains only 2%)" in reason
     assert _decide((own, replace(other, low=-0.01)), worth=0.5)[0] == "mean"
     assert _decide((own, replace(other, agreement=0.43, gain=0.03)), worth=0.5)[0] == "mean"
 

@@ -217,7 +217,7 @@ def test_a_target_that_is_taken_is_left_alone(tmp_path: Path, tiny_bert: str, ru
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "mine.txt").write_text("mine")
     with Retriever.open(tmp_path / "c") as retriever:
-        with pytest.raises(Misuse, match="taken is already there; name a new folder"):
+        with pytest.raises(Misuse, match="taken already exists; name a new folder"):
             retriever.export(tmp_path / "taken", "sentence-transformers")
         files = retriever.export(tmp_path / "new", "sentence-transformers")
     assert [path.name for path in (tmp_path / "taken").iterdir()] == ["mine.txt"]

@@ -1,4 +1,4 @@
-"""Engines that do the work of an ingestion: threads of this process, or the workers of a Ray cluster."""
+"""The engines that do the work of an ingestion: the threads of this process, or the workers of a Ray cluster."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -23,7 +23,7 @@ ENGINES = ("local", "ray")
 
 
 class Local:
-    """The engine of this process: one thread per core encodes, the thread of the caller does the rest."""
+    """The engine of this process. One thread per core encodes; the thread of the caller does everything else."""
 
     gpus = 0
 
@@ -53,7 +53,7 @@ class Local:
 
 
 def check(name: str, address: str | None) -> None:
-    """Refuse an unknown engine or an address that it does not take."""
+    """Raise an error if the engine is unknown, or if the address is not valid for the engine."""
     if name not in ENGINES:
         raise Misuse(f"unknown engine {name!r}; known: {', '.join(ENGINES)}.")
     if name == "local" and address is not None:
@@ -65,7 +65,7 @@ def check(name: str, address: str | None) -> None:
 
 
 def opened(name: str, address: str | None = None) -> AbstractContextManager[Engine]:
-    """Return a context manager that starts the engine and stops it at the end."""
+    """Return a context manager that starts the engine on entry and stops it on exit."""
     check(name, address)
     if name == "local":
         return Local()

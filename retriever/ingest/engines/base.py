@@ -1,7 +1,7 @@
 """The interface of an engine, which does the heavy work of an ingestion in this process or elsewhere.
 
-Every engine returns documents in the order of the source, and the same batches and blocks in the same order, computed
-by the same arithmetic. Therefore every engine makes the same collection.
+All engines make the same collection from a source. They return documents in the order of the source. They make the
+same batches and blocks, return them in the same order, and compute them with the same arithmetic.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from retriever.transforms import Transform
 
 Blocks = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
-"""Vectors with their numbers, some thousands at a time."""
+"""Yields the numbers of some thousand vectors and these vectors at a time."""
 
 
 class Encodes(Protocol):
@@ -29,10 +29,10 @@ class Encodes(Protocol):
         """Start encoding."""
 
     def finished(self) -> list[Batch]:
-        """Wait for at least one batch and return those that are done, in order; an empty list ends them."""
+        """Wait for at least one batch, and return the finished batches in order. Return an empty list at the end."""
 
     def close(self) -> None:
-        """Start no further batch; `finished` still returns those that were started."""
+        """Start no further batch. `finished` still returns the batches that were started."""
 
 
 class Engine(Protocol):
@@ -40,22 +40,22 @@ class Engine(Protocol):
 
     @property
     def gpus(self) -> int:
-        """How many GPUs of other machines it encodes on."""
+        """The number of GPUs of other machines that the engine can encode on."""
 
     def documents(self, source: "Source", encoder: "Encoder") -> "Iterable[Document | Skipped]":
-        """Read a source; the result has `fraction_read` if that is known."""
+        """Read a source. The result has the attribute `fraction_read` if that is known."""
 
     def passages(self, document: "Document", encoder: "Encoder") -> Iterator[tuple[int, int, str]]:
-        """Yield start, end and encoder input of each passage of a document."""
+        """Yield the start, the end and the encoder input of each passage of a document."""
 
     def encoding(self, texts: Sequence[str], encoder: "Encoder") -> Encodes:
-        """Prepare to encode texts, at least in the precision in which vectors are stored."""
+        """Prepare to encode texts. The vectors have at least the precision in which vectors are stored."""
 
     def encode(self, texts: Sequence[str], encoder: "Encoder") -> NDArray[np.float32]:
-        """Encode texts in full precision, one row per text."""
+        """Encode texts in full precision. Return one row per text."""
 
     def mapped(self, transform: "Transform", blocks: Blocks) -> Blocks:
-        """Apply a transform to every block, in order."""
+        """Apply a transform to every block, and yield the results in order."""
 
     def notes(self) -> list[str]:
         """Return warnings, e.g. about workers that died and were replaced."""

@@ -178,7 +178,7 @@ def test_a_source_that_changed_between(
     broken_off(source, f"{lite}#two", "copying documents")
     with Retriever.open(source) as retriever:
         retriever.rebuild(transform="none")
-    with pytest.raises(Misuse, match="no unfinished copy of this one"):
+    with pytest.raises(Misuse, match="not an unfinished copy of the source"):
         copy(source, f"{lite}#two")
     assert copy(source, f"{lite}#three").documents == 40
 

@@ -236,7 +236,7 @@ def test_an_address_where_nobody_is(run: Run, pets: Path, tmp_path: Path) -> Non
         port = free.getsockname()[1]
     for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
         said = refused(run, pets, tmp_path / "c", address)
-        assert f"no Ray cluster answers at {address}. Tried for up to 10 s and 60 s: a TCP connection" in said
+        assert f"no Ray cluster answers at {address}. Tried a TCP connection" in said
         assert "Connection refused" in said and "ray status" in said
 
 

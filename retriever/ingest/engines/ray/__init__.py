@@ -1,1 +1,1 @@
-"""Ingestion on a Ray cluster: a reader beside this process, and workers with one encoder each."""
+"""Ingestion on a Ray cluster: a reader on the machine of this process, and workers with one encoder each."""

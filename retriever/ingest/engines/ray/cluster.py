@@ -1,7 +1,8 @@
-"""The Ray cluster of a run: an existing one, or one on this machine that ends with the run.
+"""Connect to the Ray cluster of a run: an existing cluster, or a temporary one on this machine.
 
-Ray is configured to print nothing, to send no usage statistics and to leave signal handlers alone. If the cluster's
-head disappears, Ray would end this process after a minute. So `Cluster` watches the head and raises an error instead.
+Ray is configured to print nothing, to send no usage statistics and to leave signal handlers alone. If the head
+node of the cluster disappeared, Ray would end this process after a minute. `Cluster` therefore watches the head node
+and raises an error instead.
 """
 
 import atexit
@@ -24,21 +25,22 @@ from retriever.encoder.runtimes.onnx_runtime import cores
 from retriever.errors import Misuse, RetrieverError, first_line
 from retriever.ingest.engines.ray.probe import CLIENT, Probe, host_and_port, refusal, refuse_unreachable
 
-# A head may be restarted. After this time without an answer the cluster is considered lost.
+# A head node may be restarted. If it does not answer for this time, the cluster is considered lost.
 HEAD_GONE_SECONDS = 30
 CHECK_SECONDS = 5
 SHUTDOWN_SECONDS = 20
 TOKEN_FILE = Path("~/.ray/auth_token")
-# Memory for objects between processes: blocks of vectors and chunks of documents. Ray spills the rest to disk.
+# Memory for the objects that processes exchange: blocks of vectors and chunks of documents. Ray writes further
+# objects to disk.
 OBJECT_STORE_BYTES = 512 << 20
-# A socket path is limited to 107 characters, and Ray's own part takes most of them.
+# A socket path may have at most 107 characters, and Ray appends most of them to this folder.
 MAX_FOLDER_LENGTH = 40
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     # Otherwise Ray replaces Python's print in this process.
     "RAY_TQDM_PATCH_PRINT": "0",
-    # Otherwise Ray ends this process when the head is gone for a minute.
+    # Otherwise Ray ends this process when the head node has been gone for a minute.
     "RAY_gcs_rpc_server_reconnect_timeout_s": "1800",
 }
 STORED = "What was stored is kept. Run the same command again to continue."
@@ -52,13 +54,13 @@ class ClusterLost(RetrieverError):
 
 
 class Cluster:
-    """A connection to Ray, as a context manager. It stops a cluster that it started."""
+    """A connection to Ray, as a context manager. On exit, it stops the cluster if it started the cluster."""
 
     def __init__(self, address: str | None) -> None:
         self.address = address
         self.ray: Any = None
         self.client = bool(address and address.startswith(CLIENT))
-        """True if this process is outside the cluster, which then cannot read its files."""
+        """True if this process is outside the cluster. The cluster then cannot read the files of this process."""
         self._connected = False
         self._folder: str | None = None
         self._head: tuple[str, int] | None = None
@@ -67,7 +69,7 @@ class Cluster:
     def __enter__(self) -> Self:
         with _environment(self._variables()):
             ray = self.ray = import_module("ray")
-            if ray.is_initialized():  # the caller connected, and shuts it down
+            if ray.is_initialized():  # the caller has connected to Ray and will shut it down
                 if self.address is not None:
                     raise Misuse(
                         f"this process is connected to a Ray cluster already and cannot also connect to "
@@ -95,7 +97,7 @@ class Cluster:
         if self.address is None:
             # Ray listens on every interface; a secret token keeps other users out.
             return ENVIRONMENT | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": process_token()}
-        # Ray finds a token by itself, except its client.
+        # Ray finds a token without this variable, but its client does not.
         has_token = any(map(os.environ.get, ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")))
         if self.client and (has_token or TOKEN_FILE.expanduser().is_file()):
             return ENVIRONMENT | {"RAY_AUTH_MODE": "token"}
@@ -116,11 +118,11 @@ class Cluster:
             raise refusal(self.address, Probe(type(error).__name__, str(error))) from error
 
     def close(self) -> None:
-        """Disconnect, and stop a cluster that was started here."""
+        """Disconnect from the cluster, and stop it if this object started it."""
         if self._connected:
             self._connected = False
             with _same_signal_handlers():
-                # If the cluster is gone, Ray's shutdown waits for it to come back.
+                # If the cluster is gone, Ray's shutdown waits for the cluster to come back, so the wait is limited.
                 thread = threading.Thread(target=self._shutdown, daemon=True)
                 thread.start()
                 thread.join(SHUTDOWN_SECONDS)
@@ -134,7 +136,7 @@ class Cluster:
             self.ray.shutdown()
 
     def resources(self) -> dict[str, float]:
-        """CPUs, GPUs and other resources of all nodes together."""
+        """Return the total CPUs, GPUs and other resources of all nodes."""
         return dict(self.ray.cluster_resources())
 
     # ---- the head ----------------------------------------------------------------------------------------
@@ -147,12 +149,15 @@ class Cluster:
         return None
 
     def check(self) -> None:
-        """Raise `ClusterLost` if the head has not answered for HEAD_GONE_SECONDS. Call this often."""
+        """Raise `ClusterLost` if the head node has not answered for HEAD_GONE_SECONDS. Call this often."""
         if time.monotonic() >= self._checked + CHECK_SECONDS:
             self.head_answers()
 
     def head_answers(self) -> bool:
-        """True if the head answers. If not, do not call Ray: it would wait without end."""
+        """Return whether the head node answers. If it does not, do not call Ray, because Ray would wait forever.
+
+        Raise `ClusterLost` if the head node has not answered for HEAD_GONE_SECONDS.
+        """
         if self._head is None:
             return True
         now = self._checked = time.monotonic()
@@ -171,12 +176,12 @@ class Cluster:
             return False
 
     def wait_for_head(self) -> None:
-        """Wait until the head answers, or raise `ClusterLost`."""
+        """Wait until the head node answers. Raise `ClusterLost` after HEAD_GONE_SECONDS."""
         while not self.head_answers():
             time.sleep(0.5)
 
     def kill(self, actor: Any) -> None:
-        """Kill an actor, if it and the cluster still exist."""
+        """Kill an actor, if the actor and the cluster still exist."""
         with contextlib.suppress(Exception):
             if self.head_answers():
                 self.ray.kill(actor)
@@ -184,13 +189,16 @@ class Cluster:
 
 @cache
 def process_token() -> str:
-    """One token for all clusters that this process starts, because Ray caches the first."""
+    """Return one token for all clusters that this process starts, because Ray caches the first token."""
     return secrets.token_hex(32)
 
 
 @contextlib.contextmanager
 def _same_signal_handlers() -> Iterator[None]:
-    """Restore the signal handlers: Ray installs one for SIGTERM that would end the process without cleanup."""
+    """Restore the signal handlers at the end of the block.
+
+    Ray installs a handler for SIGTERM that would end the process without cleanup.
+    """
     handlers = {}
     if threading.current_thread() is threading.main_thread():
         numbers = (getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP"))
@@ -204,7 +212,7 @@ def _same_signal_handlers() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set those of the variables that are not set, for Ray and the processes that it starts."""
+    """Set the variables that are not set yet, for Ray and its processes. Remove them at the end of the block."""
     added = {name: value for name, value in variables.items() if name not in os.environ}
     os.environ.update(added)
     try:

@@ -1,10 +1,10 @@
 """The engine that ingests with the workers of a Ray cluster.
 
-    reader, beside this process ──split documents──▶ this process ──batches──▶ workers, one encoder each
+    reader, on this machine ──split documents──────▶ this process ──batches──▶ workers, one encoder each
                                                        │   ▲                      │
                                              SQLite ◀──┘   └────────vectors───────┘
 
-The windows, the batches and what is stored are decided here, by the same code as without Ray.
+This process makes the windows and the batches and stores the results, with the same code as without Ray.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from retriever.encoder.encoder import Encoder
     from retriever.transforms import Transform
 
-# Results that may wait for a late batch, e.g. after the death of its worker. They take some megabytes.
+# Maximum number of results that wait for a late batch, e.g. because its worker died. They need some megabytes.
 MAX_WAITING = 512
-# Blocks of vectors sent per worker. More would take memory and save no time.
+# Number of blocks of vectors that are sent per worker. More would need memory without saving time.
 BLOCKS_PER_WORKER = 2
 
 
 class Ray:
-    """The workers of a cluster, as a context manager."""
+    """The engine that uses the workers of a Ray cluster, as a context manager."""
 
     def __init__(self, address: str | None) -> None:
         self._cluster = Cluster(address)
@@ -61,7 +61,7 @@ class Ray:
         return int(self._cluster.resources().get("GPU", 0))
 
     def documents(self, source: "Source", encoder: "Encoder") -> "Iterable[Document | Skipped]":
-        """The documents of a source, read by a process beside this one if it can read the files."""
+        """Read a source: in a separate process if that process can read the files, otherwise in this process."""
         self._source = RemoteSource.open(source, EncoderSpec.of(encoder, "cpu"), self._cluster)
         return self._source or source
 
@@ -96,7 +96,7 @@ class Ray:
         def arguments() -> Iterator[tuple[Any, ...]]:
             for numbers, raw in blocks:
                 sent.append(numbers)
-                yield shared, raw.astype(VECTOR_TYPE)  # the precision in which they are stored, so nothing is lost
+                yield shared, raw.astype(VECTOR_TYPE)  # the vectors are stored in this precision, so nothing is lost
 
         calls = OrderedCalls(pool, "apply", arguments(), BLOCKS_PER_WORKER * pool.count)
         while done := calls.next_results():
@@ -112,11 +112,11 @@ class Ray:
             batches = f"{pool.resent:,} batch{'es' * (pool.resent != 1)}"
             workers = f"{len(pool.lost):,} worker{'s' * (len(pool.lost) != 1)}"
             hosts = ", ".join(sorted(set(pool.lost)))
-            notes.append(f"{workers} of the Ray cluster died ({hosts}); {batches} were encoded again by others")
+            notes.append(f"{workers} of the Ray cluster died ({hosts}); other workers encoded {batches} again")
         return notes
 
     def _device(self, encoder: "Encoder") -> str:
-        """Where the workers encode: on the cluster's GPUs if it has any, unless the encoder asks for another device."""
+        """Return the device of the workers: "cuda" if the cluster has GPUs and the encoder allows them, else "cpu"."""
         device = encoder.requested_device
         if device == "cpu" or encoder.identity.precision == "int8":
             return "cpu"
@@ -135,7 +135,7 @@ class Ray:
 
 
 class RayEncoding:
-    """Batches that the workers encode. Each call of `finished` sends the next ones."""
+    """Batches that the workers encode. Each call of `finished` sends further batches."""
 
     def __init__(self, batches: Iterator[TokenBatch], pool: Pool, half: bool) -> None:
         self._sent: list[tuple[NDArray[np.int64], int]] = []
@@ -148,7 +148,7 @@ class RayEncoding:
             yield tokens, half
 
     def start(self) -> None:
-        """Do nothing: `finished` sends the batches."""
+        """Do nothing, because `finished` sends the batches."""
 
     def finished(self) -> list[Batch]:
         found = self._calls.next_results()

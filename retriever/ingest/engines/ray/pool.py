@@ -1,9 +1,10 @@
 """The workers of a Ray cluster, and the calls sent to them.
 
-The pool requests as many workers as the cluster has room for. Each works as soon as its encoder is loaded. A worker
-that dies, alone or with its node, is replaced when there is room again, and its call goes to another worker. A worker
-gets its next call when the result of the last one has arrived: with a second call queued, a worker that is cut off
-would start that one too. A call gives the same result on every worker, so deaths do not change the results.
+The pool requests as many workers as the cluster has room for. A worker starts to work as soon as its encoder is loaded.
+If a worker dies, alone or with its node, its call is sent to another worker, and a new worker is requested. A worker
+gets its next call only after the result of its last call has arrived. Otherwise, a worker that is cut off from the
+cluster would start a call that is also sent to another worker. A call gives the same result on every worker, so the
+death of a worker does not change the results.
 """
 
 import time
@@ -18,14 +19,14 @@ from retriever.ingest.engines.ray.worker import EncoderSpec, Worker
 
 # A worker may have to download or export its encoder first.
 NO_WORKER_SECONDS = 300
-# After this many deaths of workers, a call is not sent again.
+# A call is not sent again after this many workers have died during it.
 MAX_DEATHS = 3
 WAIT_SECONDS = 1.0
 
 
 @dataclass(eq=False)
 class Call:
-    """A call of a worker's method; `number` is its place in the order of results."""
+    """A call of a method of a worker. `number` is the position of its result."""
 
     number: int
     method: str
@@ -35,13 +36,13 @@ class Call:
 
 @dataclass(eq=False)
 class Member:
-    """A requested worker. It has a host once it is ready."""
+    """A requested worker. `host` is empty until the worker is ready."""
 
     handle: Any
     preparing: Any
     host: str = ""
     call: Call | None = None
-    """The call that it works on."""
+    """The call that the worker is working on."""
     result: Any = None
     """Ray's reference to the result of that call."""
 
@@ -51,12 +52,12 @@ class Member:
 
 
 class Pool:
-    """The workers of a run."""
+    """All workers of a run."""
 
     def __init__(self, cluster: Cluster, spec: EncoderSpec | None, count: int, resources: dict[str, float]) -> None:
         self.count = count
         self.resent = 0
-        """How many calls were sent again because their worker died."""
+        """The number of calls that were sent again because their worker died."""
         self.lost: list[str] = []
         """The hosts of workers that died."""
         self.notes: list[str] = []
@@ -73,16 +74,16 @@ class Pool:
         try:
             handle = self._actor.remote()
             return Member(handle, handle.prepare.remote(self._spec))
-        except ImportError as error:  # with ray://, the cluster unpickles the worker at once
+        except ImportError as error:  # with ray://, the cluster unpickles the worker class immediately
             raise RetrieverError(
-                f"the Ray cluster lacks a package of its workers ({first_line(error)}): install this version of "
-                f"flow-retriever on all of its nodes. {STORED}"
+                f"a package that the workers need is not installed on the Ray cluster ({first_line(error)}). Install "
+                f"this version of flow-retriever on all of its nodes. {STORED}"
             ) from error
         except ConnectionError as error:
             raise ClusterLost(first_line(error)) from error
 
     def room(self) -> int:
-        """How many more calls would start at once."""
+        """Return how many more calls would start immediately."""
         return max(0, sum(member.free for member in self._members) - len(self._queue))
 
     def send(self, call: Call) -> None:
@@ -138,14 +139,14 @@ class Pool:
             raise ClusterLost(first_line(error)) from error
         if isinstance(error, exceptions.RayTaskError) or not isinstance(error, exceptions.RayError):
             raise RetrieverError(f"a worker of the Ray cluster failed: {_reason(error)}. {STORED}") from error
-        self._cluster.wait_for_head()  # without the head all workers look dead
+        self._cluster.wait_for_head()  # while the head node is gone, all workers look dead
         self._members.remove(member)
         if call := member.call:
             call.deaths += 1
             if call.deaths >= MAX_DEATHS:
                 raise RetrieverError(
-                    f"{MAX_DEATHS} workers of the Ray cluster died of the same batch, perhaps for lack of memory: "
-                    f"{_reason(error)}. Use a smaller `batch_tokens`. {STORED}"
+                    f"{MAX_DEATHS} workers of the Ray cluster died while they worked on the same batch, perhaps "
+                    f"because they ran out of memory: {_reason(error)}. Use a smaller `batch_tokens`. {STORED}"
                 ) from error
             self._queue.appendleft(call)
             self.resent += 1
@@ -158,7 +159,7 @@ class Pool:
                     f"no worker of the Ray cluster can be started: {_reason(error)}. Install this version of "
                     f"flow-retriever and its dependencies on all nodes. {STORED}"
                 ) from error
-        self._cluster.kill(member.handle)  # it may only be unreachable, and must not come back
+        self._cluster.kill(member.handle)  # the worker may be alive but unreachable, and must not come back
         self._members.append(self._request_worker())
 
     def _refuse_to_wait_forever(self) -> None:
@@ -183,7 +184,7 @@ class Pool:
 
 
 def _reason(error: BaseException) -> str:
-    """The cause of a Ray error in one line, without the remote stack."""
+    """Return the cause of a Ray error in one line, without the remote stack trace."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, BaseException):
         return f"{type(cause).__name__}: {first_line(cause)}"
@@ -192,10 +193,13 @@ def _reason(error: BaseException) -> str:
 
 
 class OrderedCalls:
-    """Calls of one method. Results come in the order of the arguments, which are read when workers are free."""
+    """Calls of one method of the workers, with results in the order of the arguments.
+
+    The arguments of a call are read only when a worker is free.
+    """
 
     def __init__(self, pool: Pool, method: str, arguments: Iterator[tuple[Any, ...]], max_waiting: int) -> None:
-        """`max_waiting` limits the results that wait for an earlier one."""
+        """Prepare the calls. `max_waiting` is the maximum number of calls whose results are not returned yet."""
         self._pool, self._method = pool, method
         self._arguments = enumerate(arguments)
         self._max_waiting = max_waiting
@@ -210,7 +214,7 @@ class OrderedCalls:
         self._stopped = True
 
     def next_results(self) -> list[Any]:
-        """The next results in order, at least one; an empty list at the end."""
+        """Wait for at least one result, and return the next results in order. Return an empty list at the end."""
         if self._error:
             raise self._error
         found: list[Any] = []
@@ -219,7 +223,7 @@ class OrderedCalls:
             if self._returned == self._read:
                 break
             for call, result in self._pool.wait():
-                if call in self._sent:  # otherwise it belongs to calls that were stopped
+                if call in self._sent:  # otherwise the call belongs to another OrderedCalls that was stopped
                     self._sent.remove(call)
                     self._waiting[call.number] = result
             while self._returned in self._waiting:
@@ -227,7 +231,7 @@ class OrderedCalls:
                 self._returned += 1
         try:
             self._fill()  # keep the workers busy while the caller uses these results
-        except Exception as error:  # raised by the next call, after the caller has these results
+        except Exception as error:  # the next call raises it, so that the caller gets these results first
             self._error = error
         return found
 

@@ -1,10 +1,10 @@
-"""Checks the address of a Ray cluster before this process connects to it.
+"""Check the address of a Ray cluster before this process connects to it.
 
-Ray waits minutes for an address that does not answer, and ignores Ctrl-C meanwhile. So a separate process tries first:
+If an address does not answer, Ray waits for minutes and ignores Ctrl-C. A separate process therefore tries first:
 
     python -m retriever.ingest.engines.ray.probe ADDRESS
 
-connects, prints the result as JSON, and ends.
+That process connects to the cluster, prints the result as JSON, and ends.
 """
 
 import json
@@ -26,14 +26,14 @@ MARK = "probe: "
 
 
 class Probe(NamedTuple):
-    """The class and message of the error that connecting raised; both are empty on success."""
+    """The class and the message of the error that Ray raised on connecting. Both are empty on success."""
 
     error: str = ""
     message: str = ""
 
 
 def check(address: str | None) -> None:
-    """Refuse an invalid address, and a Python without Ray."""
+    """Raise an error if the address is invalid or if Ray is not installed."""
     if find_spec("ray") is None:
         raise RetrieverError("`engine=\"ray\"` needs Ray, which is not installed: pip install 'flow-retriever[ray]'")
     if address is None or address == AUTO:
@@ -51,7 +51,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def refuse_unreachable(address: str) -> None:
-    """Refuse an address where no usable cluster answers, and say why."""
+    """Raise an error with the reason if no usable cluster answers at the address."""
     if address != AUTO:
         host, port = host_and_port(address)
         try:
@@ -81,7 +81,7 @@ def _run_probe(address: str) -> Probe:
 
 
 def refusal(address: str, probe: Probe) -> RetrieverError:
-    """The error for users that a failed connection means."""
+    """Return the error to show to the user after a failed connection."""
     text = probe.message
     if "ersion mismatch" in text or "different version" in text.lower():
         return RetrieverError(
@@ -103,11 +103,11 @@ def refusal(address: str, probe: Probe) -> RetrieverError:
 
 def _unreachable(address: str, attempt: str) -> RetrieverError:
     return RetrieverError(
-        f"no Ray cluster answers at {address}. Tried for up to {TCP_SECONDS} s and {CONNECT_SECONDS} s: {attempt}. "
-        "Nothing was indexed. Check that the cluster is running (ray status) and that its port is open from here. "
-        "HOST:PORT is the port of `ray start --head` (6379) and needs a Ray node on this machine. ray://HOST:PORT is "
-        "the port of its client server (10001) and needs none. If the cluster requires a token, put it into "
-        "~/.ray/auth_token or RAY_AUTH_TOKEN."
+        f"no Ray cluster answers at {address}. Tried {attempt}. The limits are {TCP_SECONDS} s for TCP and "
+        f"{CONNECT_SECONDS} s for Ray. Nothing was indexed. Check that the cluster is running (ray status) and that "
+        "its port can be reached from this machine. HOST:PORT is the port of `ray start --head` (6379); it works only "
+        "if a Ray node runs on this machine. ray://HOST:PORT is the port of the client server (10001); it works without a "
+        "Ray node on this machine. If the cluster requires a token, put it into ~/.ray/auth_token or RAY_AUTH_TOKEN."
     )
 
 

@@ -1,8 +1,8 @@
-"""A process beside this one that reads files and splits documents into passages, ahead of this one and in order.
+"""A reader process, which reads files and splits documents into passages, in order and ahead of the main process.
 
-It runs on the node of this process, to see the same files, and takes no CPU from the workers, because reading is
-faster than embedding. This process reads the source itself if the source is not files, or if the other process would
-not see the same files (another user, or another machine behind ray://).
+The reader runs on the node of the main process, so that it sees the same files. It reserves no CPU of the cluster,
+because reading is much faster than embedding. The main process reads the source itself in two cases: if the source is
+not made of files, or if the reader would not see the same files (another user, or another machine behind ray://).
 """
 
 import os
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 CHUNK_ITEMS = 512
 CHUNK_CHARACTERS = 1_000_000
-# Chunks requested ahead.
+# Number of chunks that are requested ahead.
 AHEAD = 2
 MAX_DEATHS = 3
-# After this many chunks without a new document, documents are sent without splitting them.
+# After this many chunks without a new document, the reader sends documents without splitting them.
 CHUNKS_WITHOUT_NEW = 8
 
 FileIdentity = tuple[int, int, int]
-"""User, device and inode of the first file of a corpus."""
+"""The user id of the process, and the device and inode of the first file of a corpus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +45,17 @@ class SplitDocument(Document):
 
 @dataclass
 class Chunk:
-    """Some documents of a corpus; `fraction` of the corpus was read after it."""
+    """Some documents of a corpus. `fraction` is the share of the corpus that has been read at the end of the chunk."""
 
     items: list[Document | Skipped] = field(default_factory=list)
     failure: Exception | None = None
-    """The error that ended the reading after these documents."""
+    """The error that ended the reading after these documents, if any."""
     last: bool = False
     fraction: float | None = None
 
 
 def passages_of(document: Document, encoder: "Encoder") -> Iterator[tuple[int, int, str]]:
-    """The passages of a document, which the reader may have found already."""
+    """Return the passages of a document. If the reader has already split the document, use its result."""
     if not isinstance(document, SplitDocument):
         return encoded_passages(document, encoder)
     title, text = document.encoded_title, document.text
@@ -71,7 +71,10 @@ def _split(document: Document, encoder: "Encoder") -> SplitDocument:
 
 
 def _identity(corpus: Corpus) -> FileIdentity | None:
-    """Equal in two processes only if the same user sees the same files."""
+    """Return a value that identifies the user and the first file; None if the file cannot be accessed.
+
+    It is equal in two processes only if both run as the same user and see the same files.
+    """
     first = next((place.path for place in corpus.places if isinstance(place, SourceFile)), None)
     try:
         found = os.stat(first) if first else None  # noqa: PTH116 - the type of the path is not needed
@@ -101,7 +104,7 @@ class Reader:
         return self._identity
 
     def next(self, split: bool) -> Chunk:
-        """The next documents, with their passages if `split`."""
+        """Return the next documents. If `split` is True, they include their passages."""
         chunk, characters = Chunk(), 0
         try:
             if split and self._encoder is None:
@@ -122,7 +125,7 @@ class Reader:
 
 
 class RemoteSource:
-    """The documents of a source, as a `Reader` sends them."""
+    """The documents of a source, read by a `Reader` in another process."""
 
     def __init__(self, source: "Source", corpus: Corpus, spec: EncoderSpec, cluster: Cluster) -> None:
         self._source, self._corpus, self._spec, self._cluster = source, corpus, spec, cluster
@@ -135,7 +138,7 @@ class RemoteSource:
 
     @classmethod
     def open(cls, source: "Source", spec: EncoderSpec, cluster: Cluster) -> "RemoteSource | None":
-        """Start a reader; None if this process must read the source itself."""
+        """Start a reader. Return None if this process must read the source itself."""
         corpus = source.files
         if corpus is None or cluster.client:
             return None
@@ -157,12 +160,15 @@ class RemoteSource:
         return actor.remote(self._corpus, self._received, self._spec, os.getcwd())  # noqa: PTH109 - sent as a text
 
     def found_new_document(self) -> None:
-        """Keep the reader splitting documents. It stops if all are stored already, because then nobody needs them."""
+        """Record that a document was new, so that the reader continues to split documents.
+
+        The reader stops to split documents if all documents are already stored, because their passages are not needed.
+        """
         self._chunks_without_new = 0
 
     @property
     def fraction_read(self) -> float | None:
-        """The fraction of the source that was returned so far."""
+        """The fraction of the source that has been yielded so far."""
         if self._chunk.fraction is None:
             return self._source.fraction_read
         share = 1 - self._left / max(1, len(self._chunk.items))
@@ -198,7 +204,7 @@ class RemoteSource:
                     raise ClusterLost(f"its reader died {deaths} times ({first_line(error)})") from error
                 requests.clear()
                 self._cluster.wait_for_head()
-                self._reader = self._start_reader()  # it continues after the last chunk received
+                self._reader = self._start_reader()  # the new reader continues after the last chunk received
                 continue
             deaths = 0
             self._received += len(chunk.items)

@@ -1,6 +1,6 @@
-"""The worker of a Ray cluster: one encoder in a process of its own. This module does not use Ray.
+"""The worker of a Ray cluster: a process with one encoder. This module does not import Ray.
 
-A worker returns errors meant for users instead of raising them, so that the caller can raise the same error.
+A worker returns a `RetrieverError` instead of raising it, so that the caller can raise the same error.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from retriever.errors import EncoderUnavailable, Mismatch, RetrieverError
 from retriever.settings import made_by
 from retriever.transforms import Transform
 
-# Other versions of these packages may give vectors that differ in their last bits.
+# With other versions of these packages, vectors may differ in their last bits.
 PACKAGES = ("onnxruntime", "tokenizers", "numpy")
 SAME_ENCODER = (
     "Every node of the cluster needs the encoder at the same place: share its folder, or use a Hugging Face name that "
@@ -44,7 +44,7 @@ class EncoderSpec:
         return cls(encoder.identity, device, versions())
 
     def load(self) -> Encoder:
-        """Make the encoder; raise `Mismatch` if this node has other versions or another encoder."""
+        """Load the encoder. Raise `Mismatch` if this node has other versions of packages or another encoder."""
         identity, node = self.identity, socket.gethostname()
         if (own := versions()) != self.versions:
             names = [name for name in own if own[name] != self.versions[name]]
@@ -73,13 +73,13 @@ def versions() -> dict[str, str]:
 
 
 class Worker:
-    """One encoder, with a CPU or a GPU of its own."""
+    """A worker with one encoder, on a CPU or GPU that is reserved for it."""
 
     def __init__(self) -> None:
         self._encoder: Encoder | None = None
 
     def prepare(self, spec: EncoderSpec | None) -> tuple[str, str] | RetrieverError:
-        """Load the encoder, if there is one, and return the host and the encoder's note."""
+        """Load the encoder of `spec`, if given. Return the name of the host and the note of the encoder."""
         if spec is None:
             return socket.gethostname(), ""
         try:
@@ -92,7 +92,7 @@ class Worker:
         return socket.gethostname(), encoder.note
 
     def encode(self, tokens: list[list[int]], half: bool) -> NDArray[np.floating[Any]] | RetrieverError:
-        """The vectors of a batch, with `half` in the precision in which they are stored."""
+        """Return the vectors of a batch. If `half` is True, they have the precision in which vectors are stored."""
         assert self._encoder is not None
         try:
             vectors = self._encoder.encode_tokens(tokens)
@@ -109,7 +109,10 @@ class Worker:
 
 @contextlib.contextmanager
 def _export_lock(encoder: Encoder) -> Iterator[None]:
-    """Keep other workers on this machine from exporting the same encoder, if the file system supports locks."""
+    """Prevent other workers on this machine from exporting the same encoder at the same time.
+
+    If the file system does not support locks, do nothing.
+    """
     folder = export_folder(encoder.identity)
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError, NotImplementedError):
