@@ -46,7 +46,8 @@ def folders(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
     for one in value if isinstance(value, tuple) else (value,):
         if in_milvus(one):
             raise click.BadParameter(
-                f"{one} is in Milvus, but this command needs a folder. Copy the collection first: retriever copy {one} DIR"
+                f"{one} is in Milvus, but this command needs a folder. Copy the collection first: retriever copy "
+                f"{one} DIR"
             )
     return tuple(map(Path, value)) if isinstance(value, tuple) else Path(value)
 
@@ -124,13 +125,15 @@ index_type_options = options(
     click.option(
         "--recall",
         type=float,
-        help="With --index-type auto: share of the ten nearest vectors that a search must find.  [default: the collection's, or 0.95]",
+        help="With --index-type auto: share of the ten nearest vectors that a search must find.  [default: the "
+        "collection's, or 0.95]",
     ),
     click.option(
         "--memory",
         metavar="BYTES",
         callback=parse_memory,
-        help="With --index-type auto: maximum size of the index, e.g. 500MB or 2GiB.  [default: the collection's, or no limit]",
+        help="With --index-type auto: maximum size of the index, e.g. 500MB or 2GiB.  [default: the collection's, or "
+        "no limit]",
     ),
 )
 

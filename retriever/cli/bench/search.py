@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 @click.option(
     "--cache",
     type=FOLDER,
-    help="Cache folder. The indexed corpora are kept in its subfolder collections/.  [default: ~/.cache/flow-retriever]",
+    help="Cache folder. The indexed corpora are kept in its subfolder collections/.  [default: "
+    "~/.cache/flow-retriever]",
 )
 @click.option("--out", type=FOLDER, help="Folder for results.json, TREC runs, files for MTEB, and the report.")
 @json_option
@@ -67,8 +68,8 @@ def retrieval(
 ) -> None:
     """Measure retrieval on BEIR folders (nDCG@10, MRR, MAP and recall) and compare it with BM25.
 
-    Each corpus is indexed as `retriever index` does it, once for each encoder and pooling. The gain over the raw vectors
-    is computed for each query and tested for significance.
+    Each corpus is indexed as `retriever index` does it, once for each encoder and pooling. The gain over the raw
+    vectors is computed for each query and tested for significance.
     """
     from retriever.cli.display import console
     from retriever.evaluate import retrieval as question
