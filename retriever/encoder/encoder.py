@@ -79,8 +79,7 @@ class Encoder:
             raise Mismatch(
                 f"{where} was made with inputs of up to {self.identity.max_length:,} tokens, but the encoder "
                 f"{self.identity.name} accepts at most {self.files.longest:,}. Use the same encoder and settings, or "
-                "index into "
-                "another folder."
+                "index into another folder."
             )
 
     @cached_property
@@ -197,8 +196,7 @@ class Encoder:
         if isinstance(known, int) and ids.max() >= known:
             raise EncoderUnavailable(
                 f"{self.files.folder}: the tokenizer produced the token id {ids.max():,}, but the model has only "
-                f"{known:,} "
-                "token ids. The tokenizer and the model do not belong together. Download the model again."
+                f"{known:,} token ids. The tokenizer and the model do not belong together. Download the model again."
             )
         return ids, mask
 
@@ -208,8 +206,7 @@ class Encoder:
             text = self.tokenizer.decode(tokens[row])
             raise RetrieverError(
                 f"the encoder {self.identity.name} returned NaN or infinity for the text {text[:60]!r}. Its weights "
-                "are "
-                "broken, or they overflow on this text. Documents stored so far are kept. Use another encoder, or "
+                "are broken, or they overflow on this text. Documents stored so far are kept. Use another encoder, or "
                 "remove this text."
             )
 

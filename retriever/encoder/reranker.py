@@ -83,8 +83,7 @@ class Reranker:
         if len(relevant) != 1:
             raise EncoderUnavailable(
                 f"{self.files.folder} has the labels {', '.join(names)}, and it is not clear which of them means that "
-                "a "
-                "text answers a query. A cross-encoder for search must have a single label, or a label named "
+                "a text answers a query. A cross-encoder for search must have a single label, or a label named "
                 f"{' or '.join(RELEVANT)}. Set the name in id2label of config.json."
             )
         return relevant[0]
@@ -98,8 +97,7 @@ class Reranker:
             text = texts[int(np.flatnonzero(~np.isfinite(scores))[0])]
             raise RetrieverError(
                 f"the cross-encoder {self.files.name} returned NaN or infinity for the text {text[:60]!r}. Its "
-                "weights are "
-                "broken, or they overflow on this text. Use another cross-encoder, or search without one."
+                "weights are broken, or they overflow on this text. Use another cross-encoder, or search without one."
             )
         return scores
 

@@ -160,6 +160,5 @@ def _check_setting(path: Path, key: str, value: Any, stored: StoredWeights) -> N
     if value > most:
         raise EncoderUnavailable(
             f"{path}: {key!r} is {value}, but the weights allow at most {most:,} (they have {stored.tensors:,} "
-            "tensors; the "
-            f"largest tensor dimension is {stored.largest_side:,}). Download the model again."
+            f"tensors; the largest tensor dimension is {stored.largest_side:,}). Download the model again."
         )

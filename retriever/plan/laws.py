@@ -79,7 +79,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Rates:
-    """The measurements of a rehearsal. Names with `_cpu` are CPU seconds. Names with `_ms` are CPU milliseconds per query."""
+    """The measurements of a rehearsal.
+
+    Fields whose names end with `_cpu` are CPU seconds. Those that end with `_ms` are CPU milliseconds per query.
+    """
 
     sample: str
     sample_documents: int
@@ -124,8 +127,8 @@ class Law:
     def _line(self, small: float, large: float, documents: float) -> float:
         """Extrapolate the line through the measurements of the two collections. Its slope is never negative."""
         first, second = self.rates.small.documents, self.rates.large.documents
-        slope = max(0.0, (large - small) / max(1, second - first))  # both collections may have the same size if ids
-        repeat return max(0.0, large + slope * (documents - second))
+        slope = max(0.0, (large - small) / max(1, second - first))  # repeated ids may leave no difference
+        return max(0.0, large + slope * (documents - second))
 
     def vectors(self, documents: float) -> float:
         return documents * self.rates.large.vectors / self.rates.large.documents

@@ -131,9 +131,9 @@ def measure_build(request: Mapping[str, Any]) -> dict[str, Any]:
             one, published = _measured(partial(build, 1, factory))
             if published["index"]["factory"] == factory:
                 found = published["index"]["measured"]
-                recall = found["recall"] if len(sample) >= count else None  # the recall on made-up documents is
-                meaningless costs = {"build_cpu": one["cpu"][BUILDING], "query_ms": found["cpu_ms"], "settings":
-                found["settings"]} trials[name] = {"factory": factory, **costs, "recall": recall}
+                recall = found["recall"] if len(sample) >= count else None  # meaningless on made-up documents
+                costs = {"build_cpu": one["cpu"][BUILDING], "query_ms": found["cpu_ms"], "settings": found["settings"]}
+                trials[name] = {"factory": factory, **costs, "recall": recall}
     build(1, FLAT, silent).close()
     texts = [document.text for document in sample]
     return {
@@ -177,7 +177,7 @@ def _measured(make: Callable[[Progress], Retriever]) -> tuple[dict[str, Any], di
 
 
 def measure_search(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Time searches, one query at a time. If the request has a `dimension`, also time flat indexes of random vectors."""
+    """Time searches, one query at a time. If the request has a `dimension`, time flat indexes of random vectors too."""
     encoding, searching = [], []
     with Retriever.open(request["folder"], encoder=request["options"]["encoder"], device="cpu") as opened:
         for query in islice(cycle(request["queries"]), WARM_UP + TIMED):
