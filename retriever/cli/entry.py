@@ -7,7 +7,7 @@ from types import FrameType
 
 def main() -> None:
     before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # do not handle it if the parent process ignores it
+    if before is signal.default_int_handler:  # if the parent process ignores Ctrl-C, ignore it here too
         signal.signal(signal.SIGINT, _stop)
     from retriever.cli.main import main as command
 

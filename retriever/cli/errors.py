@@ -1,4 +1,4 @@
-"""Errors at the command line: each becomes a message and an exit code, 2 for misuse and 1 for failure."""
+"""Turns errors into a message and an exit code: 2 for wrong usage, 1 for a failure."""
 
 import contextlib
 import errno
@@ -16,7 +16,7 @@ from retriever.errors import RetrieverError
 INTERRUPTED = 130
 KEPT = "What was stored is kept. Run the same command again to continue."
 CONTINUABLE = ("index", "add", "demo", "copy", "bench")
-"""Commands that continue where they stopped."""
+"""Commands that continue where they stopped if they are run again."""
 
 
 class Failure(click.ClickException):
@@ -35,7 +35,7 @@ class Cli(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return super().main(*args, **kwargs)
-        except OSError as error:  # raised where click itself writes, e.g. the help
+        except OSError as error:  # raised when click itself cannot write, e.g. the help
             _discard_output()
             with contextlib.suppress(OSError):
                 click.echo(f"Error: {_os_message(error, None)}", err=True)
@@ -49,7 +49,7 @@ class Cli(click.Group):
             raise Failure(message, error.exit_code) from error
         except sqlite3.DatabaseError as error:
             raise Failure(_database_message(error, ctx.invoked_subcommand)) from error
-        except BrokenPipeError:  # the reader of our output left, e.g. `head`
+        except BrokenPipeError:  # the program that reads our output has ended, e.g. `head`
             _discard_output()
             raise SystemExit(1) from None
         except OSError as error:
@@ -62,7 +62,7 @@ class Cli(click.Group):
 
 
 def with_flags(message: str, command: click.Command | None) -> str:
-    """Write the arguments that a library error names in backticks as flags: `device="cpu"` as --device cpu."""
+    """Replace argument names in backticks by flags of the command, e.g. `device="cpu"` by --device cpu."""
     commands = command.commands.values() if isinstance(command, click.Group) else (command,) if command else ()
     flags = {one.name: one.opts[0] for each in commands for one in each.params if isinstance(one, click.Option)}
 
@@ -74,7 +74,10 @@ def with_flags(message: str, command: click.Command | None) -> str:
 
 
 def _discard_output() -> bool:
-    """Discard buffered output that cannot be written; Python would try again at exit. Return whether there was any."""
+    """Discard buffered output that cannot be written, and return whether there was any.
+
+    Otherwise Python would try to write it again at exit.
+    """
     try:
         sys.stdout.flush()
     except OSError:
@@ -86,7 +89,7 @@ def _discard_output() -> bool:
 
 def _database_message(error: sqlite3.DatabaseError, command: str | None) -> str:
     text = str(error)
-    # SQLite enlarges the shared-memory file beside the database even for reading, and has an error of its own for it.
+    # SQLite enlarges its shared-memory file even for reading. If that fails, it raises the error code below.
     if "full" in text or getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_SHMSIZE":
         return _disk_full(None, command, "even reading a collection needs a little free space beside it")
     salvage = "Save everything that is undamaged with: retriever salvage NEW --index DIR"

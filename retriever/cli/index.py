@@ -32,27 +32,30 @@ if TYPE_CHECKING:
 @model_options
 @transform_option
 @index_type_options
-@click.option("--batch-tokens", type=int, help="Tokens that are encoded at once.  [default: 512, on a GPU 16384]")
+@click.option(
+    "--batch-tokens", type=int, help="Number of tokens that are encoded at once.  [default: 512, or 16384 on a GPU]"
+)
 @device_option
 @click.option("--prune", is_flag=True, help="Delete documents that are no longer in the sources.")
 @click.option(
     "--engine",
     type=click.Choice(["local", "ray"]),
     default="local",
-    help="What reads, embeds and transforms: this process, or the workers of a Ray cluster.",
+    help="Where documents are read, embedded and transformed: local (in this process) or ray (on a Ray cluster).",
 )
 @click.option(
     "--address",
     metavar="ADDRESS",
-    help="With ray: auto, HOST:PORT or ray://HOST:PORT.  [default: start a cluster on this machine for this run]",
+    help="With --engine ray: the address of the cluster, auto, HOST:PORT or ray://HOST:PORT.  [default: start a "
+    "cluster on this machine for this run]",
 )
 @stops_cleanly
 def index(corpus: "Corpus", index: str | Path, **options: Any) -> None:
     """Make a collection from text, or bring it up to date.
 
-    SOURCE is a .jsonl, .csv, .tsv, .parquet, .txt or .md file (or .gz of one), a folder of them, a BEIR folder,
-    or - for standard input. Only new and changed documents are embedded. After an interruption, the same command
-    continues where it stopped.
+    SOURCE is a .jsonl, .csv, .tsv, .parquet, .txt or .md file, which may be gzipped (.gz). SOURCE can also be a folder
+    of such files, a BEIR folder, or - for standard input. Only new and changed documents are embedded. After an
+    interruption, run the same command again to continue.
     """
     with built(corpus, index, **options):
         pass
@@ -60,7 +63,7 @@ def index(corpus: "Corpus", index: str | Path, **options: Any) -> None:
 
 @contextmanager
 def built(documents: "Documents", index: str | Path, **options: Any) -> Iterator["Retriever"]:
-    """Build a collection, show what was done, and leave it open."""
+    """Build a collection, show a report, and yield the open collection."""
     from retriever.cli.display import console
     from retriever.cli.display.reports import show_built
     from retriever.retriever import Retriever
@@ -80,7 +83,7 @@ def built(documents: "Documents", index: str | Path, **options: Any) -> Iterator
 @device_option
 @stops_cleanly
 def add(corpus: "Corpus", index: str | Path, on_error: Any, **options: Any) -> None:
-    """Add documents to a collection; searches find them at once."""
+    """Add documents to a collection. Searches find them at once."""
     from retriever.cli.display import console
     from retriever.cli.display.reports import show_ingest
 
@@ -114,9 +117,9 @@ def delete(ids: tuple[str, ...], index: str | Path) -> None:
 @device_option
 @stops_cleanly
 def rebuild(index: str | Path, encoder: str | None, device: str, **options: Any) -> None:
-    """Fit the transform and build the index again.
+    """Fit the transform again and rebuild the index.
 
-    The stored vectors are used, so no document is embedded.
+    The stored vectors are used, so no document is embedded again.
     """
     from retriever.cli.display import console
     from retriever.cli.display.reports import show_info

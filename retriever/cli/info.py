@@ -1,4 +1,4 @@
-"""Commands that show or write what a collection holds: info, card, export."""
+"""Commands that show or export the contents of a collection: info, card, export."""
 
 from pathlib import Path
 from typing import Any
@@ -55,14 +55,15 @@ def card(folder: Path, out: Path | None) -> None:
     type=click.Choice(["parquet", "npy", "sentence-transformers"]),
     default="parquet",
     help="parquet: one file. npy: a folder with passages.jsonl, raw.npy and vectors.npy. sentence-transformers: a "
-    "model folder with encoder and transform, without documents.",
+    "model folder with the encoder and the transform, without documents.",
 )
 @encoder_option
 @stops_cleanly
 def export(target: Path, index: str | Path, format_: Any, encoder: str | None) -> None:
-    """Write documents and vectors to files, or the model.
+    """Export documents and vectors, or the model.
 
-    TARGET gets every passage with its document, raw vector and transformed vector, or the model that makes the vectors.
+    With parquet or npy, TARGET receives every passage with its document, raw vector and transformed vector. With
+    sentence-transformers, TARGET receives the model that makes the vectors.
     """
     from retriever.cli.display import console
     from retriever.terminal import one_line, size

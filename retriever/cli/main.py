@@ -1,6 +1,7 @@
-"""The `retriever` command: the group of all commands. Each command parses, calls the library and prints.
+"""The `retriever` command: the group of all commands.
 
-Heavy imports are inside the commands, so that `retriever --help` imports click and little else.
+Each command parses its options, calls the library and prints the result. Heavy imports are inside the commands, so
+that `retriever --help` starts quickly.
 """
 
 import warnings
@@ -24,7 +25,7 @@ def main() -> None:
     retriever index notes/ --index collections/notes    make a collection
     retriever search --index collections/notes          search it
     """
-    warnings.simplefilter("ignore", FitWarning)  # the commands print the notes of the transform
+    warnings.simplefilter("ignore", FitWarning)  # the commands print the notes of the transform themselves
 
 
 for command in (

@@ -1,4 +1,4 @@
-"""Commands that check, copy and save a collection: verify, copy, salvage."""
+"""Commands that check, copy and rescue a collection: verify, copy, salvage."""
 
 import shlex
 from pathlib import Path
@@ -15,11 +15,11 @@ from retriever.errors import salvage_advice
 @click.option(
     "--repair",
     is_flag=True,
-    help="Make derived files again and move damaged rows to the quarantine (in Milvus: delete them).",
+    help="Rebuild derived files, and move damaged rows to the quarantine (in Milvus: delete them).",
 )
 @stops_cleanly
 def verify(index: str | Path, repair: bool) -> None:
-    """Check every hash and every row of a collection."""
+    """Check every hash and every row of a collection for damage."""
     from retriever.cli.display import console
     from retriever.cli.display.reports import show_verify
     from retriever.recovery.damage import refuse_broken_log
@@ -45,7 +45,7 @@ def verify(index: str | Path, repair: bool) -> None:
 def copy(source: str | Path, target: str | Path, index_type: str | None) -> None:
     """Copy a collection to another folder or to Milvus.
 
-    SOURCE and TARGET are folders or milvus:URI. After an interruption, the same command continues where it stopped.
+    SOURCE and TARGET are each a folder or milvus:URI. After an interruption, run the same command again to continue.
     """
     from retriever.cli.display import console
     from retriever.cli.display.reports import show_copy
@@ -63,17 +63,17 @@ def copy(source: str | Path, target: str | Path, index_type: str | None) -> None
 @device_option
 @stops_cleanly
 def salvage(target: Path, index: str | Path, encoder: str | None, device: str) -> None:
-    """Save what is undamaged in a collection to a new one.
+    """Save the undamaged part of a collection to a new collection.
 
-    TARGET is the folder of the new collection. The damaged one is only read. Rows that are damaged but readable
-    go to TARGET/quarantine.
+    TARGET is the folder of the new collection. The damaged collection is not changed. Rows that are damaged but
+    readable are written to TARGET/quarantine.
     """
     from retriever.cli.display import console
     from retriever.cli.display.reports import show_salvage
     from retriever.recovery.salvage import salvage as salvage_collection
 
     if not isinstance(index, Path):
-        raise click.BadParameter("salvage works on folders only; this is in Milvus.", param_hint="'--index'")
+        raise click.BadParameter("salvage works on folders only; this collection is in Milvus.", param_hint="'--index'")
     with console.progress_bar() as progress:
         report = salvage_collection(target, index, encoder=encoder, device=device, progress=progress)
     show_salvage(report)

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share. Imports click and nothing heavy."""
+"""Options and arguments that several commands share. This module imports click and nothing heavy."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ Command = Callable[..., Any]
 
 
 def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Combine options into one decorator; the help lists them in this order."""
+    """Combine options into one decorator. The help lists the options in the given order."""
 
     def decorate(command: Command) -> Command:
         for decorator in reversed(decorators):
@@ -28,9 +28,9 @@ def choice(name: str, values: Iterable[str], help: str, **more: Any) -> Callable
 
 
 def several(name: str, help: str, otherwise: str = "", **more: Any) -> Callable[[Command], Command]:
-    """An option that may be repeated; the command receives a tuple under the plural of its name.
+    """Return an option that may be repeated. The command receives a tuple under the plural of the option's name.
 
-    `otherwise` says in the help what applies without it.
+    `otherwise` is the default that the help shows.
     """
     shown = f"  [default: {otherwise}]" if otherwise else ""
     return click.option(name, f"{name[2:]}s", multiple=True, help=f"{help}; may be repeated.{shown}", **more)
@@ -42,11 +42,12 @@ def place(ctx: click.Context, parameter: click.Parameter, value: str) -> "str | 
 
 
 def folders(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """Parse one folder or several; refuse collections in Milvus."""
+    """Parse one or several folders. Refuse collections in Milvus."""
     for one in value if isinstance(value, tuple) else (value,):
         if in_milvus(one):
             raise click.BadParameter(
-                f"{one} is in Milvus, and this command needs a folder. Copy it first: retriever copy {one} DIR"
+                f"{one} is in Milvus, but this command needs a folder. Copy the collection first: retriever copy "
+                f"{one} DIR"
             )
     return tuple(map(Path, value)) if isinstance(value, tuple) else Path(value)
 
@@ -79,7 +80,7 @@ encoder_option = click.option(
 device_option = choice(
     "--device",
     ("auto", "cpu", "cuda"),
-    "Where encoder, flow and index run; auto uses a GPU if there is one.",
+    "Device that runs the encoder, the flow and the index. auto uses a GPU if there is one.",
     default="auto",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -101,14 +102,14 @@ model_options = options(
     choice(
         "--pooling",
         ("auto", *POOLINGS),
-        "How token vectors become one vector; auto chooses by measurements on the text of a new collection.  "
+        "How token vectors become one vector. auto measures all poolings on the text of a new collection.  "
         "[default: the collection's, or the model's own, or first-last]",
     ),
     choice(
         "--precision",
         ("auto", "fp32", "int8"),
-        "Precision of the encoder. int8 is about twice as fast; auto uses it if it keeps the ranking of this "
-        "text.  [default: the collection's, or auto]",
+        "Precision of the encoder. int8 is about twice as fast as fp32. auto uses int8 if it barely changes the "
+        "search results on this text.  [default: the collection's, or auto]",
     ),
     click.option(
         "--max-length", type=int, help="Maximum number of tokens in a passage.  [default: the model's own, at most 512]"
@@ -118,25 +119,30 @@ index_type_options = options(
     click.option(
         "--index-type",
         metavar="TYPE",
-        help="flat (exact), sq8, ivf, hnsw, pq, rabitq, any FAISS factory string, or auto: the fastest that reaches "
-        "--recall.  [default: the collection's, or flat]",
+        help="flat (exact), sq8, ivf, hnsw, pq, rabitq, any FAISS factory string, or auto (the fastest type that "
+        "reaches --recall).  [default: the collection's, or flat]",
     ),
     click.option(
         "--recall",
         type=float,
-        help="With auto: share of the ten nearest vectors to find.  [default: the collection's, or 0.95]",
+        help="With --index-type auto: share of the ten nearest vectors that a search must find.  [default: the "
+        "collection's, or 0.95]",
     ),
     click.option(
         "--memory",
         metavar="BYTES",
         callback=parse_memory,
-        help="With auto: largest size of the index, e.g. 500MB or 2GiB.  [default: the collection's, or no limit]",
+        help="With --index-type auto: maximum size of the index, e.g. 500MB or 2GiB.  [default: the collection's, or "
+        "no limit]",
     ),
 )
 
 
 def source_options(*, required: bool = True) -> Callable[[Command], Command]:
-    """Add SOURCE and how it is read; the command receives a `corpus`, None if no source is given."""
+    """Add the argument SOURCE and the options for reading it. The command receives them as `corpus`.
+
+    `corpus` is None if no source is given.
+    """
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
@@ -153,9 +159,9 @@ def source_options(*, required: bool = True) -> Callable[[Command], Command]:
 
     reading = options(
         click.argument("sources", nargs=-1, required=required, metavar="SOURCE..." if required else "[SOURCE]..."),
-        click.option("--text-key", default="text", help="Key or column of the text."),
-        click.option("--title-key", default="title", help="Key or column of the title."),
-        click.option("--id-key", help="Key or column of the id.  [default: _id or id]"),
+        click.option("--text-key", default="text", help="JSON key or column that holds the text."),
+        click.option("--title-key", default="title", help="JSON key or column that holds the title."),
+        click.option("--id-key", help="JSON key or column that holds the id.  [default: _id or id]"),
         click.option("--lines", is_flag=True, help="Make each line of a .txt file a document."),
         choice("--on-error", ("skip", "stop"), "What to do with a line that cannot be read.", default="skip"),
     )
@@ -163,7 +169,7 @@ def source_options(*, required: bool = True) -> Callable[[Command], Command]:
 
 
 def stops_cleanly(command: Command) -> Command:
-    """Let the first signal end a long command after the current batch, and a second one at once."""
+    """Stop a long command cleanly: the first signal after the current batch, a second signal at once."""
 
     @functools.wraps(command)
     def stoppable(*args: Any, **kwargs: Any) -> None:

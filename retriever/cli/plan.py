@@ -1,4 +1,4 @@
-"""The command `retriever plan`: what a corpus will need."""
+"""The command `retriever plan`: estimates the time, disk and memory that a corpus needs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option(
     "--index",
     type=click.Path(path_type=Path),
-    help="Plan from the documents and options of this collection instead of a SOURCE.",
+    help="Use the documents and options of this collection as the sample, instead of a SOURCE.",
 )
 @model_options
 @transform_option
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     "--memory",
     metavar="BYTES",
     callback=parse_memory,
-    help="Memory of one machine, e.g. 64GB; larger indexes are planned in shards.  [default: this machine's]",
+    help="Memory of one machine, e.g. 64GB. A larger index is split into shards.  [default: this machine's]",
 )
-@click.option("--cores", type=int, help="Cores of one machine.  [default: this machine's]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON with every measured rate.")
+@click.option("--cores", type=int, help="Number of cores of one machine.  [default: this machine's]")
+@click.option("--json", "as_json", is_flag=True, help="Print the plan and all measurements as JSON.")
 @stops_cleanly
 def plan(
     documents: str,
@@ -54,10 +54,10 @@ def plan(
 ) -> None:
     """Estimate the time, disk and memory that a corpus needs.
 
-    The estimate follows from what a sample costs on this machine.
+    The estimate is based on measurements of a sample on this machine.
 
-    SOURCE is the sample, in any form that `index` reads. Its first 4,000 documents are indexed and searched in a
-    temporary folder, which takes about a minute. Without SOURCE, Python's documentation is the sample.
+    SOURCE is the sample, in any format that `index` reads. Its first 4,000 documents are indexed and searched in a
+    temporary folder. This takes about a minute. Without SOURCE, Python's documentation is the sample.
     """
     if cores is not None and cores < 1:
         raise click.BadParameter(f"must be at least 1, not {cores}.", param_hint="'--cores'")
@@ -80,7 +80,7 @@ def plan(
 
 
 def _sample(corpus: "Corpus | None", index: Path | None, options: dict[str, Any]) -> "tuple[Sample, dict[str, Any]]":
-    """The sample, and the options that it is indexed with."""
+    """Return the sample and the options to index it with."""
     from retriever.corpus.python_docs import stdlib_documents
     from retriever.encoder.model_files import DEFAULT_ENCODER
     from retriever.errors import Misuse

@@ -20,11 +20,12 @@ from retriever.terminal import lines, one_line, plural
 MOST_DIGITS = 6
 
 HELP = """\
-Type what you are looking for, in your own words. Or a command:
+Type what you are looking for, in your own words, or type a command:
   :k 20        show 20 hits from now on
   :mode hybrid search by meaning (dense), words (lexical) or both (hybrid)
   :where year >= 2020
-               only documents whose metadata matches; :where alone shows all
+               find only documents whose metadata matches; :where alone
+               removes the filter
   :more        show the next hits of the last search
   :similar 3   find documents similar to hit 3
   :show 3      show the whole document of hit 3
@@ -42,7 +43,7 @@ class Prompt:
         self.options = options or Options(highlight=True)
         self.query = ""
         self._last: Callable[[int], list[Hit]] | None = None
-        """The last search, of a query or of similar documents, for any number of hits."""
+        """Repeats the last search (of a query or of similar documents) for a given number of hits."""
         self.hits: list[Hit] = []
         self._commands: dict[str, Callable[[str], None]] = {
             "k": self._set_k,
@@ -56,7 +57,7 @@ class Prompt:
         }
 
     def run(self, read: Callable[[str], str] = input) -> None:
-        """Answer lines until the end of input or `:quit`."""
+        """Read and answer lines until the input ends or the user types `:quit`."""
         _load_history()
         if isinstance(sys.stdin, io.TextIOWrapper):
             sys.stdin.reconfigure(errors="surrogateescape")  # a line that is not UTF-8 must not end the session
@@ -77,7 +78,7 @@ class Prompt:
                 self.answer(line)
 
     def answer(self, line: str) -> None:
-        """Run one line, a command or a query. Errors are shown and the session continues."""
+        """Run one line, which is a command or a query. An error is shown and does not end the session."""
         try:
             if not line.startswith(":"):
                 self._search(line)
@@ -94,7 +95,7 @@ class Prompt:
             console.out.print()
 
     def _search(self, query: str) -> None:
-        options = self.options.copy()  # `:more` continues with these options, even if they are changed in between
+        options = self.options.copy()  # `:more` keeps these options, even if the user has changed them since
 
         def answer(k: int) -> Answer:
             return self.retriever.answer_many([query], k, **options)[0]
@@ -105,7 +106,7 @@ class Prompt:
         self.query = query
 
     def _show_first(self, hits: list[Hit], search: Callable[[int], list[Hit]]) -> None:
-        """Show the first hits of a search that `:more` can continue."""
+        """Show the first hits of a search, and remember the search for `:more`."""
         self.hits, self._last = hits, search
         show_hits(hits, filtered=bool(self.options.get("where")))
 
@@ -136,7 +137,7 @@ class Prompt:
             console.out.print("There is no query yet. Search first.")
             return
         shown = {hit.id for hit in self.hits}
-        # A deeper search may rank some hits differently; none is shown twice.
+        # A search for more hits may rank them differently, so hits that were shown are left out by id.
         more = [hit for hit in self._last(len(shown) + self.k) if hit.id not in shown][: self.k]
         more = [replace(hit, rank=rank) for rank, hit in enumerate(more, len(shown) + 1)]
         if more:
@@ -180,7 +181,7 @@ class Prompt:
 
 
 def _number(argument: str) -> int | None:
-    """Parse a number from 1; None for anything else."""
+    """Parse a whole number of at least 1. Return None for any other text."""
     if not argument.isdecimal() or len(argument) > MOST_DIGITS:
         return None
     return int(argument) or None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from retriever.retriever import Retriever
 
 BATCH = 256
-"""Queries of a file that are encoded together."""
+"""Number of queries of a file that are encoded together."""
 
 where_option = click.option(
     "--where",
@@ -29,7 +29,7 @@ where_option = click.option(
     "must match.",
 )
 k_option = click.option("-k", type=click.IntRange(1), default=10, help="Number of hits.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line and hit.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print each hit as a JSON object on its own line.")
 
 
 @click.command()
@@ -68,16 +68,16 @@ def search(
     encoder: str | None,
     device: str,
 ) -> None:
-    """Answer a query, a file of queries, or queries you type.
+    """Answer a query, a file of queries, or queries that you type.
 
-    Without QUERY and --queries, a prompt opens.
+    Without QUERY and --queries, an interactive prompt opens.
     """
     if query is not None and queries is not None:
         raise click.UsageError("give a query or --queries, not both.")
     if trec is not None and queries is None:
         raise click.UsageError("--trec needs --queries.")
     if as_json and query is None and queries is None:
-        raise click.UsageError("--json needs a query or --queries; the prompt has no JSON.")
+        raise click.UsageError("--json needs a query or --queries; the prompt cannot print JSON.")
     if min_score is not None and math.isnan(min_score):
         raise click.BadParameter("must be a number, not nan.", param_hint="'--min-score'")
 
@@ -103,7 +103,7 @@ def search(
 
 
 def _print_hits(hits: "list[Hit]", where: Sequence[str], as_json: bool, **facts: str) -> None:
-    """Show the hits, or print each as JSON with the facts about its query."""
+    """Show the hits, or print each hit as JSON together with `facts` about its query."""
     from retriever.cli.display.hits import show_hits
 
     if not as_json:
@@ -158,9 +158,10 @@ def _answer_file(
 
 
 def read_queries(path: Path) -> Iterator["Document"]:
-    """Yield queries from a .jsonl, .csv or .tsv with `text` and `_id` or `id`, or from the lines of a .txt file.
+    """Yield the queries of a file as documents.
 
-    `-` is standard input: JSONL, or one query per line. A query without an id gets its number as id.
+    A .jsonl, .csv or .tsv file has the query in `text` and its id in `_id` or `id`. A .txt file has one query per line.
+    `-` is standard input, which is JSONL or has one query per line. A query without an id gets its number as id.
     """
     from retriever.corpus import Corpus, Document, Keys
     from retriever.corpus.document import text_id
@@ -168,7 +169,7 @@ def read_queries(path: Path) -> Iterator["Document"]:
     number = 0
     for number, item in enumerate(Corpus([path], keys=Keys(fixed=True), lines=True), 1):
         if not isinstance(item, Document):
-            raise BadSource(f"{item.where}: {item.reason}. Correct the query file; no query is skipped.")
+            raise BadSource(f"{item.where}: {item.reason}. Correct the query file and run the command again.")
         has_own = item.id not in (item.source, text_id(item.text))
         yield Document(item.id if has_own else str(number), item.text)
     if not number:
@@ -177,7 +178,7 @@ def read_queries(path: Path) -> Iterator["Document"]:
 
 @contextmanager
 def _run_file(path: Path) -> Iterator[TextIO]:
-    """Open a run file that replaces an older one only when it is complete."""
+    """Open a run file for writing. An older file is replaced only when the new one is complete."""
     from retriever.files import atomic_write
 
     target = path.resolve()
@@ -192,7 +193,7 @@ def _run_file(path: Path) -> Iterator[TextIO]:
 
 
 def _write_run(file: TextIO, query_id: str, hits: "list[Hit]") -> None:
-    """Write the hits of one query in the TREC format: query Q0 document rank score tag."""
+    """Write the hits of one query in the TREC format. The columns are: query, Q0, document, rank, score, tag."""
     for hit in hits:
         for name in (query_id, hit.id):
             if any(c.isspace() for c in name):
@@ -207,7 +208,7 @@ def _write_run(file: TextIO, query_id: str, hits: "list[Hit]") -> None:
 @where_option
 @json_option
 def similar(id_: str, index: str | Path, k: int, where: tuple[str, ...], as_json: bool) -> None:
-    """Find the documents most similar to a stored one."""
+    """Find the documents that are most similar to a stored document."""
     from retriever.retriever import Retriever
 
     with Retriever.open(index) as retriever:

@@ -1,4 +1,4 @@
-"""Commands that let others search collections: serve over HTTP, mcp for language models."""
+"""Commands that let other programs search collections: serve (over HTTP) and mcp (for language models)."""
 
 import os
 import sys
@@ -27,7 +27,7 @@ def _token(ctx: click.Context, parameter: click.Parameter, value: str | None) ->
 
 
 def _origins(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    origins = tuple(origin.lower() for origin in value)  # browsers send them in lower case
+    origins = tuple(origin.lower() for origin in value)  # browsers send origins in lower case
     for origin in origins:
         scheme, _, host = origin.partition("://")
         if scheme not in ("http", "https") or not host or set(host) & set("/*?# "):
@@ -40,15 +40,15 @@ def _origins(ctx: click.Context, parameter: click.Parameter, value: tuple[str, .
 @click.command()
 @folders_argument
 @click.option(
-    "--host", default="127.0.0.1", help="Address to listen on; one that other machines can reach needs --token."
+    "--host", default="127.0.0.1", help="Address to listen on. An address that other machines can reach needs --token."
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=8080, help="Port; 0 picks a free one.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, help="Port to listen on; 0 picks a free port.")
 @click.option(
     "--token",
     envvar="RETRIEVER_TOKEN",
     callback=_token,
-    help="Secret that clients must send. Other users of this machine can see options, but not the variable.  "
-    "[or: RETRIEVER_TOKEN]",
+    help="Secret that clients must send. Other users of this machine can see command-line options, but not environment "
+    "variables, so prefer the variable.  [or: RETRIEVER_TOKEN]",
 )
 @click.option("--writable", is_flag=True, help="Let clients add and delete documents.")
 @click.option(
@@ -57,13 +57,13 @@ def _origins(ctx: click.Context, parameter: click.Parameter, value: tuple[str, .
     multiple=True,
     metavar="ORIGIN",
     callback=_origins,
-    help="Let web pages of this site send requests, e.g. https://example.org; may be repeated.",
+    help="Allow requests from web pages of this site, e.g. https://example.org; may be repeated.",
 )
 @encoder_option
 @device_option
 def serve(folders: tuple[Path, ...], **options: Any) -> None:
     """Serve collections over HTTP: an API and a search page."""
-    # Every core has a search thread already. More threads within the libraries would only compete with them.
+    # Every core already has a search thread. More threads inside the libraries would only compete with these.
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
 
@@ -83,7 +83,7 @@ def serve(folders: tuple[Path, ...], **options: Any) -> None:
 def mcp(folders: tuple[Path, ...], encoder: str | None, device: str) -> None:
     """Let a language model search collections over MCP.
 
-    The server speaks the Model Context Protocol on standard input and output. The client starts it.
+    The server speaks the Model Context Protocol on standard input and output. The MCP client starts this command.
     """
     from retriever.signals import exit_immediately
 

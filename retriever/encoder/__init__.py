@@ -1,1 +1,1 @@
-"""Text to raw vectors: model files, runtimes, batches, rerankers."""
+"""Turns text into raw vectors: model files, runtimes, batches and rerankers."""

@@ -1,4 +1,4 @@
-"""Batches of texts: sorted by length to save padding, and encoded in threads while the caller does something else."""
+"""Makes batches of texts of similar length, which saves padding, and encodes them in background threads."""
 
 import queue
 import threading
@@ -9,28 +9,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 TokenBatch = tuple[NDArray[np.int64], list[list[int]]]
-"""The positions of some texts, and the tokens of each."""
+"""The positions of the texts of a batch, and the token ids of each text."""
 
-# Batches that may be in progress beyond the number of workers: a killed process loses what it encoded but not stored.
+# Batches that may be in progress in addition to one per worker. The number is small, because a killed process loses the
+# batches that it has encoded but not stored.
 AHEAD = 1
 
 
 def batches_by_length(tokens: Sequence[list[int]], budget: int) -> Iterator[TokenBatch]:
-    """Batches of texts of nearly one length, each with at most `budget` tokens or one text."""
+    """Yield batches of texts of similar length. A batch has at most `budget` tokens, or a single text."""
     lengths = np.array([len(ids) for ids in tokens])
     order = np.argsort(lengths, kind="stable")
     bounds = [len(order)]
     while last := bounds[-1]:
         bounds.append(max(0, last - max(1, budget // int(lengths[order[last - 1]]))))
     bounds.reverse()
-    # Long and short batches are mixed, so that the rate so far predicts the time left.
+    # The batches are shuffled, so that long and short texts are mixed and the rate so far predicts the time left.
     for number in np.random.default_rng(0).permutation(len(bounds) - 1):
         positions = order[bounds[number] : bounds[number + 1]]
         yield positions, [tokens[position] for position in positions]
 
 
 class Batch(NamedTuple):
-    """The positions of some texts, and their vectors."""
+    """The positions of the texts of a batch, their vectors, and their total number of tokens."""
 
     positions: NDArray[np.int64]
     vectors: NDArray[np.float32]
@@ -56,7 +57,7 @@ class Encoding:
 
     def start(self) -> None:
         for number, ended in enumerate(self._ended):
-            # Daemons, so that an interrupt while they are started cannot keep the process from ending.
+            # Daemon threads, so that an interrupt during this loop cannot keep the process from ending.
             threading.Thread(target=self._work, args=[ended], name=f"encoding-{number}", daemon=True).start()
             self._started += 1
             self._running += 1
@@ -81,9 +82,10 @@ class Encoding:
             ended.set()
 
     def finished(self) -> list[Batch]:
-        """Wait for at least one batch, and return all that are finished, in order; none if all were returned.
+        """Wait for at least one batch, and return all finished batches in order.
 
-        The batches returned count as in progress until the next call.
+        Return an empty list if all batches have been returned. Returned batches count as in progress until the next
+        call.
         """
         found: list[Batch] = []
         for _ in range(self._last_returned):
@@ -108,10 +110,10 @@ class Encoding:
         return found
 
     def close(self) -> None:
-        """Stop after the batches in progress, which `finished` still returns."""
+        """Stop after the batches in progress. `finished` still returns these batches."""
         self._stopped.set()
         for _ in self._ended:
             self._room.release()
-        # Events instead of join: Python 3.11 takes a thread for ended if its join was interrupted once.
+        # Events are used instead of join, because Python 3.11 treats a thread as ended after an interrupted join.
         for ended in self._ended[: self._started]:
             ended.wait()

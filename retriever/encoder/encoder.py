@@ -1,8 +1,8 @@
-"""Text to sentence vectors with a Hugging Face BERT.
+"""Turns text into sentence vectors with a Hugging Face BERT.
 
-Texts are tokenised and sorted by length. A batch holds texts of nearly one length, up to a number of tokens, so that
-there is hardly any padding. On a CPU, ONNX Runtime runs the model, from a graph that is exported once per machine.
-torch is imported for the export, for CUDA, and for models that cannot be exported.
+Texts are tokenised and sorted by length. A batch holds texts of similar length, so that there is little padding. On a
+CPU, ONNX Runtime runs the model from a graph, which is exported once per machine. torch is imported only for the
+export, for CUDA, and for models that cannot be exported.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,20 +21,23 @@ from retriever.progress import Progress, silent
 if TYPE_CHECKING:
     from retriever.encoder.runtimes.torch_model import TorchModel
 
-# With padding. Larger batches are no faster on a CPU, whose cache should hold the activations of a batch.
+# Tokens in a batch, including padding. On a CPU, larger batches are not faster, because their activations do not fit
+# into its cache.
 BATCH_TOKENS = {"cpu": 512, "cuda": 16_384}
-# The lengths of queries differ a lot: in batches of 512 tokens, 32 of them took a quarter longer, mostly for padding.
+# The lengths of queries differ a lot. In batches of 512 tokens, 32 queries took 25 % longer than in batches of 128,
+# mostly because of padding.
 SHORT_BATCH_TOKENS = {"cpu": 128, "cuda": 16_384}
-# Up to this number, texts are encoded in the caller's thread: starting a thread takes longer than encoding a query.
+# Up to this number of texts are encoded in the caller's thread, because starting a thread takes longer than encoding
+# them.
 FEW_TEXTS = 4
-# The tokenizer takes up to a hundred times the memory of the texts it works on.
+# The tokenizer needs up to a hundred times the memory of the texts that it is given at once.
 CHARACTERS_TOKENISED_AT_ONCE = 2_000_000
 
 VectorBatches = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
 
 
 class Runtime(Protocol):
-    """Runs the model. `workers` threads can call it at once."""
+    """Runs the model. Up to `workers` threads can call it at the same time."""
 
     workers: int
 
@@ -42,7 +45,7 @@ class Runtime(Protocol):
 
 
 class Encoder:
-    """A BERT by name or folder. Its `identity` is known before the model is loaded."""
+    """A BERT, which is given by its name or folder. Its `identity` is known before the model is loaded."""
 
     def __init__(
         self,
@@ -56,14 +59,14 @@ class Encoder:
         stored: EncoderIdentity | None = None,
         progress: Progress = silent,
     ) -> None:
-        """`stored`: the identity in a collection, whose settings are the defaults."""
+        """Check the settings. Settings that are None are copied from `stored`, the identity in a collection."""
         check_device(device)
         if batch_tokens is not None and batch_tokens < 1:
             raise Misuse(f"`batch_tokens` must be at least 1, not {batch_tokens}.")
         self.files = ModelFiles(name)
         self.identity: EncoderIdentity = self.files.identity(pooling, max_length, precision, stored)
         self.note = ""
-        """A warning about degraded operation, e.g. torch is used because the ONNX export failed; set on loading."""
+        """A warning about degraded operation, e.g. torch is used because the ONNX export failed. Set by `load`."""
         self.requested_batch_tokens = batch_tokens
         self.requested_device = device
         self._progress = progress
@@ -71,12 +74,12 @@ class Encoder:
             raise Misuse('int8 runs only on CPUs. Use `device="cpu"`, or index with `precision="fp32"`.')
 
     def refuse_too_long(self, where: object) -> None:
-        """Refuse a collection whose maximum input length is above that of the model."""
+        """Refuse a collection whose maximum input length is larger than that of the model."""
         if self.identity.max_length > self.files.longest:
             raise Mismatch(
-                f"{where} was made with inputs of up to {self.identity.max_length:,} tokens, and the encoder "
-                f"{self.identity.name} takes {self.files.longest:,}. Use the same encoder and settings, or index into "
-                "another folder."
+                f"{where} was made with inputs of up to {self.identity.max_length:,} tokens, but the encoder "
+                f"{self.identity.name} accepts at most {self.files.longest:,}. Use the same encoder and settings, or "
+                "index into another folder."
             )
 
     @cached_property
@@ -90,7 +93,7 @@ class Encoder:
     # ---- the runtime -------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Load the model now instead of with the first batch."""
+        """Load the model now. Otherwise the first batch loads it."""
         _ = self._runtime
 
     @cached_property
@@ -110,7 +113,7 @@ class Encoder:
         except NotExportable as error:
             if self.identity.precision == "int8":
                 raise EncoderUnavailable(
-                    f"the precision int8 needs ONNX Runtime, and {self.identity.name} cannot be exported to it: {error}"
+                    f"the precision int8 needs ONNX Runtime, but {self.identity.name} cannot be exported to it: {error}"
                 ) from error
             self.note = f"the encoder runs on torch, which starts more slowly: it cannot be exported to ONNX ({error})"
             return self.torch_model
@@ -130,11 +133,11 @@ class Encoder:
     # ---- vectors -----------------------------------------------------------------------------------------
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """The vectors of the texts, one row each."""
+        """Return a matrix with one vector per text."""
         return self._matrix(len(texts), self.encode_batches(texts))
 
     def encode_here(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Encode short texts in the caller's thread, for a caller with several threads that do the same."""
+        """Encode short texts in the caller's thread. For callers that encode in several threads of their own."""
         batches = self.token_batches(texts, SHORT_BATCH_TOKENS[self.device])
         return self._matrix(len(texts), ((positions, self.encode_tokens(tokens)) for positions, tokens in batches))
 
@@ -145,7 +148,7 @@ class Encoder:
         return rows
 
     def encode_batches(self, texts: Sequence[str]) -> VectorBatches:
-        """Yield batches of vectors in any order: (positions in `texts`, their vectors)."""
+        """Yield batches of vectors in any order, as (positions in `texts`, vectors of these texts)."""
         if len(texts) <= FEW_TEXTS:
             for positions, tokens in self.token_batches(texts):
                 yield positions, self.encode_tokens(tokens)
@@ -160,13 +163,16 @@ class Encoder:
             encoding.close()
 
     def encoding(self, texts: Sequence[str]) -> Encoding:
-        """Encode texts in threads: call `start`, then `finished` until it returns nothing, and `close` in any case."""
+        """Return an object that encodes the texts in threads.
+
+        Call its `start`, then `finished` until it returns an empty list. Always call `close` at the end.
+        """
         return Encoding(self.token_batches(texts), self.encode_tokens, self._runtime.workers)
 
     def encode_poolings(
         self, texts: Sequence[str], poolings: Sequence[str], progress: Callable[[int, int], None] | None = None
     ) -> dict[str, NDArray[np.float32]]:
-        """The vectors by each pooling, from one pass of the texts through the model."""
+        """Return the vectors of the texts for each pooling. The model runs once per text."""
         rows = np.empty((len(poolings), len(texts), self.identity.dimension), np.float32)
         done = 0
         for positions, tokens in self.token_batches(texts):
@@ -179,7 +185,7 @@ class Encoder:
         return dict(zip(poolings, rows, strict=True))
 
     def encode_tokens(self, tokens: list[list[int]]) -> NDArray[np.float32]:
-        """The vectors of one batch of `token_batches`."""
+        """Return the vectors of one batch of `token_batches`."""
         vectors = self._runtime.vectors(*self._padded(tokens))
         self._refuse_infinite(vectors[None], tokens)
         return vectors
@@ -189,8 +195,8 @@ class Encoder:
         known = self.files.config.get("vocab_size")
         if isinstance(known, int) and ids.max() >= known:
             raise EncoderUnavailable(
-                f"{self.files.folder}: its tokenizer gives the token {ids.max():,}, and the model knows {known:,} "
-                "from 0 on: they do not belong together. Get the model again."
+                f"{self.files.folder}: the tokenizer produced the token id {ids.max():,}, but the model has only "
+                f"{known:,} token ids. The tokenizer and the model do not belong together. Download the model again."
             )
         return ids, mask
 
@@ -199,8 +205,9 @@ class Encoder:
             row = int(np.flatnonzero(~np.isfinite(vectors).all(axis=(0, 2)))[0])
             text = self.tokenizer.decode(tokens[row])
             raise RetrieverError(
-                f"the encoder {self.identity.name} gave NaN or infinity for the text {text[:60]!r}: its weights are "
-                "broken or overflow there. What was stored before stays; take another encoder, or leave that text out."
+                f"the encoder {self.identity.name} returned NaN or infinity for the text {text[:60]!r}. Its weights "
+                "are broken, or they overflow on this text. Documents stored so far are kept. Use another encoder, or "
+                "remove this text."
             )
 
     # ---- tokens ------------------------------------------------------------------------------------------
@@ -217,22 +224,25 @@ class Encoder:
 
     @cached_property
     def _truncating_tokenizer(self) -> Any:
-        """A second tokenizer, because other threads may count tokens without truncation at the same time."""
+        """A second tokenizer with truncation, because other threads may use the first one at the same time."""
         tokenizer = self._load_tokenizer()
         tokenizer.enable_truncation(self.identity.max_length)
         return tokenizer
 
     @property
     def token_budget(self) -> int:
-        """The number of tokens of text that fit into one input beside the special tokens."""
+        """The number of tokens of text that fit into one input together with the special tokens."""
         return self.identity.max_length - int(self.tokenizer.num_special_tokens_to_add(is_pair=False))
 
     def count_tokens(self, texts: list[str]) -> list[int]:
-        """The number of tokens of each text, without special tokens."""
+        """Return the number of tokens of each text, without special tokens."""
         return [len(encoding) for encoding in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
     def token_batches(self, texts: Sequence[str], most_tokens: int | None = None) -> Iterator[TokenBatch]:
-        """Tokenise the texts into batches of nearly one length, each of at most `most_tokens` (or `batch_tokens`)."""
+        """Tokenise the texts and yield batches of texts of similar length.
+
+        A batch has at most `most_tokens` tokens (default: `batch_tokens`), or a single text.
+        """
         tokens: list[list[int]] = []
         for some in _chunks(texts):
             tokens += [encoding.ids for encoding in self._truncating_tokenizer.encode_batch_fast(some)]
@@ -253,9 +263,9 @@ def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def require_same_encoder(stored: EncoderIdentity, given: EncoderIdentity, where: object) -> None:
-    """Refuse an encoder that is not the one a collection was made with."""
+    """Refuse an encoder that differs from the encoder that a collection was made with."""
     if difference := stored.difference(given):
         raise Mismatch(
-            f"{where} was made with the encoder {stored.name}, this one is {given.name} "
+            f"{where} was made with the encoder {stored.name}, but the given encoder is {given.name} "
             f"({difference}). Use the same encoder and settings, or index into another folder."
         )

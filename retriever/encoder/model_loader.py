@@ -1,6 +1,6 @@
-"""Loads a model from its files: weights, tokenizer, and the device to run on.
+"""Loads the weights and the tokenizer of a model from its files, and chooses the device to run on.
 
-torch and transformers are imported only when something is loaded.
+torch and transformers are imported only when they are needed.
 """
 
 import contextlib
@@ -21,7 +21,10 @@ LARGEST_TOKENIZER = 256 << 20
 
 
 def _disable_tokenizer_threads() -> None:
-    """Run tokenizers without threads in a forked child: the threads stay in the parent, and the child would hang."""
+    """Make tokenizers run without threads in a forked child.
+
+    A fork does not copy the threads of the parent, so the child would wait for them forever.
+    """
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
@@ -35,7 +38,7 @@ def check_device(device: str) -> None:
 
 
 def resolve_device(requested: str) -> str:
-    """The device to run on: "cuda" if it is requested, or available and not excluded; otherwise "cpu"."""
+    """Return "cuda" or "cpu". "auto" becomes "cuda" if a CUDA GPU is available. "cuda" without a GPU is an error."""
     if requested == "cpu" or (requested == "auto" and not _cuda_driver()):
         return "cpu"
     import torch
@@ -48,7 +51,7 @@ def resolve_device(requested: str) -> str:
 
 
 def _cuda_driver() -> bool:
-    """Whether NVIDIA's driver finds a GPU. This avoids importing torch, which takes seconds."""
+    """Return whether NVIDIA's driver finds a GPU. This does not import torch, whose import takes seconds."""
     import ctypes
 
     count = ctypes.c_int(0)
@@ -59,7 +62,10 @@ def _cuda_driver() -> bool:
 
 
 def load_model(files: ModelFiles, role: Role) -> tuple[Any, list[str]]:
-    """The model in single precision, and the names of weights that are missing in the files and thus random."""
+    """Return the model in single precision, and the names of the weights that are missing in the files.
+
+    Missing weights have random values.
+    """
     import torch
     import transformers
     from transformers.utils import logging
@@ -70,7 +76,7 @@ def load_model(files: ModelFiles, role: Role) -> tuple[Any, list[str]]:
     loader = getattr(transformers, role.loader)
     try:
         config = transformers.AutoConfig.from_pretrained(files.folder, trust_remote_code=False)
-        with torch.device("meta"):  # shapes without values
+        with torch.device("meta"):  # creates tensors with shapes and without values
             shapes = loader.from_config(config, trust_remote_code=False)
         numbers = sum(tensor.numel() for tensor in (*shapes.parameters(), *shapes.buffers()))
         safetensors_check.check_size(files, stored, numbers)
@@ -79,7 +85,7 @@ def load_model(files: ModelFiles, role: Role) -> tuple[Any, list[str]]:
         )
     except EncoderUnavailable:
         raise
-    except Exception as error:  # transformers raises many classes for a folder it cannot load
+    except Exception as error:  # transformers raises many classes of errors if it cannot load a folder
         raise EncoderUnavailable(f"transformers cannot load {files.folder}: {type(error).__name__}: {error}") from error
     return model, sorted(loading["missing_keys"])
 
@@ -90,16 +96,16 @@ def refuse_missing(files: ModelFiles, role: Role, names: Iterable[str]) -> None:
     if missing:
         shown = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
         raise EncoderUnavailable(
-            f"the weights in {files.folder} are not whole: {len(missing):,} of them are missing ({shown}). "
-            f"Get the model again, or save it with {role.loader}(...).save_pretrained(DIR)."
+            f"the weights in {files.folder} are incomplete: {len(missing):,} of them are missing ({shown}). "
+            f"Download the model again, or save it with {role.loader}(...).save_pretrained(DIR)."
         )
 
 
 def load_tokenizer(files: ModelFiles, copy: Path | None = None) -> Any:
-    """The model's fast tokenizer, without truncation and padding.
+    """Return the model's fast tokenizer, without truncation and padding.
 
-    If the model has no tokenizer.json, it is read from `copy`, the file of an earlier conversion, or converted by
-    transformers, whose import takes seconds.
+    If the model has no tokenizer.json, read `copy`, the file of an earlier conversion. If that does not exist either,
+    transformers converts the tokenizer. The import of transformers takes seconds.
     """
     from tokenizers import Tokenizer
 
@@ -117,7 +123,7 @@ def load_tokenizer(files: ModelFiles, copy: Path | None = None) -> Any:
             from transformers import AutoTokenizer
 
             tokenizer = AutoTokenizer.from_pretrained(files.folder, trust_remote_code=False).backend_tokenizer
-    except Exception as error:  # both libraries raise bare Exception for a bad file
+    except Exception as error:  # both libraries raise a bare Exception for an invalid file
         raise EncoderUnavailable(f"the tokenizer in {files.folder} cannot be loaded: {error}") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -125,7 +131,7 @@ def load_tokenizer(files: ModelFiles, copy: Path | None = None) -> Any:
 
 
 def padded(tokens: Sequence[Sequence[int]], pad_id: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """A matrix of the token ids of several texts, and its attention mask."""
+    """Return a padded matrix of the token ids of several texts, and its attention mask."""
     lengths = np.array([len(own) for own in tokens])
     mask = np.arange(lengths.max()) < lengths[:, None]
     ids = np.full(mask.shape, pad_id, np.int64)

@@ -1,9 +1,9 @@
-"""Reorders the best hits with a cross-encoder, which reads the query and a text together: better and slower than
-comparing vectors.
+"""Ranks the best hits again with a cross-encoder.
 
-Any model works that transformers loads with a classification head of one label, or of several labels of which one means
-relevance. A score is the logit of the only label, or the log-odds of the relevant label against all others. Scores are
-comparable within a query; they are not cosines.
+A cross-encoder reads the query and a text together. This is more accurate than comparing vectors, and slower. Any model
+works that transformers loads with a classification head. The head must have one label, or several labels of which one
+means relevance. A score is the logit of the only label, or the log-odds of the relevant label against all others.
+Scores of the same query can be compared with each other. They are not cosines.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,13 +26,13 @@ from retriever.errors import EncoderUnavailable, Misuse, RetrieverError
 
 BATCH_SIZE = 32
 CROSS_ENCODER = Role("cross-encoder", "--rerank", "AutoModelForSequenceClassification", "")
-# Names of a label for "the text answers the query", and the default names of two labels.
+# Label names that mean "the text answers the query", and the default names if a model has two unnamed labels.
 RELEVANT = ("relevant", "relevance", "entailment", "yes", "true")
 UNNAMED = ("label_0", "label_1")
 
 
 class Reranker:
-    """A cross-encoder by Hugging Face name or folder."""
+    """A cross-encoder, which is given by its Hugging Face name or its folder."""
 
     def __init__(
         self, name: str, *, device: str = "auto", batch_size: int = BATCH_SIZE, max_length: int | None = None
@@ -60,7 +60,7 @@ class Reranker:
         if any(name.split(".")[0] in ("classifier", "score", "head") for name in missing):
             raise EncoderUnavailable(
                 f"{self.files.folder} has no classification head ({', '.join(missing[:3])} are missing), so it is an "
-                "encoder and no cross-encoder. Give a cross-encoder, such as cross-encoder/ms-marco-MiniLM-L6-v2."
+                "encoder, not a cross-encoder. Give a cross-encoder, such as cross-encoder/ms-marco-MiniLM-L6-v2."
             )
         refuse_missing(self.files, CROSS_ENCODER, missing)
         return model.to(self.device).eval()
@@ -71,7 +71,7 @@ class Reranker:
 
     @cached_property
     def _relevant_label(self) -> int:
-        """The number of the label that means that the text answers the query."""
+        """The position of the label that means that the text answers the query."""
         config = self._model.config
         names = [str(config.id2label.get(number, number)) for number in range(config.num_labels)]
         lowered = [name.lower() for name in names]
@@ -82,9 +82,9 @@ class Reranker:
         relevant = [number for number, name in enumerate(lowered) if name in RELEVANT]
         if len(relevant) != 1:
             raise EncoderUnavailable(
-                f"{self.files.folder} has the labels {', '.join(names)}, and which of them means that a text answers a "
-                f"query is not clear. A cross-encoder for search has one label, or one that is called "
-                f"{' or '.join(RELEVANT)}; name it in id2label of config.json."
+                f"{self.files.folder} has the labels {', '.join(names)}, and it is not clear which of them means that "
+                "a text answers a query. A cross-encoder for search must have a single label, or a label named "
+                f"{' or '.join(RELEVANT)}. Set the name in id2label of config.json."
             )
         return relevant[0]
 
@@ -96,13 +96,13 @@ class Reranker:
         if not np.isfinite(scores).all():
             text = texts[int(np.flatnonzero(~np.isfinite(scores))[0])]
             raise RetrieverError(
-                f"the cross-encoder {self.files.name} gave NaN or infinity for the text {text[:60]!r}: its weights are "
-                "broken or overflow there. Take another cross-encoder, or search without one."
+                f"the cross-encoder {self.files.name} returned NaN or infinity for the text {text[:60]!r}. Its "
+                "weights are broken, or they overflow on this text. Use another cross-encoder, or search without one."
             )
         return scores
 
     def _batches(self, query: str, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int64], list[Any]]]:
-        """Batches of pairs of nearly one length: (positions in `texts`, tokenizer encodings)."""
+        """Yield batches of pairs of similar length, as (positions in `texts`, tokenizer encodings)."""
         if not texts:
             return
         tokenizer = self._tokenizer
@@ -116,13 +116,13 @@ class Reranker:
             yield positions, [encodings[position] for position in positions]
 
     def _truncated(self, query: str) -> str:
-        """Cut the query to at most half of the tokens of a pair."""
+        """Cut the query so that it takes at most half of the tokens of a pair."""
         most = (self.max_length - self._tokenizer.num_special_tokens_to_add(is_pair=True)) // 2
         offsets = self._tokenizer.encode(query, add_special_tokens=False).offsets
         return query if len(offsets) <= most else query[: offsets[most - 1][1]]
 
     def _logits(self, encodings: list[Any]) -> NDArray[np.float64]:
-        """The model's output for a batch: (pairs, labels)."""
+        """Return the model's output for a batch, with the shape (pairs, labels)."""
         import torch
 
         ids, mask = padded([encoding.ids for encoding in encodings], self.files.pad_id)
@@ -135,17 +135,17 @@ class Reranker:
                 logits: NDArray[np.float64] = self._model(**tensors).logits.double().cpu().numpy()
         except IndexError as error:
             raise EncoderUnavailable(
-                f"{self.files.folder}: its tokenizer gives tokens that the model does not know: they do not belong "
-                "together. Get the model again."
+                f"{self.files.folder}: the tokenizer produces tokens that the model does not know. The tokenizer and "
+                "the model do not belong together. Download the model again."
             ) from error
         except torch.OutOfMemoryError as error:
             raise RetrieverError(
-                f"the GPU has too little memory for batches of {self.batch_size} pairs; take a smaller batch size."
+                f"the GPU has too little memory for batches of {self.batch_size} pairs. Use a smaller batch size."
             ) from error
         return logits
 
     def _log_odds(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
-        """log(p / (1 - p)) of the relevant label; for a model with one label, this is its logit."""
+        """Return log(p / (1 - p)) of the relevant label. For a model with one label, this is the logit of the label."""
         relevant = self._relevant_label
         own, others = logits[:, relevant], np.delete(logits, relevant, axis=1)
         return np.asarray(own - np.logaddexp.reduce(others, axis=1)) if others.size else own

@@ -1,7 +1,7 @@
-"""Checks the headers of a model's safetensors files, and config.json against them, before anything is built.
+"""Checks the headers of a model's safetensors files, and checks config.json against them, before the model is built.
 
-A config.json can claim anything: a billion blocks, vectors of a billion numbers. transformers would begin to build
-that. The weights limit what a config can truthfully claim, because they cannot hold more than their files have bytes.
+A config.json can claim any size, e.g. a billion blocks, and transformers would try to build such a model. The sizes of
+the stored tensors limit what a valid config.json can claim.
 """
 
 import json
@@ -21,20 +21,21 @@ BYTES = {
     **dict.fromkeys(("F16", "BF16", "I16", "U16"), 2),
     **dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2"), 1),
 }
-# Many blocks may share the weights of one.
+# Many blocks may share the weights of a single block. This is the maximum number of blocks that may do so.
 MOST_SHARED = 100
-# Numbers of parts that are missing in the files: a pooler, a new head.
+# Maximum number of parameters that the files may lack, e.g. those of a pooler or a new head.
 MOST_NEW = 1_000_000
-# The limit for settings that are not the size of a tensor, such as the number of computed positions.
+# Maximum value of a setting that is not the size of a stored tensor, such as the number of computed positions.
 MOST_UNSTORED = 10_000_000
-# Settings with these words count parts of the model, each of which is built, with or without weights for it.
+# A setting whose name contains one of these words is a number of parts. Each part is built, even without stored
+# weights.
 COUNTS = ("layer", "group", "expert", "block")
 KERNELS = ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation")
 
 
 @dataclass(frozen=True)
 class StoredWeights:
-    """The total contents of a model's files."""
+    """The number of tensors and of parameters in a model's files, and the largest dimension of a tensor."""
 
     tensors: int
     numbers: int
@@ -42,11 +43,14 @@ class StoredWeights:
 
 
 def check_weights(files: ModelFiles) -> StoredWeights:
-    """Sum up the model's files, and refuse files or a config.json that cannot be true."""
+    """Count the tensors and parameters in the model's files.
+
+    Refuse files that are invalid, and a config.json that contradicts them.
+    """
     if (files.folder / "adapter_config.json").exists():
         raise EncoderUnavailable(
-            f"{files.folder} is an adapter of another model (it has an adapter_config.json); merge the two and give "
-            "the folder of what comes out."
+            f"{files.folder} is an adapter for another model (it has an adapter_config.json). Merge the adapter into "
+            "that model, and give the folder of the merged model."
         )
     _check_index(files.folder / "model.safetensors.index.json")
     shapes = [shape for path in files.weight_files() for shape in _shapes(path)]
@@ -58,16 +62,17 @@ def check_weights(files: ModelFiles) -> StoredWeights:
 
 
 def check_size(files: ModelFiles, stored: StoredWeights, numbers: int) -> None:
-    """Refuse a model that has far more numbers by its config than in its files."""
+    """Refuse a model whose config.json describes far more parameters than its files hold."""
     if numbers > 2 * stored.numbers + MOST_NEW:
         raise EncoderUnavailable(
-            f"{files.folder / 'config.json'} describes a model of {numbers:,} numbers, and its weights are "
-            f"{stored.numbers:,}: one of the two is not this model's. Get the model again."
+            f"{files.folder / 'config.json'} describes a model with {numbers:,} parameters, but the weights "
+            f"hold {stored.numbers:,}. The configuration or the weights belong to another model. Download the model "
+            "again."
         )
 
 
 def _check_index(path: Path) -> None:
-    """Check the index of a model with several weight files."""
+    """Check that the index of a model with several weight files names only files in its own folder."""
     if not path.is_file():
         return
     try:
@@ -88,16 +93,16 @@ def _read(path: Path, most: int) -> bytes:
 
 
 def _shapes(path: Path) -> Iterator[list[int]]:
-    """The shape of every tensor in a file, whose header must account for every byte."""
+    """Yield the shape of every tensor in a file. Refuse a file whose header does not account for every byte."""
 
     def refuse(what: str) -> EncoderUnavailable:
-        return EncoderUnavailable(f"{path} is not a valid safetensors file: {what}. Get the model again.")
+        return EncoderUnavailable(f"{path} is not a valid safetensors file: {what}. Download the model again.")
 
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > size - 8:
-            raise refuse(f"its header is said to have {length:,} bytes, but the file has {size:,}")
+            raise refuse(f"its first bytes announce a header of {length:,} bytes, but the file has {size:,}")
         if length > LARGEST_HEADER:
             raise refuse(f"its header has {length:,} bytes; at most {LARGEST_HEADER:,} are allowed")
         data = file.read(length)
@@ -127,7 +132,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _items(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every number and text of a config, with its key."""
+    """Yield every number and text of a config, with its key."""
     waiting: list[tuple[str, Any]] = [("", config)]
     while waiting:
         key, value = waiting.pop()
@@ -142,7 +147,8 @@ def _items(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 def _check_setting(path: Path, key: str, value: Any, stored: StoredWeights) -> None:
     if isinstance(value, str) and key in KERNELS and ("/" in value or ":" in value):
         raise EncoderUnavailable(
-            f"{path}: {key!r} needs code from the hub, {value[:100]!r}, and no model's code is ever run. Remove it."
+            f"{path}: {key!r} needs code from the hub ({value[:100]!r}). Code of a model is never run. Remove the key "
+            f"{key!r}."
         )
     if not isinstance(value, int) or isinstance(value, bool):
         return
@@ -153,6 +159,6 @@ def _check_setting(path: Path, key: str, value: Any, stored: StoredWeights) -> N
         most = stored.largest_side
     if value > most:
         raise EncoderUnavailable(
-            f"{path}: {key!r} is {value}, but for its weights ({stored.tensors:,} tensors, the longest side "
-            f"{stored.largest_side:,}) it can be at most {most:,}. Get the model again."
+            f"{path}: {key!r} is {value}, but the weights allow at most {most:,} (they have {stored.tensors:,} "
+            f"tensors; the largest tensor dimension is {stored.largest_side:,}). Download the model again."
         )

@@ -1,1 +1,1 @@
-"""`retriever plan`: predict the CPU time, disk, memory and query cost of a corpus from a sample of it."""
+"""`retriever plan`: predicts the CPU time, disk, memory and query cost of a corpus from a sample."""

@@ -1,28 +1,30 @@
-"""The laws that scale a rehearsal to a collection of N documents with V vectors. All rates in them are measured.
+"""Formulas that scale the measurements of a rehearsal to a collection of N documents with V vectors.
 
-A "line" goes through the two collections of the rehearsal; the larger one has V2 vectors.
+The rehearsal measures two collections. A "line" is the straight line through both measurements. The larger collection
+has V2 vectors.
 
 CPU of `retriever index`
     start, fitting          constant
-    embedding and storing   line over N, and reading in proportion to N
+    embedding and storing   line over N, plus reading, which is proportional to N
     building, flat          proportional to V
-    building, other types   flat, and V · (coding a vector + comparing it with the queries that judge the index)
-                            + comparisons of k-means and of assigning vectors to lists + searches that tune it
-    hnsw                    the same, with coding a vector proportional to log V
+    building, other types   flat + V · (coding a vector + comparing it with the queries that measure recall)
+                            + comparisons of k-means and of assigning vectors to lists + searches that tune the index
+    building, hnsw          as other types, but coding a vector is proportional to log V
 Disk
-    SQLite                  line over N; up to 12 % too low where a row number of one more byte makes a page hold one
-                            vector fewer, as with 384 dimensions from 16,384 vectors on
-    index                   FAISS's own formula, and 8 V for numbers
+    SQLite                  line over N. It can be up to 12 % too low: when row numbers need one more byte, a page may
+                            hold one vector fewer, e.g. with 384 dimensions from 16,384 vectors on
+    index                   FAISS's own formula, plus 8 V for numbers
     other files             constant
-Memory, measured and then grown by
-    building                index or training vectors, 32 V, SQLite's cache, FIT_COPIES of each raw vector of the fit
+Memory: the measured peak, plus the growth of
+    building                index or training vectors, 32 V, SQLite's cache, FIT_COPIES of the raw vectors of the fit
     searching               index, 8 V, SQLite's cache
 CPU of a query, without the encoder
-    flat                    constant + scan: interpolated between measured sizes, proportional to V beyond the largest
-    other types             constant + measured at V2 + the growth of the bytes that are scanned, at the rate of flat:
-                            codes, and for types with lists centroids and the codes in the probed lists
-    hnsw                    constant + measured at V2 · log V / log V2
-The number of probed lists stays what the sample needed. This is an assumption, as is any recall beyond the sample.
+    flat                    constant + scan. The scan is interpolated between measured sizes, and proportional to V
+                            beyond the largest size
+    other types             constant + time at V2 + growth of the scanned bytes, at the rate of flat. Scanned bytes are
+                            the codes; for types with lists, the centroids and the codes in the probed lists
+    hnsw                    constant + time at V2 · log V / log V2
+The number of probed lists is assumed to stay as in the sample. The recall of a larger collection is unknown.
 """
 
 import math
@@ -44,9 +46,10 @@ from retriever.ingest.fitted import FIT_SAMPLE
 FLAT, HNSW = "flat", "hnsw"
 START, EMBEDDING, FITTING, BUILDING = "start", "embedding and storing", "fitting", "building the index"
 NUMBER_BYTES, NUMBERS_BUILDING = 8, 4
-# Copies of its vectors that a fit holds at its peak, as 32-bit floats; measured from 1,000 to 20,000 vectors.
+# Number of copies of the raw vectors, as 32-bit floats, that a fit holds at its peak. Measured on 1,000 to 20,000
+# vectors.
 FIT_COPIES = 6
-# Half of the queries for each of about five settings that a binary search looks at, and half to measure the recall.
+# A binary search tries about five settings with half of the queries each. The other half measures the recall.
 SEARCHES_TO_TUNE = 3 * MOST_QUERIES
 
 
@@ -59,50 +62,53 @@ class Measured:
     vectors: int
     sqlite_bytes: int
     cpu: Mapping[str, float]
-    """CPU seconds of embedding and storing all documents, of fitting, and of building the index."""
+    """CPU seconds by part: embedding and storing all documents, fitting, and building the index."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The larger collection with an index of another type. `recall` is None if the sample is too small for it."""
+    """The larger collection with another index type. `recall` is None if the sample is too small to measure it."""
 
     factory: str
     build_cpu: float
     query_ms: float
-    """CPU milliseconds in the index, and of scoring its candidates exactly."""
+    """CPU milliseconds of one query in the index, including the exact scores of its candidates."""
     settings: Mapping[str, int]
     recall: float | None
 
 
 @dataclass(frozen=True)
 class Rates:
-    """The measurements of a rehearsal. CPU is in seconds, or in milliseconds of one query on one core."""
+    """The measurements of a rehearsal.
+
+    Fields whose names end with `_cpu` are CPU seconds. Those that end with `_ms` are CPU milliseconds per query.
+    """
 
     sample: str
     sample_documents: int
     read_cpu: float
-    """To read one document of the source."""
+    """CPU seconds to read one document of the source."""
     encoder: Mapping[str, Any]
     precision_reason: str
     transform: str
     dimension: int
-    """Of the transformed vectors."""
+    """Dimension of the transformed vectors."""
     start_cpu: float
     build_peak_bytes: int
-    """Of building the smaller collection."""
+    """Peak memory of building the smaller collection."""
     other_bytes: int
-    """Files that do not grow."""
+    """Total size of the files that do not grow with the collection."""
     small: Measured
     large: Measured
     trials: Mapping[str, Trial]
     query_ms: float
-    """Of searching the larger collection, without the encoder."""
+    """CPU milliseconds of a query in the larger collection, without the encoder."""
     encoder_ms: float
     search_peak_bytes: int
     scans: Sequence[tuple[int, float]]
-    """Vectors of a flat index and the milliseconds of scanning them, ascending."""
+    """Pairs in ascending order: the number of vectors of a flat index, and the milliseconds of scanning them."""
     compare_cpu: float
-    """To compare two vectors, where many are compared at once."""
+    """CPU seconds to compare two vectors, if many are compared at once."""
     cores: int
 
     @classmethod
@@ -114,14 +120,14 @@ class Rates:
 
 @dataclass(frozen=True)
 class Law:
-    """Predictions for collections like the sample. Arguments are numbers of documents unless they are named vectors."""
+    """Predictions for collections like the sample. `documents` and `vectors` are numbers of documents and vectors."""
 
     rates: Rates
 
     def _line(self, small: float, large: float, documents: float) -> float:
-        """Follow the line through the two rehearsed collections; it never falls."""
+        """Extrapolate the line through the measurements of the two collections. Its slope is never negative."""
         first, second = self.rates.small.documents, self.rates.large.documents
-        slope = max(0.0, (large - small) / max(1, second - first))  # ids that repeat may leave no difference
+        slope = max(0.0, (large - small) / max(1, second - first))  # repeated ids may leave no difference
         return max(0.0, large + slope * (documents - second))
 
     def vectors(self, documents: float) -> float:
@@ -147,13 +153,19 @@ class Law:
         return vectors / rehearsed * (flat + coding) + rest
 
     def _judge_cpu(self, vectors: float, index_type: str) -> float:
-        """Every vector is compared with the queries that judge the index; then searches find the best settings."""
+        """Predict the CPU seconds of measuring recall.
+
+        Every vector is compared with the queries. Then searches find the best settings of the index.
+        """
         searches = SEARCHES_TO_TUNE if self.rates.trials[index_type].settings else MOST_QUERIES
         compared = MOST_QUERIES * vectors * self.rates.compare_cpu
         return compared + searches * self._index_ms(vectors, index_type) / 1000
 
     def _list_cpu(self, vectors: float, factory: str) -> float:
-        """K-means compares training vectors with every list in each round; then each vector is assigned to a list."""
+        """Predict the CPU seconds of making lists.
+
+        K-means compares training vectors with every list in each round. Then each vector is assigned to a list.
+        """
         compared = KMEANS_ROUNDS * min(vectors, TRAINING_SAMPLE) + vectors
         return compared * lists_of(factory) * self.rates.compare_cpu
 
@@ -199,7 +211,7 @@ class Law:
         return self.index_bytes(vectors, index_type) + NUMBER_BYTES * vectors + self._cache(documents)
 
     def _cache(self, documents: float) -> float:
-        """What a connection keeps of the database in memory."""
+        """Predict the bytes of the database that a connection keeps in memory."""
         return min(1024 * CACHE_KB, self.sqlite_bytes(documents))
 
     def query_ms(self, vectors: float, index_type: str = FLAT) -> float:
@@ -208,7 +220,7 @@ class Law:
         return max(0.0, constant) + self._index_ms(vectors, index_type)
 
     def _index_ms(self, vectors: float, index_type: str) -> float:
-        """Predict the part of the index in a query."""
+        """Predict the CPU milliseconds of one query inside the index."""
         if index_type == FLAT:
             sizes, times = zip((0, 0.0), *self.rates.scans, strict=True)
             return float(np.interp(vectors, sizes, times) * max(1.0, vectors / sizes[-1]))
@@ -220,18 +232,18 @@ class Law:
         return max(0.0, trial.query_ms + self._index_ms(now, FLAT) - self._index_ms(before, FLAT))
 
     def _scanned(self, vectors: float, factory: str, trial: Trial) -> float:
-        """Return the vectors of a flat index that have as many bytes as this index reads for a query."""
+        """Return how many vectors of a flat index have as many bytes as this index reads for a query."""
         code, lists = _sizes(factory, self.rates.dimension)[1], lists_of(factory)
         share = min(1.0, trial.settings.get("nprobe", 1) / lists) if lists else 1.0
         return lists + share * vectors * code / (4 * self.rates.dimension)
 
     def _depth(self, vectors: float) -> float:
-        """Return how much longer a walk through an HNSW graph is than in the rehearsal."""
+        """Return how many times longer a walk through an HNSW graph is than in the rehearsal."""
         return math.log2(max(vectors, 2)) / math.log2(max(self.rates.large.vectors, 2))
 
 
 def lists_of(factory: str) -> int:
-    """Return the number of lists of an IVF index, 0 for other types."""
+    """Return the number of lists of an IVF index, or 0 for other types."""
     found = re.search(r"IVF(\d+)", factory)
     return int(found[1]) if found else 0
 
@@ -241,7 +253,7 @@ def _sizes(factory: str, dimension: int) -> tuple[float, float, float]:
     """Return the bytes of an index: fixed, per vector, per list."""
 
     def size(lists: int, count: int) -> int:
-        # An index with millions of lists would take long to create.
+        # Few lists are used here, because creating an index with millions of lists would take long.
         name = re.sub(r"IVF\d+", f"IVF{lists}", factory)
         return estimated_bytes(import_faiss(), empty_index(name, dimension), count)
 

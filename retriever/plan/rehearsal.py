@@ -1,7 +1,7 @@
-"""Rehearse a sample: index and search it through `Retriever` in processes of their own, and measure what that costs.
+"""Rehearses a sample: indexes and searches it through `Retriever` in separate processes, and measures the costs.
 
 The first process builds a collection, adds documents until it is about four times as large, and builds every index
-type. The second one searches it on a single core, as `retriever serve` does.
+type. The second process searches the collection on a single core, as `retriever serve` does.
 """
 
 import json
@@ -42,17 +42,17 @@ from retriever.transforms.spec import AUTO
 GROWING = (INDEX_FILE, NUMBERS_FILE)
 OTHER_TYPES = tuple(name for name in NAMES if name not in (AUTO, FLAT))
 FEWEST, MOST, MOST_CHARACTERS = 400, 4000, 2_000_000
-# The larger collection has four times the documents of the smaller one, or as many more as can be embedded in this
-# many CPU seconds, but at least twice as many.
+# The larger collection has LARGER times the documents of the smaller one. If embedding them would take more than
+# EMBEDDING_SECONDS of CPU, it has fewer documents, but at least twice as many as the smaller one.
 LARGER, EMBEDDING_SECONDS = 4, 40.0
 STAGES = {"embedding": EMBEDDING, "embedding short texts": FITTING}
 STAGES |= {"training the index": BUILDING, "building the index": BUILDING}
-# Other processes can only add to a time, so low values of many are taken.
+# Other processes can only make a measured time longer, so low values of many measurements are used.
 QUERIES, WARM_UP, TIMED, QUANTILE, TIMES = 100, 5, 200, 0.1, 40
 SCANNED, LARGEST_SCAN_BYTES, COMPARED = (2000, 10_000, 40_000), 256_000_000, 2048
-# As much memory is written between two scans, because the encoder fills the processor's caches between two queries.
+# This much memory is written between two scans, to empty the CPU caches as the encoder does between two queries.
 CACHES_BYTES = 16_000_000
-# Threads of OpenMP and OpenBLAS that wait for each other in a loop use CPU time and do no work; let them sleep.
+# Let waiting threads of OpenMP and OpenBLAS sleep. By default they wait in a loop, which uses CPU time.
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_THREAD_TIMEOUT": "4"}
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -76,7 +76,7 @@ def rehearse(sample: Sample, options: Mapping[str, Any], documents: int, progres
 
 
 def run_child(task: str, request: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Run a task of this module in a process of its own. The last line that it prints is its answer."""
+    """Run a task of this module in a separate process, and return the JSON in the last line that it prints."""
     package = str(Path(retriever.__file__).parents[1])
     path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, **WAITING, "PYTHONPATH": path, **(environment or {})}
@@ -92,7 +92,7 @@ def run_child(task: str, request: Mapping[str, Any], environment: Mapping[str, s
 
 
 class _Meter:
-    """Progress of a `Retriever` that adds up CPU seconds by part."""
+    """A progress callback for `Retriever` that adds up the CPU seconds of each part."""
 
     def __init__(self) -> None:
         self.cpu = dict.fromkeys((EMBEDDING, FITTING, BUILDING), 0.0)
@@ -105,7 +105,7 @@ class _Meter:
 
 
 def measure_build(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the smaller collection, the larger one and the index types, and measure each."""
+    """Build the smaller collection, the larger collection and all index types, and measure the cost of each."""
     sample = [Document(**fields) for fields in request["sample"]]
     options, reason = _with_precision(sample, request["options"])
     start = time.process_time()
@@ -131,7 +131,7 @@ def measure_build(request: Mapping[str, Any]) -> dict[str, Any]:
             one, published = _measured(partial(build, 1, factory))
             if published["index"]["factory"] == factory:
                 found = published["index"]["measured"]
-                recall = found["recall"] if len(sample) >= count else None  # among made-up documents it means nothing
+                recall = found["recall"] if len(sample) >= count else None  # meaningless on made-up documents
                 costs = {"build_cpu": one["cpu"][BUILDING], "query_ms": found["cpu_ms"], "settings": found["settings"]}
                 trials[name] = {"factory": factory, **costs, "recall": recall}
     build(1, FLAT, silent).close()
@@ -152,7 +152,7 @@ def measure_build(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_precision(sample: Sequence[Document], options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Choose the precision as `Retriever.build` does, but on the whole sample, not only on the first collection."""
+    """Choose the precision as `Retriever.build` does, but on the whole sample, not only on the smaller collection."""
     if options["precision"] not in (None, AUTO):
         return dict(options), "as requested"
     pooling = None if options["pooling"] == AUTO else options["pooling"]
@@ -165,7 +165,7 @@ def _with_precision(sample: Sequence[Document], options: Mapping[str, Any]) -> t
 
 
 def _measured(make: Callable[[Progress], Retriever]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Measure a collection that `make` builds or changes; the second value is its `info`."""
+    """Measure a collection that `make` builds or changes. Return the measurements and the `info` of the collection."""
     meter = _Meter()
     with make(meter) as made:
         meter("", 0, None)
@@ -177,7 +177,7 @@ def _measured(make: Callable[[Progress], Retriever]) -> tuple[dict[str, Any], di
 
 
 def measure_search(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Search a collection one query at a time; with `dimension`, also time flat indexes of random vectors."""
+    """Time searches, one query at a time. If the request has a `dimension`, time flat indexes of random vectors too."""
     encoding, searching = [], []
     with Retriever.open(request["folder"], encoder=request["options"]["encoder"], device="cpu") as opened:
         for query in islice(cycle(request["queries"]), WARM_UP + TIMED):

@@ -1,4 +1,4 @@
-"""The plan: what a corpus needs, in shards that fit the memory of a machine, as JSON and as a table."""
+"""The plan: what a corpus needs if it is split into shards that fit into the memory of a machine, as JSON and table."""
 
 import math
 from collections.abc import Mapping
@@ -19,9 +19,10 @@ HEADINGS += ["query, CPU ms", "core-hours to build"]
 
 
 def plan(rates: Rates, documents: int, *, memory: int | None = None, cores: int | None = None) -> dict[str, Any]:
-    """Predict what a corpus of this many documents needs, from the measurements of a rehearsal; the result is JSON.
+    """Predict what a corpus of this many documents needs, from the measurements of a rehearsal.
 
-    `memory` in bytes and `cores` are those of one machine, this one by default.
+    `memory` (in bytes) and `cores` are those of one machine. The default is this machine. The result can be written as
+    JSON.
     """
     law, cores, memory = Law(rates), cores or rates.cores, machine_bytes() if memory is None else memory
     by_part = {part: seconds / HOUR for part, seconds in law.cpu(documents).items()}
@@ -43,7 +44,7 @@ def plan(rates: Rates, documents: int, *, memory: int | None = None, cores: int 
 
 
 def _type_plan(law: Law, name: str, documents: int, memory: int) -> dict[str, Any]:
-    """Plan an index type with the fewest shards that fit; a query is sent to all of them."""
+    """Plan an index type with the smallest number of shards that fit into memory. A query is sent to all shards."""
 
     def needed(count: int) -> float:
         return max(law.build_memory(count, name), law.search_memory(count, name))
@@ -79,7 +80,7 @@ def _type_plan(law: Law, name: str, documents: int, memory: int) -> dict[str, An
 
 
 def _notes(rates: Rates, documents: int) -> list[str]:
-    """Say what the plan assumes and what it does not know."""
+    """Return sentences about the assumptions of the plan and about what was not measured."""
     large = rates.large
     few = f"The sample has fewer than {FEWEST_DOCUMENTS} documents. Give more for a better plan."
     recall = f"Recall was measured on {large.vectors:,} vectors, tuned for 0.95. It is mostly lower with more vectors."
@@ -98,7 +99,7 @@ def _notes(rates: Rates, documents: int) -> list[str]:
 
 
 def figure(value: float) -> str:
-    """Format a number with three digits."""
+    """Format a number with three significant digits."""
     return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -113,7 +114,7 @@ def show(plan: Mapping[str, Any], console: Console) -> None:
         "precision": f"{encoder['precision']}: {rates['precision_reason']}",
         "transform": f"{rates['transform']}, {rates['dimension']} dimensions",
         "time": f"{clock} with {plan['cores']} cores; {figure(plan['core_hours'])} core-hours: {parts}",
-        "embedding": f"{figure(plan['documents_per_core_hour'])} documents a core-hour",
+        "embedding": f"{figure(plan['documents_per_core_hour'])} documents per core-hour",
         "SQLite": format_bytes(plan["sqlite_bytes"]),
     }
     rows = [HEADINGS]

@@ -1,4 +1,4 @@
-"""The sample of a corpus that a plan is based on, and documents made up of its words where it is too small."""
+"""The sample of a corpus that a plan is based on. If it is too small, further documents are made up of its words."""
 
 import math
 import re
@@ -20,7 +20,7 @@ MOST_DOCUMENTS, MOST_CHARACTERS = 4000, 20_000_000
 MOST_PLANNED = 10**15
 SUFFIXES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
 SEED = 0
-# The factor has no divisor in common with ten, so that scattered numbers stay different from each other.
+# SCATTERING has no common divisor with ten, so that different numbers stay different after the multiplication.
 LEAST_DIGITS, SCATTERING = 6, 2_654_435_761
 
 
@@ -37,7 +37,7 @@ def parse_documents(text: str) -> int:
 
 @dataclass(frozen=True)
 class Sample:
-    """Documents, a description of where they are from, and the CPU seconds of reading one of them."""
+    """Documents, a description of their source, and the CPU seconds of reading one of them."""
 
     documents: Sequence[Document]
     description: str
@@ -45,7 +45,7 @@ class Sample:
 
 
 def from_source(documents: Documents, on_error: OnError = "skip", description: str = "the source") -> Sample:
-    """Take the first documents of a source; it must have at least one."""
+    """Read the first documents of a source. Raise an error if it has none."""
     source = Source(documents)
     began = time.process_time()
     source.refuse_if_empty(on_error)
@@ -54,7 +54,7 @@ def from_source(documents: Documents, on_error: OnError = "skip", description: s
 
 
 def from_collection(folder: Path, encoder: str | None) -> tuple[Sample, dict[str, Any]]:
-    """Take documents of an existing collection in random order, and the options it was built with."""
+    """Read documents of an existing collection in random order, and the options that it was built with."""
     with Retriever.open(folder, encoder=encoder, device="cpu") as opened:
         store, identity = opened.local.store, opened.encoder().identity
         ids = [row[0] for row in store.db.conn.execute("SELECT id FROM documents ORDER BY number")]
@@ -70,8 +70,9 @@ def from_collection(folder: Path, encoder: str | None) -> tuple[Sample, dict[str
 def made_up(documents: Sequence[Document], count: int) -> Iterator[Document]:
     """Make up documents that cost as much to index as the given ones.
 
-    Each is as long as one of them and consists of words drawn from all of them. Texts and ids are unique. Ids are as
-    long as the given ones, and ascend if they do, because that decides how full SQLite's pages are.
+    Each new document is as long as one of the given documents, and its words are drawn from all of them. Texts and ids
+    are unique. The new ids are as long as the given ids, and they ascend if the given ids do. Length and order of the
+    ids affect how full the pages of SQLite are.
     """
     rng = np.random.default_rng(SEED)
     words = [word for document in documents for word in document.text.split()]

@@ -1,9 +1,9 @@
-"""Maps from an encoder's raw vectors to isotropic vectors: one file per family, one protocol for all.
+"""Transforms: maps from an encoder's raw vectors to isotropic vectors. All families have the same interface.
 
     transform = fit("whiten:dimension=256", vectors)
     transform.apply(vectors); transform.save(folder); load(folder)
 
-Fitting a flow needs torch. Applying one does not.
+Fitting a flow needs torch. Applying a fitted flow does not.
 """
 
 from retriever.transforms.base import Transform

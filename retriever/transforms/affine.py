@@ -1,6 +1,8 @@
-"""The affine transforms z = (u - mean) @ W: `none`, `center`, `standardize` and `whiten`. They differ in their fit.
+"""The affine transforms z = (u - mean) @ W: `none`, `center`, `standardize` and `whiten`. They differ in how mean
+and W are fitted.
 
-W is stored as compactly as possible: nothing (the identity), a row of scales (a diagonal) or a matrix (d, k).
+W is stored compactly: the identity is not stored, a diagonal is stored as a row of scales, and any other W as a matrix
+of the shape (d, k).
 """
 
 import math
@@ -28,7 +30,7 @@ class Affine(Transform):
         self._scale = state.tensors.get("scale")
         self._matrix = state.tensors.get("matrix")
         self.constant_log_det = float(state.config.get("log_det", 0.0))  # type: ignore[arg-type]
-        # Keep the matrix in both precisions, so that no query pays for a conversion.
+        # The matrix is kept in both precisions, so that it is not converted for each query.
         self._wide_matrix = None if self._matrix is None else self._matrix.astype(np.float64)
 
     def _forward(self, vectors: Array) -> Array:
@@ -57,21 +59,21 @@ class Affine(Transform):
 
 
 def fit_none(vectors: Array, spec: Spec, seed: int, notes: tuple[str, ...] = ()) -> Affine:
-    """z = u, for encoders whose vectors are good as they are."""
+    """Return the identity z = u, for encoders whose vectors need no transform."""
     n, d = vectors.shape
     return Affine(State("none", str(spec), dimension_in=d, dimension_out=d, fitted_on=n, seed=seed, notes=notes))
 
 
 def fit_center(vectors: Array, spec: Spec, seed: int) -> Affine:
-    """z = u - mean. Cosine no longer measures the direction that all vectors share."""
+    """Fit z = u - mean. Cosines then no longer depend on the direction that all vectors share."""
     return _affine("center", spec, seed, len(vectors), vectors.mean(axis=0, dtype=np.float64))
 
 
 def fit_standardize(vectors: Array, spec: Spec, seed: int) -> Affine:
-    """z = (u - mean) / standard deviation, per dimension.
+    """Fit z = (u - mean) / standard deviation, per dimension.
 
-    A constant dimension has no scale of its own and gets the typical one. A query that differs there then counts as
-    much as it does in any other dimension.
+    A constant dimension has no scale of its own and gets the typical scale. It then counts as much for a query as any
+    other dimension.
     """
     n, d = vectors.shape
     mean = vectors.mean(axis=0, dtype=np.float64)
@@ -87,11 +89,12 @@ def fit_standardize(vectors: Array, spec: Spec, seed: int) -> Affine:
 
 
 def fit_whiten(vectors: Array, spec: Spec, seed: int, notes: tuple[str, ...] = ()) -> Affine:
-    """Scale the directions of the covariance towards variance 1.
+    """Fit a map that scales the principal directions towards variance 1.
 
-    With eigenvectors U, eigenvalues l and their mean m, the eigenvalues are first made reliable:
+    U are the eigenvectors of the covariance, l its eigenvalues, and m their mean. First the eigenvalues are made
+    reliable:
 
-    - `shrinkage=c`: l <- (1 - c) l + c m. The default `auto` takes the Ledoit-Wolf coefficient, which is near 0 for
+    - `shrinkage=c`: l <- (1 - c) l + c m. The default `auto` uses the Ledoit-Wolf coefficient, which is near 0 for
       many vectors and near 1 for fewer vectors than dimensions. 0 whitens the sample exactly.
     - `soft=e`: l <- l + e m (soft-ZCA; 0 by default).
 
@@ -101,7 +104,7 @@ def fit_whiten(vectors: Array, spec: Spec, seed: int, notes: tuple[str, ...] = (
     - `method=pca`, the default, orders the result by eigenvectors, largest first, so that `dimension=k` keeps the k
       largest. `method=zca` rotates it back to the original axes.
 
-    The spec may be that of another family, which falls back to whitening with the default options.
+    If `spec` names another family, that family fell back to whitening. The default options are used then.
     """
     n, d = vectors.shape
     options = spec.options if spec.family == "whiten" else {}
@@ -124,7 +127,7 @@ def fit_whiten(vectors: Array, spec: Spec, seed: int, notes: tuple[str, ...] = (
             f"{empty[:dimension].sum()} of {dimension} directions hold no variance in the {n:,} vectors "
             "and were not scaled up",
         )
-    # A direction without variance gets the mean variance, so that a query that differs there counts as elsewhere.
+    # A direction without variance gets the mean variance, so that it counts as much for a query as other directions.
     relative = np.where(empty, 1.0, shrunk / average)
     scaled = axes * (relative ** (-gamma / 2) / np.sqrt(average))
     matrix = scaled @ axes.T if method == "zca" else scaled[:, :dimension]
@@ -150,7 +153,7 @@ def _affine(
     config: dict[str, Json] | None = None,
     notes: tuple[str, ...] = (),
 ) -> Affine:
-    """Store float64 results of a fit as float32 tensors, with the log-determinant of the stored map."""
+    """Return a transform with the results of a fit as float32 tensors, and the log-determinant of the rounded map."""
     tensors = {"mean": mean.astype(np.float32)}
     log_det = 0.0
     if scale is not None:

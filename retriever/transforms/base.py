@@ -1,9 +1,9 @@
-"""The base class of every transform: how one is applied, stored and identified.
+"""The base class of every transform. It defines how a transform is applied, stored and identified.
 
-A transform is a frozen `State` (the spec, the fitted tensors and facts about the fit) and the arithmetic on it.
-The arithmetic uses numpy only, because answering a query must never need torch.
+A transform consists of a frozen `State` (the spec, the fitted tensors and facts about the fit) and of computations with
+it. The computations use only numpy, because answering a query must not need torch.
 
-`apply` works in float32. Likelihoods and inverses are computed in float64, from the same parameters.
+`apply` computes in float32. Likelihoods and inverses are computed in float64, from the same float32 parameters.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ CHUNK = 8192
 
 @dataclass(frozen=True)
 class State:
-    """The whole state of a fitted transform: `save` writes it, `load` reads it, the fingerprint covers it."""
+    """The whole state of a fitted transform. `save` writes it, `load` reads it, and the fingerprint covers it."""
 
     family: str
     spec: str
@@ -44,13 +44,13 @@ class State:
     tensors: Mapping[str, Array] = field(default_factory=dict)
 
     def header(self) -> dict[str, Json]:
-        """The part that is stored as JSON."""
+        """Return the part of the state that is stored as JSON, which is everything except the tensors."""
         facts = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "tensors"}
         return facts | {"format": FORMAT, "notes": list(self.notes), "config": dict(self.config)}
 
 
 class Transform(ABC):
-    """A fitted map from raw vectors to isotropic ones, with its density."""
+    """A fitted map from raw vectors to isotropic vectors, and the density of raw vectors that follows from it."""
 
     constant_log_det: float
     """log |det dz/du| in nats, or the part of it that does not depend on the vector."""
@@ -67,11 +67,11 @@ class Transform(ABC):
 
     @abstractmethod
     def _forward(self, vectors: Array) -> Array:
-        """Map rows, in the precision of the input."""
+        """Map rows. The result has the precision of the input."""
 
     @abstractmethod
     def _backward(self, z: Array) -> Array:
-        """Invert `_forward`, in the precision of the input."""
+        """Invert `_forward`. The result has the precision of the input."""
 
     def apply(self, vectors: Array) -> NDArray[np.float32]:
         """Map raw vectors (n, dimension_in) to isotropic vectors (n, dimension_out)."""
@@ -80,18 +80,18 @@ class Transform(ABC):
     def inverse(self, z: Array) -> NDArray[np.float32]:
         """Map isotropic vectors back to raw vectors.
 
-        If the dimension was reduced, this is the least-squares reconstruction: of all vectors that map to z, the one
-        nearest to the mean of the fit.
+        If the transform reduces the dimension, many vectors map to z. The one that is nearest to the mean of the fit is
+        returned (the least-squares reconstruction).
         """
         return by_chunks(self._backward, z, self.dimension_out, np.float64, np.float32)
 
     def log_det(self, vectors: Array) -> NDArray[np.float64]:
-        """log |det dz/du| of every row, in nats. For a reduced dimension: within the kept subspace."""
+        """Return log |det dz/du| of every row, in nats. For a reduced dimension, this is within the kept subspace."""
         rows = _checked_rows(vectors, self.dimension_in)
         return np.full(len(rows), self.constant_log_det, dtype=np.float64)
 
     def log_likelihood(self, vectors: Array) -> NDArray[np.float64]:
-        """log N(z; 0, I) + log |det dz/du| of every row, in nats.
+        """Return log N(z; 0, I) + log |det dz/du| of every row, in nats.
 
         For a reduced dimension this is the density of the projection onto the kept subspace. It can only be compared
         between transforms that keep the same number of dimensions.
@@ -105,7 +105,7 @@ class Transform(ABC):
         return by_chunks(score, vectors, self.dimension_in, np.float64, np.float64)
 
     def save(self, folder: Path) -> list[str]:
-        """Write the transform into a folder and return the file names. Equal transforms give equal bytes."""
+        """Write the transform to a folder and return the file names. Equal transforms give equal files."""
         from safetensors.numpy import save as tensor_bytes
 
         tensors = {name: np.ascontiguousarray(value) for name, value in sorted(self.state.tensors.items())}
@@ -118,7 +118,7 @@ class Transform(ABC):
         return [JSON_FILE, TENSOR_FILE]
 
     def describe(self) -> dict[str, Json]:
-        """The facts that `info` shows."""
+        """Return the facts that `info` shows."""
         header = self.state.header()
         del header["format"], header["config"]
         return header | dict(self.state.config) | {"fingerprint": self.fingerprint}
@@ -131,7 +131,7 @@ def by_chunks(
     precision: type[np.floating[Any]],
     result: type[np.floating[Any]],
 ) -> Array:
-    """Compute `step` on CHUNK rows at a time in the given precision, so that the float64 copies stay small."""
+    """Call `step` on CHUNK rows at a time, converted to `precision`, so that the converted copies stay small."""
     rows = _checked_rows(vectors, width)
     first = np.asarray(step(rows[:CHUNK].astype(precision)), dtype=result)
     if len(rows) <= CHUNK:
@@ -146,7 +146,7 @@ def by_chunks(
 def _checked_rows(vectors: Array, width: int) -> Array:
     rows = np.asarray(vectors)
     if rows.ndim != 2 or rows.shape[1] != width:
-        raise Mismatch(f"the transform takes rows of {width} numbers, but the array has the shape {rows.shape}")
+        raise Mismatch(f"the transform needs rows of {width} numbers, but the array has the shape {rows.shape}")
     return rows
 
 

@@ -1,7 +1,8 @@
-"""BM25 over a small list of texts in memory, and the tokenizer that counts words.
+"""BM25 over a small list of texts in memory, and a tokenizer that splits text into words.
 
-Robertson and Zaragoza (2009), with the usual k1 = 0.9 and b = 0.4. A score is the sum over the query's words of
-idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)), idf = log(1 + (N - n + 0.5) / (n + 0.5)).
+BM25 is as in Robertson and Zaragoza (2009), with the usual k1 = 0.9 and b = 0.4. A score is the sum over the query's
+words of idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)), with idf = log(1 + (N - n + 0.5) / (n +
+0.5)).
 """
 
 import re
@@ -17,7 +18,7 @@ _WORD = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff]|[^\W\u2e80-\u9fff\uf900-\ufaff
 
 
 def tokenize(text: str) -> list[str]:
-    """Lower-case words; in scripts without spaces between words, characters."""
+    """Return the words of a text in lower case. In scripts without spaces, every character is a word."""
     return _WORD.findall(text.lower())
 
 
@@ -25,7 +26,7 @@ class Bm25:
     """Scores queries against a fixed list of texts."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        from scipy import sparse  # imported late because a search imports this module and does not need scipy
+        from scipy import sparse  # imported here, because a search imports this module but does not need scipy
 
         counts = [Counter(tokenize(text)) for text in texts]
         self.vocabulary = {word: number for number, word in enumerate(dict.fromkeys(w for c in counts for w in c))}
@@ -41,7 +42,7 @@ class Bm25:
         self._weights = sparse.csr_matrix((weights, (rows, columns)), shape=shape)
 
     def scores(self, queries: Sequence[str]) -> NDArray[np.float64]:
-        """One row per query, one column per text."""
+        """Return the scores, with one row per query and one column per text."""
         from scipy import sparse
 
         found = [[self.vocabulary[w] for w in tokenize(query) if w in self.vocabulary] for query in queries]

@@ -1,15 +1,16 @@
-"""`auto`: choose the transform for a corpus and an encoder without labels. "none" is one of the candidates.
+"""`auto`: chooses the transform for a corpus and an encoder, without labels. "none" is one of the candidates.
 
 The evidence is the text itself. A sentence is cut out of a passage and used as a query. BM25 ranks the passages of all
-*other* documents for it. A transform is good if the encoder's ranking through it agrees with BM25's (nDCG@10 with BM25
-scores as gains). BM25 is a poor judge of a single ranking but a fair judge of many: for encoders never tuned for
-similarity, the transform that agrees best also retrieves best. Searching for the passage that the sentence came from
-would mislead: it rewards telling texts apart, not finding those that belong together.
+*other* documents for this query. A transform is good if the ranking by transformed vectors agrees with the ranking by
+BM25 (nDCG@10 with BM25 scores as gains). BM25 is unreliable for a single query but reliable on average over many: for
+encoders that were never tuned for similarity, the transform that agrees best also retrieves best. Searching for the
+passage that the sentence came from would be misleading. It rewards a transform that tells texts apart, not one that
+finds related texts.
 
-"none" has a margin: a candidate must beat it by MARGIN of its score, and significantly. For all-MiniLM-L6-v2, which
-needs no transform, the best candidate beat none by 2 % (WikiQA, Python's documentation) and 4 % (Cranfield), but
-retrieved worse. For a BERT never tuned for similarity it won by 36 % (WikiQA), 149 % (Cranfield) and 185 % (SciFact),
-and retrieved better. The margin of 10 % lies in between.
+"none" has a margin: the score of another candidate must be significantly higher, and higher by the share MARGIN. For
+all-MiniLM-L6-v2, which needs no transform, the best candidate beat "none" by 2 % (WikiQA, Python's documentation) and
+4 % (Cranfield), but retrieved worse. For a BERT that was never tuned for similarity, the best candidate beat "none" by
+36 % (WikiQA), 149 % (Cranfield) and 185 % (SciFact), and retrieved better. The margin of 10 % lies in between.
 """
 
 import time
@@ -29,7 +30,7 @@ from retriever.transforms import Flow, Transform, fit, parse
 from retriever.transforms.bm25 import Bm25
 from retriever.transforms.spec import AUTO
 
-# The first of equally good candidates wins, so weaker transforms come first.
+# Of equally good candidates the first one is chosen, so weaker transforms come first.
 CANDIDATES = (
     "none",
     "center",
@@ -54,13 +55,13 @@ MARGIN = 0.1
 QUERIES = 400
 POOL = 4000
 FEWEST_QUERIES = 30
-SHORTEST, LONGEST = 4, 40  # words of a sentence that can be a query
+SHORTEST, LONGEST = 4, 40  # number of words in a sentence that can be a query
 DEPTH = 10
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Texts of passages, the number of the document each belongs to, and their raw vectors."""
+    """The texts of passages, the number of the document of each passage, and their raw vectors."""
 
     texts: Sequence[str]
     documents: NDArray[np.int64]
@@ -69,16 +70,16 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Questions:
-    """Sentences cut out of passages, and for each the BM25 scores of the passages of all other documents."""
+    """Sentences cut out of passages. `gains` holds the BM25 scores of passages of other documents, per sentence."""
 
     texts: list[str]
     gains: NDArray[np.float64]
     own: NDArray[np.bool_]
-    """Which passages belong to the document that the sentence was cut from."""
+    """For each sentence, which passages belong to the document that the sentence was cut from."""
 
     @property
     def too_few(self) -> str:
-        """Why the questions are not enough evidence. Empty if they are."""
+        """The reason why there are too few questions. Empty if there are enough."""
         if len(self.texts) >= FEWEST_QUERIES:
             return ""
         return f"only {len(self.texts)} sentences can be used as queries, and {FEWEST_QUERIES} are needed"
@@ -86,9 +87,10 @@ class Questions:
     def agreement(
         self, transform: Transform, queries: NDArray[np.float32], vectors: NDArray[np.float32]
     ) -> NDArray[np.float64]:
-        """nDCG@10 of the encoder's ranking of the other documents, with BM25 scores as gains; one number per question.
+        """Return nDCG@10 of the ranking by transformed vectors, with BM25 scores as gains, per question.
 
-        `queries` are the raw vectors of the questions, `vectors` those of the passages.
+        Passages of the question's own document are not ranked. `queries` are the raw vectors of the questions, and
+        `vectors` are the raw vectors of the passages.
         """
         cosines = unit_rows(transform.apply(queries)) @ unit_rows(transform.apply(vectors)).T
         cosines[self.own] = -np.inf
@@ -101,7 +103,7 @@ class Questions:
 
 @dataclass(frozen=True)
 class Candidate:
-    """How well a transform agrees with BM25, and its gain over "none" with a 95 % interval."""
+    """The agreement of a transform with BM25, and its gain over "none" with the limits of the 95 % interval."""
 
     spec: str
     agreement: float
@@ -136,7 +138,10 @@ def choose_for(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Choice | None:
-    """Choose the transform for "auto", or the strength for a plain "flow". None if the spec leaves nothing open."""
+    """Choose the transform for "auto", or the strength for "flow" without options.
+
+    Return None for any other spec, and for "flow" if `with_short_texts` is False, because nothing is to be chosen then.
+    """
     if spec != AUTO and not (spec == "flow" and with_short_texts):
         return None
     candidates, otherwise = (CANDIDATES, "none") if spec == AUTO else (STRENGTHS, spec)
@@ -155,8 +160,8 @@ def choose(
 ) -> Choice:
     """Fit every candidate to the sample of raw vectors and compare them on the evidence.
 
-    `encode` returns the raw vectors of the sentences used as queries. `otherwise` is chosen if there is too little
-    evidence. If "none" is not among the candidates, it is only the baseline.
+    `encode` computes the raw vectors of the sentences that are used as queries. `otherwise` is chosen if there is too
+    little evidence. If "none" is not among the candidates, it is measured as the baseline but never chosen.
     """
     began = time.perf_counter()
     questions = sample_questions(evidence.texts, evidence.documents, seed)
@@ -170,7 +175,7 @@ def choose(
     agreement: dict[str, NDArray[np.float64]] = {}
     flow: Flow | None = None
     for number, spec in enumerate(usable):
-        # The flow is trained once; other strengths reuse it.
+        # The flow is trained once. The other strengths use the same trained flow.
         transform = flow.at_strength(spec) if flow and spec in STRENGTHS else fit_candidate(spec, sample, seed)
         if isinstance(transform, Flow):
             flow = transform
@@ -186,10 +191,13 @@ def choose(
 
 
 def sample_questions(texts: Sequence[str], documents: NDArray[np.int64], seed: int) -> Questions:
-    """Cut one sentence out of each of up to QUERIES passages. Keep those that share words with DEPTH other passages."""
+    """Cut one sentence out of each of up to QUERIES passages.
+
+    Keep a sentence only if at least DEPTH passages of other documents share a word with it.
+    """
     rng = np.random.default_rng(seed)
     queries, origins = _cut(texts, rng, lambda text: SHORTEST <= len(text.split()) <= LONGEST)
-    if len(queries) < FEWEST_QUERIES:  # scripts without spaces, or texts without punctuation
+    if len(queries) < FEWEST_QUERIES:  # the text has no spaces between words, or no punctuation
         queries, origins = _cut(texts, rng, lambda text: len(word_units(text)[0]) >= SHORTEST)
     gains = Bm25(texts).scores(queries) if queries else np.zeros((0, len(texts)))
     own = documents[None, :] == documents[np.array(origins, np.int64)][:, None]
@@ -202,7 +210,10 @@ def sample_questions(texts: Sequence[str], documents: NDArray[np.int64], seed: i
 def _cut(
     texts: Sequence[str], rng: np.random.Generator, suitable: Callable[[str], bool]
 ) -> tuple[list[str], list[int]]:
-    """One suitable sentence (its first LONGEST words) from each of up to QUERIES texts, and the texts' numbers."""
+    """Return one suitable sentence of each of up to QUERIES texts, and the numbers of these texts.
+
+    A sentence is cut to its first LONGEST words.
+    """
     queries, origins = [], []
     for number in rng.permutation(len(texts)):
         text = texts[number]
@@ -217,7 +228,7 @@ def _cut(
 
 
 def fit_candidate(spec: str, sample: NDArray[np.float32], seed: int) -> Transform | None:
-    """Fit a candidate. None if it cannot be fitted or fell back to another family, which is a candidate itself."""
+    """Fit a candidate. Return None if it cannot be fitted, or if the fit fell back to another family."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)
         try:
@@ -230,7 +241,7 @@ def fit_candidate(spec: str, sample: NDArray[np.float32], seed: int) -> Transfor
 
 
 def paired_gain(scores: NDArray[np.float64], base: NDArray[np.float64]) -> tuple[float, float, float, float]:
-    """Mean score, mean gain over the base per question, and the 95 % interval of the gain."""
+    """Return the mean score, the mean gain over the base, and the lower and upper limit of its 95 % interval."""
     difference = scores - base
     error = 1.96 * difference.std(ddof=1) / np.sqrt(len(difference))
     gain = float(difference.mean())

@@ -1,4 +1,4 @@
-"""Drift: how far the passages added since the fit lie from those that the transform was fitted on."""
+"""Drift: how much the passages added since the fit differ from the passages that the transform was fitted on."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,9 +9,9 @@ from indexes.folder.generation import Generation
 from indexes.protocol import AnyCollection
 from retriever.transforms.novelty import FEWEST, Novelty
 
-# Enough to estimate a share of a few per cent, and fast to score.
+# This many passages are enough to estimate a share of a few per cent, and are scored quickly.
 MOST_SCORED = 5000
-# One ordinary passage in a hundred is above the limit. A few more may be chance; a tenth of all is not.
+# One in a hundred ordinary passages is above the limit. A few more may be chance, but a tenth of all passages is not.
 FEWEST_STRANGE = 5
 SOME_SHARE = 0.03
 STRONG_SHARE = 0.1
@@ -20,17 +20,17 @@ IDS_KEPT = 5
 
 @dataclass(frozen=True)
 class Drift:
-    """Passages (distinct texts) added after the fit, compared with those that the transform was fitted on."""
+    """A comparison of passages (distinct texts) added after the fit with those that the transform was fitted on."""
 
     added: int
     scored: int
-    """How many of the added passages were scored: all, or a random sample of very many."""
+    """Number of added passages that were scored: all of them, or a random sample of MOST_SCORED."""
     strange: int
-    """How many of them score above 99 % of ordinary passages."""
+    """Number of scored passages whose score is above that of 99 % of ordinary passages."""
     shift: float
-    """Their mean score minus that of ordinary passages, in bits per dimension."""
+    """Mean score of the scored passages minus the mean score of ordinary passages, in bits per dimension."""
     strange_ids: tuple[str, ...]
-    """Ids of the first documents with such passages."""
+    """Ids of the first documents that contain strange passages."""
 
     @property
     def share(self) -> float:
@@ -54,7 +54,7 @@ class Drift:
 
 
 def drift(collection: AnyCollection, novelty: Novelty, after: int = 0) -> Drift:
-    """Drift of the vectors in use that are newer than the fit and than the vector `after`."""
+    """Measure the drift of the vectors in use that are newer than the fit and newer than the vector `after`."""
     store = collection.store
     with store.snapshot():
         numbers = store.used_vectors(max(after, novelty.last_vector))
@@ -73,7 +73,7 @@ def drift(collection: AnyCollection, novelty: Novelty, after: int = 0) -> Drift:
 
 
 def unknown(generation: Generation | None) -> dict[str, Any]:
-    """What `info` shows if the collection has no scores of ordinary text."""
+    """Return what `info` shows if the scores of ordinary text were not measured for the collection."""
     if generation is None:
         reason = "there is no index yet"
     elif generation.manifest["transform"]["fitted_on"] < FEWEST:

@@ -1,4 +1,4 @@
-"""Fit a transform of any family to vectors, and load one that was saved."""
+"""Fits a transform of any family to vectors, and loads a saved transform."""
 
 import json
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def fit(
     """Fit the transform that `spec` names to raw vectors (n, d).
 
     Only the flows use `seed` and `device`, and call `progress(done, total)` while they train. If the family cannot be
-    fitted to these vectors, a simpler transform is returned and its `notes` say why.
+    fitted to these vectors, a simpler transform is returned, and its `notes` give the reason.
     """
     parsed = parse(spec)
     rows = _checked(vectors)
@@ -69,7 +69,7 @@ def _checked(vectors: Array) -> NDArray[np.float32]:
 def load(folder: Path) -> Transform:
     """Load the transform that `save` wrote into the folder.
 
-    Raises `Damaged` if a file is missing or if the transform does not have the fingerprint it was saved with.
+    Raise `Damaged` if a file is missing, or if the transform was changed after it was saved.
     """
     folder = Path(folder)
     header = _header(folder / JSON_FILE)
@@ -89,7 +89,7 @@ def load(folder: Path) -> Transform:
 
 
 def load_transform(generation: Generation) -> Transform:
-    """Load the transform of a generation. Raises `Mismatch` if the index was built with another one."""
+    """Load the transform of a generation. Raise `Mismatch` if the index was built with another transform."""
     transform = load(generation.folder)
     expected = generation.manifest["transform"]["fingerprint"]
     if transform.fingerprint != expected:

@@ -1,4 +1,4 @@
-"""Mean, covariance and shrinkage of many vectors, computed in float64 chunk by chunk."""
+"""Computes the mean, covariance and shrinkage of many vectors, in float64 and chunk by chunk."""
 
 from dataclasses import dataclass
 
@@ -6,17 +6,17 @@ import numpy as np
 
 from retriever.transforms.base import CHUNK, Array
 
-# Differences below this fraction of the vectors' size are float32 rounding, not data.
+# Differences below this fraction of the vectors' size are treated as float32 rounding, not as data.
 ROUNDING = 1e-6
 
 # A dimension or direction whose standard deviation is below this fraction of the typical one counts as constant.
-# Its variation is rounding (about 3e-4 for float16). Scaling it up would let noise decide the search.
+# Its variation is rounding (about 3e-4 for float16). If it were scaled up, noise would dominate the search.
 NEGLIGIBLE = 1e-3
 
 
 @dataclass(frozen=True)
 class Moments:
-    """The first two moments (population: divided by n) and the Ledoit-Wolf coefficient."""
+    """The mean, the covariance (divided by n, not n - 1), and the Ledoit-Wolf shrinkage coefficient."""
 
     mean: Array
     covariance: Array
@@ -24,11 +24,11 @@ class Moments:
 
 
 def moments(vectors: Array) -> Moments:
-    """Mean, covariance and Ledoit-Wolf shrinkage towards a multiple of the identity.
+    """Compute the mean, the covariance, and the Ledoit-Wolf shrinkage towards a multiple of the identity.
 
-    The coefficient (Ledoit and Wolf 2004, "A well-conditioned estimator for large-dimensional covariance
+    The coefficient c (Ledoit and Wolf 2004, "A well-conditioned estimator for large-dimensional covariance
     matrices") is min(b, D) / D with D = |S - m I|^2 / d, b = (sum_i |x_i|^4 / n - |S|^2) / (n d) and m = tr S
-    / d; the shrunk covariance is (1 - c) S + c m I.
+    / d. The shrunk covariance is (1 - c) S + c m I.
     """
     n, d = vectors.shape
     mean = vectors.mean(axis=0, dtype=np.float64)
@@ -47,7 +47,11 @@ def moments(vectors: Array) -> Moments:
 
 
 def principal_axes(covariance: Array) -> tuple[Array, Array]:
-    """Eigenvalues in descending order, clipped at 0, and eigenvectors as columns whose largest entry is positive."""
+    """Return the eigenvalues and eigenvectors of a covariance.
+
+    Eigenvalues are in descending order and not negative. Eigenvectors are columns. The entry of a column with the
+    largest absolute value is positive.
+    """
     values, axes = np.linalg.eigh(covariance)
     values, axes = np.maximum(values[::-1], 0.0), axes[:, ::-1]
     signs = np.where(axes[np.abs(axes).argmax(axis=0), np.arange(len(values))] < 0, -1.0, 1.0)
@@ -55,7 +59,7 @@ def principal_axes(covariance: Array) -> tuple[Array, Array]:
 
 
 def equal_rows(vectors: Array) -> bool:
-    """Whether all vectors are the same, up to rounding."""
+    """Return whether all vectors are equal, up to rounding."""
     first = vectors[0].astype(np.float64)
     size = float(np.abs(first).max())
     for start in range(0, len(vectors), CHUNK):
@@ -65,7 +69,10 @@ def equal_rows(vectors: Array) -> bool:
 
 
 def distinct(vectors: Array) -> Array:
-    """Drop repeated vectors. A copy on both sides of a split would hide that a flow memorises its training data."""
-    # Hashes of the rows, because the rows themselves would double the memory of the sample.
+    """Return the vectors without repetitions.
+
+    If a vector were both in the training data and held out, it would hide that a flow memorises its training data.
+    """
+    # The keys are hashes of the rows, because the rows themselves would double the memory of the sample.
     first = {hash(row.tobytes()): number for number, row in reversed(list(enumerate(vectors)))}
     return vectors if len(first) == len(vectors) else vectors[sorted(first.values())]

@@ -1,17 +1,19 @@
-"""Novelty: how unlike a text is to the text that the transform was fitted on. `search`, `add` and `info` warn by it.
+"""Novelty: how much a text differs from the texts that the transform was fitted on. `search`, `add` and `info` use it
+for warnings.
 
-The score of a raw vector is its negative log-likelihood in bits per dimension; higher is more unusual. A score means
-something only beside the scores of ordinary text. These are measured at the fit, on texts that the density has not
-seen: a density scores its own training texts too low.
+The score of a raw vector is its negative log-likelihood in bits per dimension. A higher score is more unusual. A score
+is meaningful only in comparison with the scores of ordinary text. Those are measured when the transform is fitted, on
+texts that the density has not seen, because a density scores its own training texts too low.
 
-Queries are short, and short texts score higher. For a BERT that was never tuned for similarity, length is most of what
-the score measures: the mean of few token vectors lies far out, and by the scores of whole sentences 98 of 100 WikiQA
-questions would count as unusual. So the density is fitted on short texts as well, and a query is compared with ordinary
-texts of about the same number of words (`Band`).
+Queries are short, and short texts score higher. For a BERT that was never tuned for similarity, the score depends
+mostly on the length, because the mean of few token vectors lies far from the centre. Compared with whole sentences, 98
+of 100 WikiQA questions would count as unusual. So the density is fitted on short texts as well, and a query is compared
+with ordinary texts of a similar number of words (`Band`).
 
-The density is a Gaussian with shrunk covariance for every transform: `none` and `center` have no density of their own,
-a reduced dimension ignores what is outside its subspace, and a tempered whitening is not the likeliest fit. A flow has
-a density, but one kind for all families is simpler, and BERT-flow's was no better where it was compared.
+The density is a Gaussian with shrunk covariance for every transform. `none` and `center` have no density of their own.
+A transform that reduces the dimension ignores everything outside its subspace. A partial whitening is not the most
+likely fit. A flow has a density, but one kind of density for all families is simpler, and the density of BERT-flow was
+not better where both were compared.
 """
 
 import hashlib
@@ -39,13 +41,15 @@ FOLDS = 10
 # Scores are measured fold by fold until there are this many.
 ENOUGH = 400
 LEVELS = (1, 5, 25, 50, 75, 95, 99)
-# The limit is TAIL times as far from the median as the 95 % quantile. A few hundred texts give the 95 % quantile
-# reliably, but not the 99 % quantile, which was at 1.4 to 2.0. Chosen on the queries of Cranfield and WikiQA.
+# The limit is TAIL times as far from the median as the 95 % quantile. A few hundred texts are enough to estimate the
+# 95 % quantile, but not the 99 % quantile, which was 1.4 to 2.0 times as far. TAIL was chosen on the queries of
+# Cranfield and WikiQA.
 TAIL = 1.85
-# Texts are grouped by their number of words: from one of these numbers up to the next.
+# Texts are grouped by their number of words. A group starts at one of these numbers and ends before the next one.
 BANDS = (2, 4, 6, 9, 13, 20, 40, 80)
 FEWEST_IN_BAND = 20
-# A single word is far from running text: half of the words of a collection would count as unusual.
+# Queries of fewer words are not judged. A single word is so far from running text that half of all words would be
+# unusual.
 FEWEST_WORDS = 3
 
 Scores = NDArray[np.float64]
@@ -85,7 +89,10 @@ class ShortTexts:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """N(mean, (W W^T)^-1): z = (u - mean) W is white, and log |det W| is the log-determinant."""
+    """The normal distribution N(mean, (W W^T)^-1), with W the `matrix`. `log_det` is log |det W|.
+
+    z = (u - mean) W is white: it has mean 0 and covariance I.
+    """
 
     mean: NDArray[np.float32]
     matrix: NDArray[np.float32]
@@ -93,13 +100,13 @@ class Gaussian:
 
     @classmethod
     def fit(cls, vectors: NDArray[np.float32]) -> Self | None:
-        """Fit a Gaussian with shrunk covariance. None if all vectors are the same."""
+        """Fit a Gaussian with shrunk covariance. Return None if all vectors are equal."""
         whitening = fit("whiten", vectors)
         tensors = whitening.state.tensors
         return cls(tensors["mean"], tensors["matrix"], whitening.constant_log_det) if "matrix" in tensors else None
 
     def scores(self, vectors: NDArray[np.float32]) -> Scores:
-        """Score of every row, in bits per dimension."""
+        """Return the score of every row, in bits per dimension."""
         z = (vectors - self.mean) @ self.matrix
         dimension = len(self.mean)
         nats = 0.5 * np.einsum("ij,ij->i", z, z, dtype=np.float64) + 0.5 * dimension * math.log(2 * math.pi)
@@ -108,26 +115,26 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class Novelty:
-    """A density and the scores of ordinary text under it. Stored with a generation."""
+    """A density, and the scores that it gives to ordinary text. It is stored with a generation of the index."""
 
     density: Gaussian
     passages: Reference
     bands: tuple[Band, ...]
     """Scores of ordinary texts by length. Empty if the encoder was not available at the fit."""
     last_vector: int
-    """The newest vector at the time of the fit. Newer vectors were added since."""
+    """The number of the newest vector at the time of the fit. Vectors with higher numbers were added later."""
 
     def scores(self, vectors: NDArray[np.float32]) -> Scores:
-        """Score of every raw vector, in bits per dimension."""
+        """Return the score of every raw vector, in bits per dimension."""
         return self.density.scores(vectors)
 
     @property
     def passage_limit(self) -> float:
-        """One ordinary passage in a hundred scores above this."""
+        """The score that one in a hundred ordinary passages exceeds."""
         return self.passages.quantiles["99"]
 
     def query_limit(self, query: str) -> float | None:
-        """A query that scores above this is unusual. None if the query is too short to judge."""
+        """Return the score above which this query is unusual, or None if the query is too short to judge."""
         count = len(tokenize(query))
         if not self.bands or count < max(FEWEST_WORDS, 0.75 * self.bands[0].words):
             return None
@@ -138,7 +145,7 @@ class Novelty:
     # ---- on disk -----------------------------------------------------------------------------------------
 
     def save(self, folder: Path) -> list[str]:
-        """Write the files that `load` reads into a folder, and return their names."""
+        """Write the files that `load` reads to a folder, and return their names."""
         from safetensors.numpy import save as tensor_bytes
 
         tensors = tensor_bytes({"mean": self.density.mean, "matrix": np.ascontiguousarray(self.density.matrix)})
@@ -157,7 +164,7 @@ class Novelty:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Load what `save` wrote. Raises `Damaged` if a file is missing or changed."""
+        """Load the files that `save` wrote. Raise `Damaged` if a file is missing or was changed."""
         from safetensors import SafetensorError
         from safetensors.numpy import load as tensors_from
 
@@ -177,7 +184,7 @@ class Novelty:
 
     @classmethod
     def of(cls, generation: Generation) -> Self | None:
-        """Load the novelty of a generation. None if the generation had too few vectors for one."""
+        """Load the novelty of a generation. Return None if the generation had too few vectors to measure it."""
         return cls.load(generation.folder) if JSON_FILE in generation.manifest["files"] else None
 
 
@@ -197,9 +204,9 @@ def measure(
     last_vector: int,
     seed: int = 0,
 ) -> Novelty | None:
-    """Fit a density to the vectors and measure the scores of ordinary text. None if there are too few vectors.
+    """Fit a density to the vectors and measure the scores of ordinary text. Return None if there are too few vectors.
 
-    `documents` holds the document of each row; `texts_of` returns the texts of given rows.
+    `documents` holds the document number of each row. `texts_of` returns the texts of the given rows.
     """
     if len(vectors) < FEWEST:
         return None
@@ -236,10 +243,10 @@ def _bands(counts: NDArray[np.int64], scores: Scores) -> tuple[Band, ...]:
 def _folds(
     vectors: NDArray[np.float32], documents: NDArray[np.int64], beside: NDArray[np.float32], rng: np.random.Generator
 ) -> Iterator[tuple[NDArray[np.int64], Gaussian]]:
-    """Folds of the documents, each with a density fitted on the other folds and on the short texts `beside`.
+    """Yield the rows of each fold, with a density fitted on the other folds and on the short texts `beside`.
 
-    Yields at most ENOUGH rows in total. Folds hold whole documents, because a passage is less novel to a density that
-    has seen its neighbours.
+    At most ENOUGH rows are yielded in total. A fold holds whole documents, because a density that was fitted on other
+    passages of a document would score its passages too low.
     """
     groups = np.unique(documents)
     if len(groups) < FOLDS:

@@ -1,6 +1,7 @@
 """A transform's spec: its family and options as one line of text, e.g. `whiten:dimension=256,gamma=0.5`.
 
-Only the given options are stored. A later change of a default therefore changes the fitted transform, not the spec.
+A spec holds only the options that were given. If a default changes in a later version, the same spec therefore gives
+another transform.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,19 +12,19 @@ from retriever.errors import Misuse
 Option = int | float | str
 
 AUTO = "auto"
-"""In place of a spec: choose the transform from the text."""
+"""Used instead of a spec. The transform is then chosen by measurements on the text."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How the value of an option is parsed, and a description of valid values for error messages."""
+    """The function that parses the value of an option, and a description of valid values for error messages."""
 
     read: Callable[[str], Option]
     takes: str
 
 
 def _number(kind: type[int] | type[float], lowest: int, highest: int, word: str = "") -> Rule:
-    """A number within limits, or the given word."""
+    """Return the rule for a number within limits. If `word` is given, this word is valid too."""
 
     def read(text: str) -> Option:
         if word and text == word:
@@ -71,7 +72,7 @@ FAMILIES = tuple(OPTIONS)
 
 @dataclass(frozen=True)
 class Spec:
-    """A family and the given options. `str` returns the canonical text."""
+    """The family of a transform and the options that were given. `str` returns the canonical text."""
 
     family: str
     options: Mapping[str, Option] = field(default_factory=dict)
@@ -89,7 +90,7 @@ def _text(value: Option) -> str:
 
 
 def parse(text: str | Spec) -> Spec:
-    """Parse `family` or `family:option=value,...`. Raises `Misuse` with the valid names for anything else."""
+    """Parse `family` or `family:option=value,...`. Raise `Misuse` for any other text."""
     family, colon, rest = str(text).strip().partition(":")
     if family not in OPTIONS:
         raise Misuse(f"unknown transform {family!r}; the transforms are: {', '.join(FAMILIES)}")

@@ -1,4 +1,4 @@
-"""What the training of both flows shares: one thread, early stopping on held-out vectors, progress."""
+"""Shared parts of the training of both flows: one thread, early stopping on held-out vectors, and progress."""
 
 import contextlib
 import math
@@ -12,34 +12,34 @@ if TYPE_CHECKING:
     import torch
 
 PATIENCE = 8
-"""Training stops after this many evaluations without improvement."""
+"""Number of evaluations without improvement after which training stops."""
 
 
 @dataclass
 class Training:
-    """The result: the parameters at the best step. `best_step` is 0 if training improved nothing."""
+    """The result of a training: the parameters of the best step. `best_step` is 0 if no step improved on the start."""
 
     parameters: dict[str, Array]
     curve: list[tuple[int, float]]
-    """Held-out bits per dimension, by step."""
+    """Pairs of a step and the negative log-likelihood of held-out vectors after it, in bits per dimension."""
     steps: int = 0
     best_step: int = 0
     failure: str | None = None
-    """Why the parameters must not be used."""
+    """The reason why the parameters must not be used, or None."""
     facts: dict[str, int] = field(default_factory=dict)
-    """Counts that only one of the flows has."""
+    """Further counts, which only `bert-flow` has."""
 
     def to_json(self) -> dict[str, Json]:
-        """The course of the training, as a transform stores it."""
+        """Return the course of the training in the form that a transform stores."""
         return {"steps": self.steps, "best_step": self.best_step, "curve": [list(point) for point in self.curve]}
 
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch use one thread.
+    """Let torch use only one thread.
 
-    The matrices are so small that two threads on two busy cores took three times as long as one. One thread also makes
-    the result independent of the thread setting.
+    The matrices are so small that two threads on two busy cores took three times as long as one thread. One thread also
+    makes the result independent of the number of threads that torch is set to.
     """
     import torch
 
@@ -60,9 +60,10 @@ def train_until_best(
     evaluate_every: int,
     progress: Callable[[int, int], None] | None,
 ) -> Training:
-    """Take at most `steps` steps, measure held-out bits every few, and keep the parameters of the lowest.
+    """Train for at most `steps` steps, and keep the parameters with the best likelihood of held-out vectors.
 
-    `step` returns False if its gradient is not finite, which ends the training as a failure.
+    The likelihood is measured after every `evaluate_every` steps. `step` returns False if its gradient is not finite.
+    The training then ends and `failure` is set.
     """
 
     def copied() -> dict[str, Array]:

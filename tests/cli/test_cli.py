@@ -266,7 +266,7 @@ def test_a_reader_that_leaves_is_no_error(collection: Path) -> None:
         (["search", "cats", "--encoder", ""], 2, "is empty"),
         (["index", "pyproject.toml", "--encoder", " "], 2, "is empty"),
         (["search", "cats", "--min-score", "nan"], 2, "must be a number"),
-        (["search", "--json"], 2, "the prompt has no JSON"),
+        (["search", "--json"], 2, "the prompt cannot print JSON"),
         (["search", "cats", "--encoder", "/no/such/model"], 1, "if it has moved, give --encoder DIR"),
     ],
 )
@@ -322,7 +322,7 @@ def test_bad_lines_are_skipped_and_listed(run: Run, tmp_path: Path, tiny_bert: s
     assert "2 new documents, 3 skipped" in output
     for line in ("mixed.jsonl:2", "mixed.jsonl:3", "mixed.jsonl:4"):
         assert line in output
-    assert "1 document had the id of an earlier one and replaced it." in output
+    assert "1 document had the id of an earlier document and replaced it." in output
     assert "Another first." in run("search", "x", "--index", tmp_path / "c").output
 
 

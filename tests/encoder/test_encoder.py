@@ -244,7 +244,7 @@ def test_stored_settings_are_another_models_and_no_misuse(tiny_bert: str) -> Non
     stored = ModelFiles("all-MiniLM-L6-v2").identity()
     given = Encoder(tiny_bert, stored=stored).identity
     assert (given.pooling, given.max_length) == (stored.pooling, stored.max_length) == ("mean", 256)
-    with pytest.raises(Mismatch, match=rf"all-MiniLM-L6-v2, this one is {tiny_bert} "):
+    with pytest.raises(Mismatch, match=rf"all-MiniLM-L6-v2, but the given encoder is {tiny_bert} "):
         require_same_encoder(stored, given, "c")
     assert Encoder(tiny_bert, max_length=64, stored=stored).identity.max_length == 64
     with pytest.raises(Misuse, match="from 8 to 128"):

@@ -106,7 +106,7 @@ def test_no_texts(cross_encoder: Path) -> None:
 def test_an_encoder_is_no_cross_encoder(tiny_bert: str) -> None:
     """transformers would score with a head of random numbers."""
     for name in (tiny_bert, "all-MiniLM-L6-v2"):
-        with pytest.raises(EncoderUnavailable, match="has no classification head .*no cross-encoder"):
+        with pytest.raises(EncoderUnavailable, match="has no classification head .*not a cross-encoder"):
             Reranker(name, device="cpu").scores(QUERY, TEXTS)
 
 
@@ -123,7 +123,7 @@ def test_nan_is_refused(cross_encoder: Path, tmp_path: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     tensors["classifier.bias"] = np.array([np.nan], np.float32)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(RetrieverError, match="gave NaN or infinity for the text 'Cats sleep"):
+    with pytest.raises(RetrieverError, match="returned NaN or infinity for the text 'Cats sleep"):
         Reranker(str(folder), device="cpu").scores(QUERY, TEXTS)
 
 

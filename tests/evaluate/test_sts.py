@@ -186,7 +186,7 @@ def test_json_is_rows_and_nothing_else(run: Run, data: Path, where: list[object]
     result = run("bench", "sts", "--data", data, *where, "--dataset", "sts13", "--transform", "none", "--json")
     rows = json.loads(result.stdout)
     assert pick(rows, dataset="sts13", transform="none", seed=0, metric="spearman_wmean")
-    assert "--out DIR keeps the rows" in result.stderr
+    assert "Use --out DIR to keep the rows" in result.stderr
 
 
 @pytest.mark.heavy

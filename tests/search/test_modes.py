@@ -60,7 +60,7 @@ def test_bad_filters_are_refused_before_anything_is_encoded(folder: Path) -> Non
                 retriever.search("cat", mode=mode, where=["numbr = 1"])  # type: ignore[arg-type]
         with pytest.raises(BadFilter, match="column 8"):
             retriever.search("cat", where=["number ~ 1"])
-        with pytest.raises(Misuse, match="is a list of filters"):
+        with pytest.raises(Misuse, match="must be a list of filters"):
             retriever.search("cat", where="number = 1")
         with pytest.raises(Misuse, match="unknown mode 'fuzzy'"):
             retriever.search("cat", mode="fuzzy")  # type: ignore[arg-type]

@@ -176,7 +176,7 @@ def test_with_sixty_vectors_nothing_is_learned_and_that_is_told(d: int) -> None:
     x = cone(60, d)
     flow = fit_flow("flow", x)
     assert flow.notes == (
-        "there are only 60 distinct vectors: the flow is whitening and a radial map, nothing was learned",
+        "there are only 60 distinct vectors: the flow is only whitening and a radial map, without learned couplings",
     )
     assert "held_out_bits_at_best" not in flow.describe() and flow.describe()["best_step"] == 0
     sound(flow, x)
@@ -220,7 +220,9 @@ def test_odd_and_tiny_dimensions(d: int) -> None:
 
 def test_a_single_dimension_is_told_of() -> None:
     note = fit_flow("flow", cone(1000, 1)).notes[0]
-    assert note == "the vectors have one dimension: the flow is whitening and a radial map, nothing was learned"
+    assert (
+        note == "the vectors have one dimension: the flow is only whitening and a radial map, without learned couplings"
+    )
 
 
 def test_equal_vectors_are_left_as_they_are() -> None:

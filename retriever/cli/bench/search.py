@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     required=True,
     help="BEIR folder (corpus.jsonl, queries.jsonl, qrels/), or a folder of BEIR folders; may be repeated.",
 )
-@click.option("--split", help="The judgements qrels/SPLIT.tsv.  [default: test, or the only one there is]")
+@click.option("--split", help="Use the judgements in qrels/SPLIT.tsv.  [default: test, or the only split]")
 @encoder_option
 @several(
     "--pooling",
-    "How token vectors become one vector; auto chooses for each corpus",
+    "How token vectors become one vector; auto chooses a pooling for each corpus",
     DEFAULT_POOLING,
     type=click.Choice(["auto", *POOLINGS]),
 )
 @several(
     "--transform",
-    "A transform, or bm25, or hybrid (bm25 with auto); none is always measured",
+    "A transform, bm25, or hybrid (bm25 combined with auto); the raw vectors (`none`) are always measured too",
     "none, center, whiten, bert-flow, flow, auto, hybrid, bm25",
     metavar="SPEC",
 )
@@ -50,9 +50,10 @@ if TYPE_CHECKING:
 @click.option(
     "--cache",
     type=FOLDER,
-    help="Folder whose collections/ keeps the indexed corpora.  [default: ~/.cache/flow-retriever]",
+    help="Cache folder. The indexed corpora are kept in its subfolder collections/.  [default: "
+    "~/.cache/flow-retriever]",
 )
-@click.option("--out", type=FOLDER, help="Folder for results.json, TREC runs, MTEB's files and the report.")
+@click.option("--out", type=FOLDER, help="Folder for results.json, TREC runs, files for MTEB, and the report.")
 @json_option
 def retrieval(
     data: tuple[Path, ...],
@@ -65,10 +66,10 @@ def retrieval(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure retrieval: nDCG@10, MRR, MAP and recall on BEIR folders, beside BM25.
+    """Measure retrieval on BEIR folders (nDCG@10, MRR, MAP and recall) and compare it with BM25.
 
-    Each corpus is indexed as by `retriever index`, once for each encoder and pooling. Gains over the raw vectors are
-    tested query by query.
+    Each corpus is indexed as `retriever index` does it, once for each encoder and pooling. The gain over the raw
+    vectors is computed for each query and tested for significance.
     """
     from retriever.cli.display import console
     from retriever.evaluate import retrieval as question
@@ -128,7 +129,8 @@ def need_for_rankings(out: Path | None) -> None:
 @click.command()
 @shared_options(fits=("target", "target-short", "nli"))
 @datasets_option(
-    *("qnli", "wikiqa", "wikiqa_beir"), help="Only this set (wikiqa_beir: WikiQA over all its sentences, by search)"
+    *("qnli", "wikiqa", "wikiqa_beir"),
+    help="Only this set (wikiqa_beir searches all sentences of WikiQA for the answer)",
 )
 def qa(
     data: Path,
@@ -140,9 +142,10 @@ def qa(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Does cosine find the answer? QNLI (area under ROC), WikiQA (MAP, MRR), WikiQA over all sentences (nDCG@10).
+    """Measure how well cosine finds the answer to a question.
 
-    The tables also have lexical baselines and published figures. auto is among the default transforms.
+    The sets are QNLI (area under the ROC curve), WikiQA (MAP, MRR), and search over all sentences of WikiQA (nDCG@10).
+    The tables also show lexical baselines and published figures. By default, the transform auto is measured too.
     """
     from retriever.evaluate import open_retrieval
     from retriever.evaluate import qa as question

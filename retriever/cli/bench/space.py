@@ -24,9 +24,10 @@ def sts(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Measure the Spearman correlation with people on STS-B, SICK-R and STS12 to STS16.
+    """Measure the Spearman correlation with human scores on STS-B, SICK-R and STS12 to STS16.
 
-    STS12 to STS16 in both aggregations of the literature, all and wmean, beside bert-base's published figures.
+    STS12 to STS16 are reported in the two aggregations used in the literature, all and wmean. The published figures of
+    bert-base are shown next to them.
     """
     from retriever.evaluate import sts as question
     from retriever.evaluate.data.published import published_rows
@@ -57,7 +58,7 @@ def sts(
 @choice(
     "--unit",
     ("word", "character"),
-    "Unit of edit distance; words come nearest to the published figure for people.",
+    "Unit of the edit distance. With words, the correlation for human scores is closest to the published one.",
     default="word",
 )
 def lexical(
@@ -70,7 +71,11 @@ def lexical(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Does similarity follow the wording? Compare its correlation with edit distance with people's, on STS-B."""
+    """Measure whether similarity follows the wording.
+
+    On STS-B, correlate cosine with edit distance. Compare the result with the correlation of human scores with edit
+    distance.
+    """
     from retriever.evaluate import lexical as question
     from retriever.evaluate.data.published import published_rows
     from retriever.evaluate.report.tables import lexical_table, show
@@ -95,11 +100,14 @@ def lexical(
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     help="Measure the lines of this file.  [default: the sentences of STS-B]",
 )
-@click.option("--sample", type=click.IntRange(20), default=20_000, help="Most sentences.")
+@click.option("--sample", type=click.IntRange(20), default=20_000, help="Maximum number of sentences to measure.")
 def isotropy(
     data: Path | None, texts: Path | None, sample: int, out: Path | None, as_json: bool, **options: Any
 ) -> None:
-    """Measure how evenly vectors fill their space before and after each transform, and words by frequency."""
+    """Measure how evenly vectors fill their space before and after each transform.
+
+    With --data, also measure word embeddings, grouped by word frequency.
+    """
     from retriever.evaluate import isotropy as question
     from retriever.evaluate.data.published import published_rows
     from retriever.evaluate.report.tables import isotropy_table, show, words_table

@@ -1,1 +1,1 @@
-"""What the commands print: consoles, progress and tables, hits, and reports."""
+"""Terminal output of the commands: consoles, progress bars, tables, hits and reports."""

@@ -1,4 +1,4 @@
-"""What the commands print with: consoles, progress bars, lines and tables."""
+"""Consoles, progress bars, lines and tables for the output of the commands."""
 
 import contextlib
 import shlex
@@ -40,7 +40,10 @@ class _Rate(ProgressColumn):
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[ProgressReport]:
-    """Show a bar per stage with rate and time left, or a plain line every few seconds if there is no terminal."""
+    """Show one progress bar per stage, with the rate and the time left.
+
+    If standard error is not a terminal, print a plain line every QUIET_SECONDS instead.
+    """
     if not err.is_terminal:
         yield _PlainProgress()
         return
@@ -58,7 +61,7 @@ def progress_bar() -> Iterator[ProgressReport]:
 
 
 def announce(stage: str, done: int, total: int | None, detail: str = "") -> None:
-    """Report progress as one line, for work that usually takes no time and sometimes seconds."""
+    """Print one line when a stage starts. For work that is usually instant and sometimes takes seconds."""
     if done == 0:
         err.print(f"{stage[0].upper()}{stage[1:]}…", style="dim")
 
@@ -86,7 +89,7 @@ def _count(done: int, total: int | None, detail: str) -> str:
 
 @contextlib.contextmanager
 def opened(index: str | Path, **options: Any) -> Iterator[Retriever]:
-    """Open a collection and show the progress of what is done with it."""
+    """Open a collection, and show a progress bar for the work that is done with it."""
     with progress_bar() as progress, Retriever.open(index, progress=progress, **options) as retriever:
         yield retriever
 
@@ -95,12 +98,12 @@ def opened(index: str | Path, **options: Any) -> Iterator[Retriever]:
 
 
 def command(name: str, index: str | Path) -> str:
-    """A command line for the user to copy."""
+    """Return a command line that the user can copy."""
     return f"retriever {name} --index {one_line(shlex.quote(str(index)))}"
 
 
 def table(*headings: str, title: str | None = None) -> Table:
-    """A table without lines; a heading that starts with > is right-aligned."""
+    """Return a table without lines. A column is right-aligned if its heading starts with >."""
     made = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
     for heading in headings:
         justify = "right" if heading.startswith(">") else "left"
@@ -113,7 +116,7 @@ def warn(sentence: str, style: str = "yellow") -> None:
 
 
 def show_notes(notes: Sequence[str]) -> None:
-    """Warnings about degraded operation, e.g. torch is used because the ONNX export failed."""
+    """Print warnings about degraded operation, e.g. torch is used because the ONNX export failed."""
     for note in notes:
         warn(f"Note: {one_line(note)}", style="dim")
 

@@ -1,4 +1,4 @@
-"""Hits and documents in the terminal."""
+"""Shows hits and documents in the terminal."""
 
 from collections.abc import Sequence
 
@@ -38,7 +38,7 @@ def show_novelty(answer: Answer) -> None:
 
 
 def show_novel_queries(answered: int, strange: int, first: str) -> None:
-    """Warn about such queries in a file, in one line."""
+    """Warn in one line about the queries of a file that are far from everything in the collection."""
     if strange:
         console.warn(
             f"Note: {strange:,} of {'1 query is' if answered == 1 else f'{answered:,} queries are'} unlike anything in "
@@ -47,7 +47,7 @@ def show_novel_queries(answered: int, strange: int, first: str) -> None:
 
 
 def show_comparison(query: str, chosen: Sequence[Hit], raw: Sequence[Hit]) -> None:
-    """Show the ranking of the index beside that of the encoder's raw vectors, and how far each hit moved."""
+    """Show the ranking of the index next to the ranking by raw vectors, and how many ranks each hit moved."""
     if not chosen and not raw:
         console.out.print("Nothing found.")
         return
@@ -69,7 +69,7 @@ def show_document(document: Document) -> None:
 
 
 def _name(title: str, id_: str) -> Text:
-    """Title and id, or the id alone if there is no other title."""
+    """Return the title and the id, or only the id if there is no title or it equals the id."""
     title, id_ = cut(one_line(title), TITLE_LENGTH), one_line(id_)
     named = Text().append(title or id_, style="bold")
     return named.append(f"  {id_}", style="dim") if title and title != id_ else named

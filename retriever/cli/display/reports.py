@@ -1,4 +1,4 @@
-"""Reports in the terminal: what was indexed, what a collection holds, what a check found."""
+"""Shows reports in the terminal: what was indexed, what a collection holds, what a check found."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ def say(sentence: str) -> None:
 
 
 def show_built(retriever: Retriever, index: str | Path, seconds: float, transform_given: bool) -> None:
-    """Show what `index` did, what it chose, and the collection it made."""
+    """Show what the command `index` did, which settings it chose, and the resulting collection."""
     report, info = retriever.report, retriever.info()
     show_ingest(report, index)
     if report.texts_embedded:
@@ -37,7 +37,9 @@ def show_built(retriever: Retriever, index: str | Path, seconds: float, transfor
         console.warn(f"Warning: {note}")
     console.show_notes(retriever.notes())
     facts = [f"{plural(info['documents'], 'document')} in {plural(info['passages'], 'passage')}"]
-    facts += [size(sum(info["bytes"].values()))] if info["bytes"] else []  # Milvus does not say how much it stores
+    facts += (
+        [size(sum(info["bytes"].values()))] if info["bytes"] else []
+    )  # Milvus does not report the size of a collection
     say(f"{', '.join([*facts, duration(seconds)])}. Search them: {console.command('search', index)}")
 
 
@@ -48,7 +50,7 @@ def show_ingest(report: IngestReport, index: str | Path) -> None:
             parts.append(f"{count:,} {what}")
     say(f"{', '.join(parts)}; {plural(report.texts_embedded, 'text')} embedded, {report.texts_reused:,} reused.")
     if report.duplicate_ids:
-        say(f"{plural(report.duplicate_ids, 'document')} had the id of an earlier one and replaced it.")
+        say(f"{plural(report.duplicate_ids, 'document')} had the id of an earlier document and replaced it.")
     for item in report.skipped_list[:MOST_SKIPPED]:
         console.warn(f"skipped {one_line(item.where)}: {one_line(item.reason)}")
     if report.skipped > MOST_SKIPPED:
@@ -109,7 +111,10 @@ def show_info(info: dict[str, Any]) -> None:
 
 
 def _show_choices(info: dict[str, Any], most: int | None = None) -> None:
-    """Show what `auto` chose for pooling, precision and transform, and why; at most `most` transforms beside none."""
+    """Show what `auto` chose for pooling, precision and transform, and why.
+
+    At most `most` candidates for the transform are shown, and `none` in addition.
+    """
     if choice := info.get("pooling_choice"):
         margin = f"{choice['own']}, the model's own, has a margin of {choice['margin']:.0%}"
         names = {"pooling": "pooling", "best with": "transform"}
@@ -124,9 +129,10 @@ def _show_choices(info: dict[str, Any], most: int | None = None) -> None:
 def _show_choice(
     label: str, choice: dict[str, Any], names: dict[str, str], rival: str, margin: str, most: int | None = None
 ) -> None:
-    """Show a choice and its candidates beside the rival, the default that they must beat.
+    """Show a choice and its candidates.
 
-    `names` maps headings to the keys that name a candidate.
+    `rival` is the default candidate, which the others must beat. `names` maps each heading of the table to a key of a
+    candidate; the value of the first key is the name of the candidate.
     """
     say(f"{label:<9}  {choice['chosen']}: {choice['reason']}")
     if not choice["candidates"]:
@@ -147,11 +153,14 @@ def _show_choice(
 
 
 def _show_index_choice(index: dict[str, Any]) -> None:
-    """Show the index types that `auto` tried, fastest first, and what was asked of them."""
+    """Show the index types that `auto` tried, and the required recall and size.
+
+    Types that meet the requirements come first, each group in the order of speed.
+    """
     considered = (index["measured"] or {}).get("considered")
     if not considered:
         return
-    table = console.table("index type", ">recall", ">ms a query", ">size")
+    table = console.table("index type", ">recall", ">ms per query", ">size")
     for one in sorted(considered, key=lambda one: (not one["reaches"], one["cpu_ms"])):
         cells = (f"{one['recall']:.3f}", f"{one['cpu_ms']:.2g}", size(one["bytes"]))
         table.add_row(Text(one["factory"]), *cells, style="bold" if one["factory"] == index["factory"] else "")
@@ -176,7 +185,7 @@ def show_copy(report: CopyReport, search: str) -> None:
         f"Copied {documents} in {plural(report.passages, 'passage')} and {vectors} (in this run: "
         f"{report.documents_sent:,} and {report.vectors_sent:,})."
     )
-    say(f"Checked: all documents and {plural(report.vectors_compared, 'vector')} are the same in both.")
+    say(f"Checked: all documents and {plural(report.vectors_compared, 'vector')} are the same in source and target.")
     say(f"index      {report.index}, with the same transform")
     say(f"{duration(report.seconds)}. Search it: {search}")
 

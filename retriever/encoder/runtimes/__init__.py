@@ -1,1 +1,1 @@
-"""The runtimes of an encoder, from token ids to sentence vectors: ONNX Runtime if possible, otherwise torch."""
+"""The runtimes of an encoder. They compute sentence vectors from token ids, with ONNX Runtime if possible, or torch."""

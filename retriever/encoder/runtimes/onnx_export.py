@@ -1,8 +1,8 @@
-"""Exports a torch encoder with its pooling to an ONNX graph, which is optimised once and checked against torch.
+"""Exports a torch encoder with its pooling to an ONNX graph, optimises the graph, and compares its vectors with torch.
 
-A folder of the cache holds one encoder: the graph, its weights in a file of their own so that they can be mapped into
-memory, its tokenizer, and facts about the export. The folder is named by the hash of everything that decides the
-vectors, so collections share it and each machine exports an encoder once.
+A cache folder holds one encoder: the graph, the weights, the tokenizer, and facts about the export. The weights are in
+a separate file, so that they can be mapped into memory. The folder is named by the hash of everything that affects the
+vectors. Collections with the same encoder share the folder, so an encoder is exported once per machine.
 """
 
 import atexit
@@ -29,8 +29,8 @@ from retriever.errors import EncoderUnavailable, first_line
 from retriever.files import atomic_write
 
 OPSET = 17
-# The smallest cosine between the vectors of ONNX Runtime and torch, over the sentences below. How good int8 is depends
-# on the corpus; below this limit it is not the same encoder.
+# The smallest allowed cosine between the vectors of ONNX Runtime and torch, over the sentences below. The limit for
+# int8 only finds broken exports. Whether int8 is good enough for a corpus is measured elsewhere (`precision_choice`).
 LEAST_COSINE = {"fp32": 0.9999, "int8": 0.9}
 SENTENCES = (
     "Cats purr.",
@@ -48,14 +48,14 @@ SENTENCES = (
 
 
 class NotExportable(Exception):
-    """The encoder cannot be run by ONNX Runtime; the message says why."""
+    """Raised if ONNX Runtime cannot run the encoder. The message gives the reason."""
 
 
 def export(files: ModelFiles, identity: EncoderIdentity) -> Path:
     """Export this encoder, check the result and return its folder.
 
-    A refusal is remembered, so that the next call raises `NotExportable` at once. If the cache cannot be written, the
-    folder is temporary and serves this process alone.
+    If the export fails, the reason is stored, so that the next call raises `NotExportable` at once. If the cache cannot
+    be written, the folder is temporary and only this process uses it.
     """
     folder = onnx_runtime.export_folder(identity)
     if not _writable(folder.parent):
@@ -72,7 +72,7 @@ def export(files: ModelFiles, identity: EncoderIdentity) -> Path:
         with TemporaryDirectory() as scratch, atomic_write(folder) as target:
             graph = _trace(model, Path(scratch) / "traced.onnx")
             if identity.precision == "int8" and not quantize(graph, _samples(model, graph)):
-                raise NotExportable("it has no multiplication by a matrix of weights that int8 could replace")
+                raise NotExportable("it has no multiplication by a weight matrix that int8 could replace")
             target.mkdir()
             _optimise(graph, Path(scratch), target)
             load_tokenizer(files).save(str(target / onnx_runtime.TOKENIZER))
@@ -89,11 +89,13 @@ def export(files: ModelFiles, identity: EncoderIdentity) -> Path:
     except EncoderUnavailable:
         raise
     except OSError as error:
-        if not (folder / onnx_runtime.FACTS).is_file():  # otherwise another process has just exported it
+        if not (
+            folder / onnx_runtime.FACTS
+        ).is_file():  # if the file exists, another process has just exported the encoder
             raise NotExportable(f"{folder} cannot be written: {error.strerror or error}") from error
-    except MemoryError as error:  # not remembered: the next call may succeed
+    except MemoryError as error:  # not stored, because the next call may succeed
         raise NotExportable("there is too little memory to export it") from error
-    except Exception as error:  # the exporter and ONNX Runtime raise many classes
+    except Exception as error:  # the exporter and ONNX Runtime raise many classes of errors
         reason = str(error) if isinstance(error, NotExportable) else f"{type(error).__name__}: {first_line(error)}"
         with contextlib.suppress(OSError):
             refusal.write_text(json.dumps({"reason": reason, "versions": _versions()}), encoding="utf-8")
@@ -110,7 +112,7 @@ def _writable(folder: Path) -> bool:
 
 
 def _trace(model: TorchModel, path: Path) -> Any:
-    """Have torch write the graph, and load it."""
+    """Let torch write the graph to a file, and load the file."""
     import onnx
     import torch
 
@@ -134,7 +136,7 @@ def _trace(model: TorchModel, path: Path) -> Any:
 
 
 def _optimise(graph: Any, scratch: Path, folder: Path) -> None:
-    """Have ONNX Runtime optimise the graph, and save the result with its weights in a separate file."""
+    """Let ONNX Runtime optimise the graph, and save the result with its weights in a separate file."""
     import onnx
     import onnxruntime
 
@@ -154,7 +156,10 @@ def _optimise(graph: Any, scratch: Path, folder: Path) -> None:
 
 
 def _check(folder: Path, model: TorchModel, least: float) -> float:
-    """The smallest cosine between the vectors of the graph and those of torch; refused if it is below `least`."""
+    """Return the smallest cosine between the vectors of the graph and those of torch.
+
+    Raise `NotExportable` if it is below `least`.
+    """
     tokens = _tokens(model)
     exported = onnx_runtime.OnnxModel(folder)
     worst = 1.0
@@ -164,7 +169,9 @@ def _check(folder: Path, model: TorchModel, least: float) -> float:
         lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
         worst = min(worst, float(((ours * theirs).sum(axis=1) / np.maximum(lengths, 1e-30)).min()))
     if not worst >= least:
-        raise NotExportable(f"its vectors would differ from those of torch: a cosine of {worst:.5f}, not {least}")
+        raise NotExportable(
+            f"its vectors would differ from those of torch: the cosine is {worst:.5f}, but must be at least {least}"
+        )
     return worst
 
 
@@ -175,7 +182,7 @@ def _tokens(model: TorchModel) -> list[list[int]]:
 
 
 def _samples(model: TorchModel, graph: Any) -> list[dict[str, Any]]:
-    """Inputs of the graph, one sentence each."""
+    """Return one input of the graph for each of the sentences."""
     taken = {one.name for one in graph.graph.input}
     batches = (padded([own], model.files.pad_id) for own in _tokens(model))
     return [{k: v for k, v in zip(onnx_runtime.INPUTS, batch, strict=True) if k in taken} for batch in batches]

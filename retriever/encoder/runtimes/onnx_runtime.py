@@ -1,4 +1,4 @@
-"""An encoder run by ONNX Runtime on the CPU, from a graph that `onnx_export` wrote. It needs no torch."""
+"""Runs an encoder with ONNX Runtime on the CPU, from a graph that `onnx_export` wrote. This does not need torch."""
 
 import hashlib
 import json
@@ -21,14 +21,14 @@ INPUTS = ("input_ids", "attention_mask")
 
 
 def export_folder(identity: EncoderIdentity) -> Path:
-    """The cache folder for this encoder's graph, whether or not it exists."""
+    """Return the cache folder for the graph of this encoder. The folder may not exist yet."""
     decides = {key: value for key, value in asdict(identity).items() if key not in ("name", "max_length")}
     key = hashlib.sha256(json.dumps({"format": FORMAT, **decides}, sort_keys=True).encode()).hexdigest()
     return cache_folder() / "encoders" / key[:32]
 
 
 def is_exported(folder: Path) -> bool:
-    """Whether the folder holds its encoder's graph undamaged. A damaged or wrong folder is deleted."""
+    """Return whether the folder holds the undamaged graph of its encoder. A damaged or wrong folder is deleted."""
     if not folder.is_dir():
         return False
     try:
@@ -43,9 +43,9 @@ def is_exported(folder: Path) -> bool:
 
 
 class OnnxModel:
-    """A session on the graph in a folder. Several threads can use it at once, with one core for each call.
+    """An ONNX Runtime session for the graph in a folder. Several threads can use it at once.
 
-    Parallel calls then share nothing: two of them on two cores did 15 % more than one call on both.
+    Each call runs on one core. Two parallel calls on one core each did 15 % more work than one call on two cores.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -67,7 +67,7 @@ class OnnxModel:
 
 
 def open_session(model: str | bytes, **settings: Any) -> Any:
-    """Open a session on the CPU for a model file or a serialized model; `settings` are those of SessionOptions."""
+    """Open a session on the CPU for a model file or a serialized model. `settings` are attributes of SessionOptions."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -78,7 +78,7 @@ def open_session(model: str | bytes, **settings: Any) -> Any:
 
 
 def cores() -> int:
-    """The CPU cores that this process may use: the share of a container, not all of the machine."""
+    """Return the number of CPU cores that this process may use. In a container, this is the container's share."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0)) or 1
     return os.cpu_count() or 1

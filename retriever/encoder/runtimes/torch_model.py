@@ -1,4 +1,4 @@
-"""An encoder run by torch: for CUDA, for choosing a pooling, for the ONNX export, and for models without an export."""
+"""Runs an encoder with torch: on CUDA, to choose a pooling, for the ONNX export, and if the export fails."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -12,8 +12,8 @@ from retriever.encoder.model_files import ENCODER, EncoderIdentity, ModelFiles
 from retriever.encoder.model_loader import load_model, refuse_missing
 from retriever.errors import RetrieverError
 
-# The hidden states that a pooling averages: [0] is the embedding layer, so [1] is the first block. The other poolings
-# read the output of the last block, or of no block.
+# The numbers of the hidden states that a pooling averages. Number 0 is the embedding layer, so 1 is the first block.
+# The pooling `word` reads the input embeddings. The other poolings read the output of the last block.
 LAYERS = {"first": (1,), "first-last": (1, -1), "last2": (-2, -1)}
 
 
@@ -30,7 +30,7 @@ class TorchModel:
     @cached_property
     def model(self) -> Any:
         model, missing = load_model(self.files, ENCODER)
-        # Only the pooler is unused, so only the pooler may be missing.
+        # The pooler is the only part that is not used, so its weights may be missing.
         refuse_missing(self.files, ENCODER, (name for name in missing if "pooler" not in name.split(".")))
         return model.to(self.device).eval()
 
@@ -39,7 +39,7 @@ class TorchModel:
         return vectors
 
     def poolings(self, ids: NDArray[np.int64], mask: NDArray[np.int64], poolings: Sequence[str]) -> NDArray[np.float32]:
-        """The vectors of a batch by each pooling: (poolings, texts, dimensions)."""
+        """Return the vectors of a batch for each pooling, with the shape (poolings, texts, dimensions)."""
         try:
             with torch.inference_mode():
                 tokens, attended = (torch.from_numpy(array).to(self.device) for array in (ids, mask))
@@ -53,7 +53,7 @@ class TorchModel:
 
 
 class ExportModule(torch.nn.Module):
-    """The whole computation from tokens to sentence vectors as one torch module."""
+    """One torch module for the whole computation from tokens to sentence vectors."""
 
     def __init__(self, encoder: TorchModel) -> None:
         super().__init__()
@@ -65,10 +65,10 @@ class ExportModule(torch.nn.Module):
 
 
 def sentence_vectors(encoder: TorchModel, ids: Any, mask: Any, poolings: Sequence[str]) -> list[Any]:
-    """The vectors of a batch by each pooling, from one pass through the model."""
+    """Return the vectors of a batch for each pooling. The model runs only once."""
     output: Any = None
     if any(pooling != "word" for pooling in poolings):
-        # The hidden states of all layers take memory, so they are kept only for the poolings that read them.
+        # Keeping the hidden states of all layers takes memory, so it is done only if a pooling reads them.
         every = any(pooling in LAYERS for pooling in poolings)
         output = encoder.model(input_ids=ids, attention_mask=mask, output_hidden_states=every)
     vectors = []
@@ -86,7 +86,7 @@ def sentence_vectors(encoder: TorchModel, ids: Any, mask: Any, poolings: Sequenc
 
 
 def pool(hidden: Any, mask: Any, pooling: str) -> Any:
-    """Pool the token vectors of each text, without its padding."""
+    """Pool the token vectors of each text, without the padding."""
     if pooling == "cls":
         return hidden[:, 0]
     weights = mask.unsqueeze(-1).to(hidden.dtype)

@@ -1,7 +1,7 @@
 """`bert-flow`: BERT-flow (Li et al. 2020), an invertible map from sentence vectors to a standard Gaussian.
 
-`glow` holds the architecture and `training` the training. This module holds the fitted transform and the checks whether
-a fit is usable. If it is not, the vectors are whitened instead and the notes say why.
+`glow` holds the architecture and `training` the training. This module holds the fitted transform, and
+checks whether a fit is usable. If it is not, the vectors are whitened instead, and the notes give the reason.
 """
 
 import warnings
@@ -18,15 +18,15 @@ from retriever.transforms.bert_flow.glow import LOG_SCALE_FACTOR, Glow, GlowWeig
 from retriever.transforms.moments import distinct
 from retriever.transforms.spec import Option, Spec
 
-# One pass over the vectors, as published (269 steps on STS-B), but at most about 4 seconds at 384 dimensions on one
-# core. Longer training keeps raising held-out likelihood while retrieval gets worse: Cranfield with MiniLM has nDCG@10
-# 33.0 after one pass over 1,787 passages and 25.5 after 300 steps.
+# Training makes one pass over the vectors, as published (269 steps on STS-B), and at most this many steps. That takes
+# about 4 seconds at 384 dimensions on one core. With longer training the held-out likelihood still rises, but retrieval
+# gets worse: Cranfield with MiniLM has nDCG@10 33.0 after one pass over 1,787 passages, and 25.5 after 300 steps.
 MOST_STEPS = 600
-# With 100 and 200 MiniLM vectors held-out likelihood fell from the first step; with 400 and more it rose.
+# With 100 and 200 MiniLM vectors, the held-out likelihood fell from the first step on. With 400 and more, it rose.
 FEWEST_VECTORS = 200
-# Fewer vectors say nothing about the space of queries: whitened by them, every query is far from everything.
+# Fewer vectors do not describe the space of queries: if they define the whitening, every query is far from every text.
 FEWEST_TO_WHITEN = 50
-# A Gaussian row has |z| near sqrt(d). If some row is this many times longer, cosine is meaningless.
+# A row of a Gaussian has |z| near sqrt(d). If a row is this many times longer, cosines are meaningless.
 EXPLODED = 100.0
 
 
@@ -66,7 +66,7 @@ class BertFlow(Transform):
 def fit_bert_flow(
     vectors: Array, spec: Spec, seed: int, device: str, progress: Callable[[int, int], None] | None
 ) -> Transform:
-    """Train a flow, or whiten if no usable flow can be trained."""
+    """Train a flow. If no usable flow can be trained, whiten the vectors or leave them raw, and add a note."""
     n, d = vectors.shape
     glow, notes = _sizes(d, spec.options)
     if not glow.levels:
@@ -74,7 +74,7 @@ def fit_bert_flow(
     from retriever.transforms.bert_flow.training import BATCH, HELD_OUT_MOST, train
 
     steps = int(spec.options.get("steps", min(MOST_STEPS, -(-n // BATCH))))
-    # One pass over this many rows fills all steps; further rows would never be used.
+    # Training uses at most steps * BATCH rows, so further rows are left out.
     chosen = vectors
     if n > steps * BATCH + HELD_OUT_MOST:
         rows = np.random.default_rng(seed).choice(n, steps * BATCH + HELD_OUT_MOST, replace=False)
@@ -107,7 +107,10 @@ def fit_bert_flow(
 
 
 def _sizes(dimension: int, options: Mapping[str, Option]) -> tuple[Glow, tuple[str, ...]]:
-    """The sizes of the flow, with as many levels as the dimension can be halved. An odd dimension gives 0 levels."""
+    """Return the sizes of the flow, and notes about them.
+
+    The flow has at most as many levels as the dimension can be halved. An odd dimension gives 0 levels.
+    """
     given = {name: int(options[name]) for name in ("levels", "depth", "width") if name in options}
     wanted = Glow(dimension, **given)
     halvings = (dimension & -dimension).bit_length() - 1

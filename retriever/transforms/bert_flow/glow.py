@@ -1,15 +1,15 @@
 """The architecture of BERT-flow in numpy: a small Glow on a vector, as in the published code (the paper differs).
 
-Three levels of three steps. A step on C channels is
+The flow has three levels of three steps. A step on C channels consists of
 
 - actnorm: x <- (x + b) exp(3 s). The log-scales are stored divided by 3, so that they learn three times as fast.
 - a fixed reversal of the channels,
 - additive coupling: the halves x1, x2 become x1, x2 + g(x1), where g is linear C/2 -> 32, actnorm, ReLU,
   linear 32 -> 32, actnorm, ReLU, and a linear 32 -> C/2 that starts at zero, with its own bias and exp(3 s) scale.
 
-After each level but the last, the second half of the channels goes unchanged into z = [half of level 1 | half of level
-2 | rest]. Couplings preserve volume, so the log-determinant is the sum of the actnorms' log-scales, the same for all
-vectors.
+After each level but the last, the second half of the channels is copied to z = [half of level 1 | half of level
+2 | rest]. Couplings preserve volume, so the log-determinant is the sum of the actnorms' log-scales. It is the same for
+all vectors.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,14 +22,14 @@ from retriever.transforms.base import Array
 
 LOG_SCALE_FACTOR = 3.0
 
-# OpenBLAS uses several threads for products of more multiplications than this. Such narrow products gain nothing from
-# them, and on a busy machine the threads wait for each other: 8,192 rows took 0.3 to 3 s instead of 0.06 s.
+# OpenBLAS uses several threads for a matrix product with more multiplications than this. For such narrow matrices,
+# threads are not faster. On a busy machine they wait for each other: 8,192 rows took 0.3 to 3 s instead of 0.06 s.
 ONE_THREAD = 2**18
 
 
 @dataclass(frozen=True)
 class Glow:
-    """The sizes of a flow. `dimension` must divide by 2^levels."""
+    """The sizes of a flow. `dimension` must be divisible by 2^levels."""
 
     dimension: int
     levels: int = 3
@@ -37,11 +37,11 @@ class Glow:
     width: int = 32
 
     def channels(self) -> list[int]:
-        """Number of channels at each level."""
+        """Return the number of channels at each level."""
         return [self.dimension >> level for level in range(self.levels)]
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every parameter, in order of use."""
+        """Return the name and shape of every parameter, in order of use."""
         out: dict[str, tuple[int, ...]] = {}
         for level, channels in enumerate(self.channels()):
             for step in range(self.depth):
@@ -63,7 +63,7 @@ class Glow:
 
 
 class Step(NamedTuple):
-    """One step, with the actnorms inside g folded into the linear maps."""
+    """The parameters of one step. The actnorms inside g are multiplied into the linear maps."""
 
     bias: Array
     scale: Array
@@ -75,7 +75,7 @@ class Step(NamedTuple):
     last_bias: Array
 
     def shift(self, half: Array) -> Array:
-        """g(x1)."""
+        """Return g(x1), the shift of the other half."""
         hidden = half @ self.first
         hidden += self.first_bias
         np.maximum(hidden, 0, out=hidden)
@@ -88,7 +88,7 @@ class Step(NamedTuple):
 
 
 class GlowWeights:
-    """The parameters of a flow prepared for computing, in one precision."""
+    """The parameters of a flow in one precision, prepared for computing."""
 
     def __init__(self, glow: Glow, tensors: Mapping[str, Array], precision: np.dtype[np.floating]) -> None:
         self.glow = glow
@@ -119,7 +119,7 @@ class GlowWeights:
         for level in self.levels:
             half = x.shape[1] // 2
             for step in level:
-                # Reverse and copy at once. A reversed view would prevent BLAS from being used in the products.
+                # Reverse and copy in one operation. With a reversed view, numpy would not use BLAS for the products.
                 x = x[:, ::-1] + step.bias[::-1]
                 x *= step.scale[::-1]
                 x[:, half:] += step.shift(x[:, :half])

@@ -1,8 +1,8 @@
-"""Train BERT-flow by maximum likelihood in torch, with early stopping on held-out vectors.
+"""Trains BERT-flow by maximum likelihood in torch, with early stopping on held-out vectors.
 
 The optimiser is that of the published code: Adam without bias correction, decoupled weight decay 0.01 on every
-parameter, constant learning rate 1e-3, gradients clipped to norm 1, batches of 64 sentences, shuffled each epoch. Added
-here: held-out vectors decide when to stop and which parameters are kept.
+parameter, constant learning rate 1e-3, gradients clipped to norm 1, batches of 64 sentences, shuffled each epoch. The
+early stopping is an addition: held-out vectors decide when to stop and which parameters are kept.
 """
 
 import math
@@ -37,11 +37,14 @@ EVALUATE_EVERY = 20
 def forward(
     glow: Glow, parameters: Mapping[str, "torch.Tensor"], x: "torch.Tensor"
 ) -> tuple["torch.Tensor", "torch.Tensor"]:
-    """z and log |det dz/du| (one number for all rows): `GlowWeights.forward` in torch, differentiable."""
+    """Compute `GlowWeights.forward` in torch, so that it can be differentiated.
+
+    Return z and log |det dz/du|, which is the same number for all rows.
+    """
     import torch
 
     def scaled(layer: str, given: torch.Tensor) -> torch.Tensor:
-        """(x W + b) exp(3 s): a linear map with its actnorm, or the last linear map with its own bias and scale."""
+        """Return (x W + b) exp(3 s): a linear map with its actnorm, or the last linear map with its bias and scale."""
         linear = torch.addmm(parameters[f"{layer}.bias"], given, parameters[f"{layer}.weight"])
         return linear * torch.exp(LOG_SCALE_FACTOR * parameters[f"{layer}.log_scale"])
 
@@ -64,9 +67,10 @@ def forward(
 
 
 def initialise(glow: Glow, batch: Array, rng: np.random.Generator) -> dict[str, Array]:
-    """Initial parameters: hidden weights from N(0, 0.05), the last linear map zero, actnorms from the first batch.
+    """Return the initial parameters.
 
-    An actnorm starts with the bias and scale that give the batch mean 0 and variance 1 in every channel. A channel that
+    Hidden weights are drawn from a Gaussian with standard deviation 0.05. The last linear map is zero. An actnorm
+    starts with the bias and scale that give the first batch mean 0 and variance 1 in every channel. A channel that
     happens to be constant in this batch starts with the typical scale of its layer.
     """
     out = {name: np.zeros(shape) for name, shape in glow.shapes().items()}
@@ -95,13 +99,13 @@ def initialise(glow: Glow, batch: Array, rng: np.random.Generator) -> dict[str, 
 
 
 def fill_constant_dimensions(vectors: Array, rng: np.random.Generator) -> tuple[Array, int]:
-    """Replace constant dimensions by noise of the typical size. Returns the vectors and the number of such dimensions.
+    """Add noise of the typical size to constant dimensions. Return the vectors and the number of constant dimensions.
 
-    Constant dimensions make the published flow give NaN on all-MiniLM-L6-v2: three of its 384 dimensions have standard
-    deviations of 2e-33, 3e-33 and 5e-9, beside 0.05 for the others. Each actnorm scales such a channel by up to 1e6, in
-    total by 1e32; the gradient overflows in the first step, and clipping turns inf into NaN. A smaller initial scale
-    would not help: a constant has no density, so its scale keeps growing during training. With noise the flow learns
-    that the dimension carries no information.
+    With constant dimensions the published flow returns NaN on all-MiniLM-L6-v2. Three of its 384 dimensions have
+    standard deviations of 2e-33, 3e-33 and 5e-9, while the others have 0.05. Each actnorm scales such a channel by up
+    to 1e6, and all of them together by 1e32. The gradient overflows in the first step, and clipping turns inf into NaN.
+    A smaller initial scale would not help: a constant has no density, so its scale keeps growing during training. With
+    noise, the flow learns that the dimension carries no information.
     """
     deviation = vectors.std(axis=0, dtype=np.float64)
     typical = float(np.sqrt((deviation**2).mean()))
@@ -141,7 +145,7 @@ def train(
         return {name: part.view(like.shape) for (name, like), part in parts}
 
     def bits(x: torch.Tensor) -> torch.Tensor:
-        """Negative log-likelihood in bits per dimension, the published loss."""
+        """Return the negative log-likelihood in bits per dimension, which is the published loss."""
         z, log_det = forward(glow, named(theta), x)
         nats = log_det - 0.5 * (z * z).sum(dim=1).mean() - 0.5 * glow.dimension * math.log(2 * math.pi)
         return -nats / (math.log(2) * glow.dimension)
@@ -168,25 +172,29 @@ def train(
     )
     result.facts = {"trained_on": len(seen), "held_out": held, "constant_dimensions": constant}
     if not (result.best_step or result.failure):
-        result.failure = f"the flow never became likelier than its start in {result.steps} steps"
+        result.failure = f"the likelihood of held-out vectors never improved in {result.steps} steps"
     result.parameters["level0.step0.actnorm.bias"] /= np.float32(unit)
     result.parameters["level0.step0.actnorm.log_scale"] += np.float32(math.log(unit) / LOG_SCALE_FACTOR)
     return result
 
 
 def _unit(rows: Array) -> float:
-    """The power of two that scales the vectors to the size of BERT's, for which the learning rate was chosen.
+    """Return the power of two that scales the vectors to the size of BERT's vectors.
 
-    The first actnorm's bias is in the unit of the vectors and changes by 1e-3 per step. That is 1/200 of the standard
-    deviation of BERT's vectors, but twice the standard deviation of vectors of norm 0.01, on which training would not
-    converge. BERT's own vectors get the factor 1. For others the factor is folded into the first actnorm afterwards.
+    The learning rate was chosen for BERT's vectors. The bias of the first actnorm has the unit of the vectors and
+    changes by 1e-3 per step. That is 1/200 of the standard deviation of BERT's vectors. It is twice the standard
+    deviation of vectors of norm 0.01, so training on them would not converge. BERT's own vectors get the factor 1. For
+    other vectors the factor is multiplied into the first actnorm after the training.
     """
     typical = float(np.sqrt(rows.var(axis=0, dtype=np.float64).mean()))
     return 2.0 ** round(math.log2(BERT_DEVIATION / typical))
 
 
 def _batches(n: int, rng: np.random.Generator) -> Iterator[Array]:
-    """Endless batches of row numbers, shuffled each epoch except the first, which initialised the actnorms."""
+    """Yield batches of row numbers without end. Rows are shuffled in every epoch except the first.
+
+    The first epoch starts with the batch that initialised the actnorms.
+    """
     order = np.arange(n)
     while True:
         for start in range(0, max(1, n - BATCH + 1), BATCH):

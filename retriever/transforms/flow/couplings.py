@@ -6,8 +6,9 @@ top, then the top by a function of the rest:
     rest <- rest + tanh(top A + a) B + b
     top  <- top  + tanh(rest C + c) D + e
 
-B, D and their biases start at zero, so the map starts as the identity. tanh bounds each shift: a query unlike the
-training texts is shifted no further than they were. Couplings preserve volume: log |det| = 0.
+B, D and their biases start at zero, so the map starts as the identity. tanh bounds each shift, so a
+query that is unlike the training texts is not shifted much further than they are. Couplings preserve volume: log |det|
+= 0.
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,10 @@ from retriever.transforms.base import Array
 
 @dataclass(frozen=True)
 class Couplings:
-    """The sizes: `dimension` directions, of which the first `top` form one side; hidden `width`; number of `rounds`."""
+    """The sizes of the couplings: `dimension` directions, hidden layers of `width` units, and `rounds` rounds.
+
+    The first `top` directions form one side of each coupling, and all others form the other side.
+    """
 
     dimension: int
     top: int
@@ -28,7 +32,7 @@ class Couplings:
     rounds: int = 1
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every parameter, in order of use."""
+        """Return the name and shape of every parameter, in order of use."""
         out: dict[str, tuple[int, ...]] = {}
         rest = self.dimension - self.top
         for number in range(self.rounds):
@@ -43,7 +47,7 @@ class Couplings:
         return out
 
     def forward(self, parameters: Mapping[str, Array], z: Array, share: float = 1.0) -> Array:
-        """Shift the rows; each shift is multiplied by `share`."""
+        """Shift the rows. Each shift is multiplied by `share`."""
         top, rest = z[:, : self.top], z[:, self.top :]
         for number in range(self.rounds):
             rest = rest + share * _move(parameters, f"round{number}.down", top)

@@ -1,4 +1,4 @@
-"""`flow`: this project's flow from sentence vectors to a Gaussian, made for search, with an adjustable strength.
+"""`flow`: an invertible map from sentence vectors to a Gaussian, designed for search, with an adjustable strength.
 
     raw ──whiten──▶ radial ──▶ couplings ──▶ temper ──▶ z
 
@@ -9,10 +9,11 @@
 - Tempering: direction i, whose variance was l_i times the average, is multiplied by sqrt(l_i / (s l_i + 1 - s)), and
   the couplings' shifts by s^4. `strength=s` is 1 for the full Gaussian and 0 for the centred raw vectors.
 
-`log_likelihood` is that of the full flow at any strength. A likelier map does not search better: the couplings gain up
-to 0.06 bits per dimension and lose similarity on most benchmarks at full strength, and directions of little variance
-hold mostly noise. A lower strength therefore first fades the couplings, then keeps the noise small. STRENGTH is the
-default; `auto` chooses the strength from the text.
+`log_likelihood` is computed at strength 1, whatever the strength of the flow is. A more likely map does not search
+better. At full strength, the couplings gain up to 0.06 bits per dimension, but the results of most similarity
+benchmarks get worse. Directions of small variance hold mostly noise. A lower strength therefore weakens the couplings
+first, and keeps the directions of small variance small. STRENGTH is the default; `auto` chooses the strength from the
+text.
 """
 
 import math
@@ -36,13 +37,13 @@ from retriever.transforms.training import Training
 STRENGTH = 0.5
 TOP, WIDTH = 64, 128
 MOST_STEPS = 600
-# Fewer vectors say nothing about the space of queries: whitened by them, every query is far from everything.
+# Fewer vectors do not describe the space of queries: if they define the whitening, every query is far from every text.
 FEWEST_VECTORS = 50
-# With fewer distinct vectors nothing can be held out, and the flow is only whitening and the radial map.
+# With fewer distinct vectors none can be held out, so the flow consists only of the whitening and the radial map.
 FEWEST_TO_LEARN = 200
 HELD_OUT_PART = 0.1
 HELD_OUT_MOST = 2000
-# More rows change neither a covariance of a thousand dimensions nor a net this small.
+# More rows would not improve the covariance or the small network of the couplings.
 FITTED_MOST = 200_000
 TRAINED_MOST = 50_000
 
@@ -94,7 +95,7 @@ class Flow(Transform):
         return np.asarray(np.linalg.inv(self._double["matrix"]))
 
     def log_det(self, vectors: Array) -> NDArray[np.float64]:
-        """log |det dz/du| of every row, in nats."""
+        """Return log |det dz/du| of every row, in nats."""
         constant = self.constant_log_det + float(np.log(self.temper).sum())
 
         def score(rows: Array) -> Array:
@@ -103,7 +104,7 @@ class Flow(Transform):
         return constant + by_chunks(score, vectors, self.dimension_in, np.float64, np.float64)
 
     def log_likelihood(self, vectors: Array) -> NDArray[np.float64]:
-        """The density of the full flow, in nats: log N(z; 0, I) + log |det dz/du| at strength 1."""
+        """Return the log-density of every row at strength 1, in nats: log N(z; 0, I) + log |det dz/du|."""
         constant = self.constant_log_det - 0.5 * self.dimension_out * math.log(2 * math.pi)
 
         def score(rows: Array) -> Array:
@@ -117,7 +118,7 @@ class Flow(Transform):
         return super().describe() | {"parameters": sum(t.size for t in self.state.tensors.values())}
 
     def at_strength(self, spec: str) -> "Flow":
-        """Return this flow with the strength of `spec`. Nothing is trained again."""
+        """Return this flow with the strength of `spec`. The flow is not trained again."""
         strength = _strength(parse(spec))
         config = dict(self.state.config) | {"strength": strength}
         return Flow(replace(self.state, spec=str(parse(spec)), config=config))
@@ -158,14 +159,14 @@ def fit_flow(
         white = whitening.apply(rows)
         radial = fit_radial(white, _longest(white))
         reason = "the vectors have one dimension" if d < 2 else f"there are only {len(rows)} distinct vectors"
-        notes += (f"{reason}: the flow is whitening and a radial map, nothing was learned",)
+        notes += (f"{reason}: the flow is only whitening and a radial map, without learned couplings",)
     else:
         held = min(HELD_OUT_MOST, round(HELD_OUT_PART * len(rows)))
         whitening = _whiten(rows[held:])
         white = whitening.apply(rows[held : held + TRAINED_MOST])
-        # The radial map is fitted to vectors that the whitening has not seen, because later vectors will be unseen too:
-        # the covariance of few vectors makes its own vectors too short. The other half of the held-out rows measures
-        # the fit.
+        # The radial map is fitted to half of the held-out vectors, which the whitening has not seen. Vectors of queries
+        # will be unseen too, and whitening makes the vectors that it was fitted to too short. The other half of the
+        # held-out vectors measures the fit.
         tuning, unseen = np.array_split(whitening.apply(rows[:held]), 2)
         radial = fit_radial(tuning, max(_longest(white), _longest(tuning)))
         start, bent = (_bits(unseen, one, whitening.log_det) for one in (Radial(d), radial))
@@ -178,7 +179,8 @@ def fit_flow(
             learned = replace(couplings, rounds=1)
             given = radial.forward(white), radial.forward(unseen)
             training = train(learned, *given, steps=steps, rng=rng, device=device, progress=progress)
-            # The curve holds the couplings' part of the likelihood; at step 0 the whole is `bent`.
+            # The curve holds only the part of the likelihood that the couplings change. At step 0 the full value is
+            # `bent`.
             first = training.curve[0][1]
             training.curve = [(step, bent + (bits - first)) for step, bits in training.curve]
             if training.best_step:
@@ -220,7 +222,7 @@ def _whiten(rows: Array) -> _Whitening:
     average = float(values.mean())
     shrunk = (1 - found.shrinkage) * values / average + found.shrinkage
     empty = shrunk < NEGLIGIBLE**2
-    # A direction without variance gets the mean variance, so that a query that differs there counts as elsewhere.
+    # A direction without variance gets the mean variance, so that it counts as much for a query as other directions.
     spectrum = np.where(empty, 1.0, shrunk)
     matrix = (axes * (spectrum * average) ** -0.5).astype(np.float32)
     log_det = float(np.linalg.slogdet(matrix.astype(np.float64))[1])
@@ -232,7 +234,7 @@ def _longest(z: Array) -> float:
 
 
 def _bits(z: Array, radial: Radial, log_det: float) -> float:
-    """Negative log-likelihood of whitened rows through a radial map, in bits per dimension."""
+    """Return the negative log-likelihood of whitened rows under a radial map, in bits per dimension."""
     d = z.shape[1]
     wide = z.astype(np.float64)
     bent = radial.forward(wide)

@@ -1,11 +1,12 @@
-"""Radial Gaussianisation z <- z c |z|^(s - 1): gives vectors the lengths that a Gaussian has.
+"""Radial Gaussianisation z <- z c |z|^(s - 1): gives vectors the lengths that vectors of a Gaussian have.
 
 Sentence vectors are means over tokens, so short texts lie far out and long texts close to the centre. In the whitened
-space their lengths spread far more than those of a Gaussian, which are near sqrt(d). One power s and one factor c
-correct most of that: s is near 0.15 for BERT's sentences. Beyond the longest vector of the fit the power is at most
-OUTSIDE: a vector ten times too long comes out at most 1.4 times too long. Directions, and so cosines, do not change.
+space their lengths vary far more than those of a Gaussian, which are near sqrt(d). One power s and one factor c
+correct most of this difference. s is near 0.15 for sentence vectors of BERT. Beyond the longest vector of the fit, the
+power is at most OUTSIDE: a vector that is ten times too long becomes at most 1.4 times too long. Directions do not
+change, so cosines do not change either.
 
-With rho(|z|) the new length, log |det| is d log(rho / |z|) + log s.
+If rho is the new length of z, log |det| is d log(rho / |z|) + log s.
 """
 
 import math
@@ -18,7 +19,7 @@ from retriever.transforms.base import Array
 
 SMALLEST_POWER = 0.05
 OUTSIDE = 0.15
-# A shorter length, as a fraction of sqrt(d), is treated as this length, so that the mean is mapped to itself.
+# Smallest length, as a fraction of sqrt(d). A shorter vector is stretched like this one, so that 0 is mapped to 0.
 SHORTEST = 1e-3
 
 
@@ -44,14 +45,14 @@ class Radial:
         return np.asarray(z * np.exp(-self.log_stretch(inside)).astype(z.dtype)[:, None])
 
     def log_det(self, z: Array) -> NDArray[np.float64]:
-        """log |det| of every row, in nats."""
+        """Return log |det| of every row, in nats."""
         lengths = _lengths(z)
         power = np.where(lengths > self.longest, self._power_outside, self.power)
         power = np.where(lengths < self.shortest, 1.0, power)
         return np.asarray(self.dimension * self.log_stretch(lengths) + np.log(power))
 
     def log_stretch(self, lengths: NDArray[np.float64]) -> NDArray[np.float64]:
-        """log(rho / |z|) of vectors of these lengths."""
+        """Return log(rho / |z|) for vectors of these lengths."""
         lengths = np.maximum(lengths, self.shortest)
         inside = np.minimum(lengths, self.longest)
         stretch = math.log(self.factor) + (self.power - 1) * np.log(inside)
@@ -71,10 +72,10 @@ def _lengths(z: Array) -> NDArray[np.float64]:
 
 
 def fit_radial(z: Array, longest: float) -> Radial:
-    """The maximum-likelihood map for whitened rows, with a power from SMALLEST_POWER to 1.
+    """Return the maximum-likelihood map for whitened rows, with a power from SMALLEST_POWER to 1.
 
-    For a given power the best factor is sqrt(d / mean |z|^(2 s)). The power is found by golden-section search on the
-    likelihood, which has one peak.
+    For a given power s, the best factor is sqrt(d / mean |z|^(2 s)). The likelihood has one peak, so a bounded
+    one-dimensional search finds the power.
     """
     from scipy.optimize import minimize_scalar
 

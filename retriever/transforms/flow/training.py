@@ -1,4 +1,4 @@
-"""Train the couplings of `flow` by maximum likelihood in torch. Held-out vectors decide when to stop."""
+"""Trains the couplings of `flow` by maximum likelihood in torch. Held-out vectors decide when to stop."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ EVALUATE_EVERY = 25
 
 
 def forward(couplings: Couplings, parameters: Mapping[str, "torch.Tensor"], z: "torch.Tensor") -> "torch.Tensor":
-    """`Couplings.forward` in torch, differentiable."""
+    """Compute `Couplings.forward` in torch, so that it can be differentiated."""
     import torch
 
     def move(name: str, given: torch.Tensor) -> torch.Tensor:
@@ -35,7 +35,7 @@ def forward(couplings: Couplings, parameters: Mapping[str, "torch.Tensor"], z: "
 
 
 def initial(couplings: Couplings, rng: np.random.Generator) -> dict[str, Array]:
-    """Hidden layers start at random values, output layers at zero."""
+    """Return the initial parameters: random hidden layers, and output layers of zeros."""
     out: dict[str, Array] = {}
     for name, shape in couplings.shapes().items():
         if name.endswith("first.weight"):
@@ -61,7 +61,7 @@ def train(
 ) -> Training:
     """Fit the couplings to whitened rows in at most `steps` batches. `rng` is the only source of randomness.
 
-    The curve is that of |z|^2 / 2: the couplings change no other part of the likelihood.
+    The curve of the result holds only the term |z|^2 / 2, because the couplings change no other term of the likelihood.
     """
     import torch
 

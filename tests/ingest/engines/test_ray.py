@@ -142,7 +142,7 @@ def test_an_encoder_that_gives_nan(tmp_path: Path) -> None:
     texts += ["".join(map(chr, range(97, 123))), "university construction championship government"]
     said = []
     for engine in ("local", "ray"):
-        with pytest.raises(RetrieverError, match="gave NaN") as raised:
+        with pytest.raises(RetrieverError, match="returned NaN") as raised:
             Retriever.build(texts, tmp_path / engine, encoder=str(bert), engine=engine, **OPTIONS)
         assert type(raised.value) is RetrieverError
         said.append(str(raised.value).partition("for the text")[0])
