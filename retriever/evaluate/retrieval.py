@@ -231,8 +231,8 @@ class _Bench:
         if bad := unwritable(ids):
             return {}, [
                 f"no run file is written, because TREC's format cannot hold ids with white space, such as {bad[0]!r} "
-                f"({len(bad):,} in all). The figures are correct, but they are computed again each time. Rename the ids in "
-                "corpus, queries and qrels to get the file"
+                f"({len(bad):,} in all). The figures are correct, but they are computed again each time. Rename the "
+                "ids in corpus, queries and qrels to get the file"
             ]
         name = system.configuration._replace(fit=self.topics.split).file_name
         path = folder / RUNS / self.topics.dataset / f"{name}.trec"

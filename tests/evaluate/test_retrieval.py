@@ -171,7 +171,7 @@ def test_ids_with_white_space_have_figures_but_no_run_file(run: Run, where: list
     command = ["bench", "retrieval", "--data", data, *where, "--out", out, "--transform", "none"]
     for _ in range(2):
         result = run(*command)
-        assert "TREC's format cannot carry ids with white space, such as 'my cat'" in result.stderr
+        assert "TREC's format cannot hold ids with white space, such as 'my cat'" in result.stderr
         assert "1 run measured, 0 taken" in result.stderr
         assert pick(rows_in(out), metric="recall@10") == [100]
     assert not (out / "runs").exists()

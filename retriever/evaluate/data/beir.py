@@ -66,7 +66,7 @@ def read_sets(data: Sequence[Path], split: str | None = None) -> Reading[BeirSet
     names = [folder.name for folder in sets]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise Misuse(
-            f"two folders of --data are called {twice!r}, and results are stored by this name; rename one of them."
+            f"two folders of --data are called {twice!r}. Results are stored under this name, so rename one of them."
         )
     return Reading(tuple(sets.values()), tuple(problems))
 

@@ -95,7 +95,7 @@ def _write(name: str, fetch: Fetch, folder: Path) -> Counts:
 def _notes(wanted: Wanted, counts: Counts) -> Iterator[str]:
     for kind, known in wanted.known.items():
         if (found := counts.get(kind, 0)) != known:
-            yield f"{found:,} {kind} where {known:,} are expected: figures on this copy cannot be compared with other figures"
+            yield f"{found:,} {kind} where {known:,} are expected: figures on this copy cannot be compared"
     if wanted.lost:
         yield wanted.lost
 

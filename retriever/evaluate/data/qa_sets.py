@@ -87,9 +87,7 @@ def read_qa(data: Path, names: Sequence[str] = tuple(DATASETS)) -> Reading[QaSet
             continue
         found = QaSet(name, records.found, records.sha256)
         if len({pair.answers for pair in found.evaluated}) < 2:
-            problems.append(
-                f"{path} needs both right and wrong answers, but has only one kind: {known.title} is left out"
-            )
+            problems.append(f"{path} needs both right and wrong answers: {known.title} is left out")
             continue
         sets.append(found)
     if not sets:

@@ -70,7 +70,7 @@ def write_from_hub(name: str, target: Path) -> bool:
         files = ModelFiles(name)
     except EncoderUnavailable as error:
         raise EncoderUnavailable(
-            f"{error} Without --hub, {NAME} is made from a package of the Python package registry and does not need the hub."
+            f"{error} Without --hub, {NAME} is made from a package registry alone and does not need the hub."
         ) from error
     if not free(target):
         if _same_model(files, target):
