@@ -77,7 +77,7 @@ class Bench:
             self._measure(INGEST_VECTORS, count, [system], self.tasks.ingest_vectors, anyway=missing)
         if count > self.sizes.embed_at_most:
             self.findings.problems.append(
-                f"at {count:,} documents the systems did not use their own encoders; use --embed-at-most {count} for that"
+                f"at {count:,} documents the systems' own encoders were not used; use --embed-at-most {count} for that"
             )
             return
         for system in self.systems:

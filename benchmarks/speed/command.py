@@ -17,8 +17,8 @@ from retriever.cli.bench.options import FOLDER, json_option, need, report
     "systems",
     multiple=True,
     metavar="NAME",
-    help="Only this system: retriever, 'retriever auto', 'sentence-transformers + FAISS', txtai, chroma, lancedb; may be "
-    "repeated.",
+    help="Only this system: retriever, 'retriever auto', 'sentence-transformers + FAISS', txtai, chroma, lancedb; may "
+    "be repeated.",
 )
 @click.option("--queries", type=click.IntRange(1), default=200, show_default=True, help="Number of warm queries.")
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Cold commands for each system.")

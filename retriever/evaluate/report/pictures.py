@@ -85,7 +85,10 @@ def draw_sts(rows: Sequence[Row], published: Sequence[Row], path: Path) -> Path:
     panels = {f"{average}, all": (AVERAGE, SPLIT, ALL), f"{average}, wmean": (AVERAGE, SPLIT, WMEAN)}
     panels |= {f"{DATASETS[name].title}, wmean": (name, SPLIT, WMEAN) for name in sets}
     theirs = [row for row in published if len(sets) == len(DATASETS) or row.dataset != AVERAGE]
-    title, figures = "Agreement of cosine with people, Spearman × 100", names.without_shared_fit(comparisons(rows))
+    title, figures = (
+        "Agreement of cosine with human scores, Spearman × 100",
+        names.without_shared_fit(comparisons(rows)),
+    )
     return _draw(path, title, figures, panels, lambda shown: _published_marks(theirs, "bert-base", shown))
 
 
@@ -106,14 +109,14 @@ def draw_lexical(rows: Sequence[Row], path: Path) -> Path:
     """
     own = names.without_shared_fit(comparisons(row for row in rows if row.encoder != GOLD and not row.published))
     gold, split = next((row.value, row.split) for row in rows if row.encoder == GOLD)
-    marks = [Mark(gold, f"people (gold scores): {gold:.1f}", "-", plots.GOLD_COLOUR)]
+    marks = [Mark(gold, f"human (gold) scores: {gold:.1f}", "-", plots.GOLD_COLOUR)]
     theirs = [row for row in rows if row.published and row.metric == CORRELATION]
     for row, style in zip(theirs, ("-", ":", "--"), strict=True):
         name = f"bert-base, {system_of(row.configuration)}" if row.transform else GOLD
         marks.append(Mark(row.value, f"published: {name} {row.value}", style))
     panels = {
         "Spearman × 100 of cosine with edit distance": (DATASET, split, CORRELATION),
-        "share of the way from raw to people, %": (DATASET, split, SHARE),
+        "share of the gap from raw to human scores, %": (DATASET, split, SHARE),
     }
     title = "Does similarity follow the wording or the meaning? STS-B"
     return _draw(path, title, own, panels, lambda shown: marks if shown[2] == CORRELATION else ())
