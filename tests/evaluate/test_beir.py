@@ -123,9 +123,9 @@ def test_ids_that_do_not_meet_are_counted_and_named(tmp_path: Path) -> None:
 
 
 def test_judgements_of_another_set_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(Misuse, match=r"none of the queries .* names 1 \('1'\), there are 12 \('q0'"):
+    with pytest.raises(Misuse, match=r"none of the queries .* names 1 \('1'\), but the queries are 12 \('q0'"):
         read_set(write_beir(tmp_path / "a", qrels={"test": f"{HEADER}1\td1\t1\n"}))
-    with pytest.raises(Misuse, match=r"none of the documents .* names 2 \('x', 'y'\), there are 60"):
+    with pytest.raises(Misuse, match=r"none of the documents .* names 2 \('x', 'y'\), but the documents are 60"):
         read_set(write_beir(tmp_path / "b", qrels={"test": f"{HEADER}q1\tx\t1\nq1\ty\t0\n"}))
 
 
@@ -147,7 +147,7 @@ def test_a_query_that_is_a_document_and_one_that_only_shares_its_id(tmp_path: Pa
     queries = [{"_id": "1", "text": "Cats purr."}, {"_id": "2", "text": "Who barks?"}]
     found = read_set(write_beir(tmp_path / "s", corpus=corpus, queries=queries, qrels={"test": "1\t2\t1\n2\t2\t1\n"}))
     assert found.repeated == {"1"}
-    assert "queries that are documents themselves: 1 ('1')" in found.topics.notes[0]
+    assert "queries that are also documents: 1 ('1')" in found.topics.notes[0]
     assert "have a query's id but another text: 1 ('2')" in found.topics.notes[1]
 
 

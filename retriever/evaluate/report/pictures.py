@@ -86,7 +86,7 @@ def draw_sts(rows: Sequence[Row], published: Sequence[Row], path: Path) -> Path:
     panels |= {f"{DATASETS[name].title}, wmean": (name, SPLIT, WMEAN) for name in sets}
     theirs = [row for row in published if len(sets) == len(DATASETS) or row.dataset != AVERAGE]
     title, figures = (
-        "Agreement of cosine with human scores, Spearman × 100",
+        "Cosine and human scores, Spearman × 100",
         names.without_shared_fit(comparisons(rows)),
     )
     return _draw(path, title, figures, panels, lambda shown: _published_marks(theirs, "bert-base", shown))
