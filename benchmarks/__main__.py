@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: this project beside others, and the studies behind its design."""
+"""`python -m benchmarks`: compare this project with others, and run the studies behind its design."""
 
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,12 @@ def main() -> None:
 @click.option("--pooling", type=click.Choice(POOLINGS), default="first-last", show_default=True)
 @click.option("--set", "sets", multiple=True, type=click.Choice(SETS), help="Only this set; may be repeated.")
 @click.option("--only", multiple=True, metavar="TEXT", help="Only variants with this in their name; may be repeated.")
-@click.option("--steps", type=click.IntRange(1), default=300, show_default=True, help="Most batches of training.")
+@click.option("--steps", type=click.IntRange(1), default=300, show_default=True, help="Maximum training batches.")
 @click.option("--rate", type=float, help="Learning rate.  [default: that of the flow]")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--cache", type=FOLDER, help="Folder of raw vectors.  [default: ~/.cache/flow-retriever/vectors]")
 def flow(**options: Any) -> None:
-    """Compare learned maps on top of whitening: likelihood and agreement with people on the STS sets."""
+    """Compare learned maps after whitening: their likelihood, and their agreement with human scores on the STS sets."""
     from benchmarks.studies.flow import run
 
     run(**options)
@@ -43,7 +43,7 @@ def flow(**options: Any) -> None:
 @click.argument("data", type=FOLDER)
 @click.argument("collection", type=FOLDER)
 def fusion(data: Path, collection: Path) -> None:
-    """Compare ways of joining vectors and words: nDCG@10 × 100 on the BEIR folder DATA.
+    """Compare ways of combining vectors and words: nDCG@10 × 100 on the BEIR folder DATA.
 
     COLLECTION is a collection of that corpus, made by `retriever index` or `retriever bench retrieval`.
     """

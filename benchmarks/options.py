@@ -24,7 +24,7 @@ precision_option = click.option(
 
 
 def sentence_options(*sizes: int) -> Callable[[Command], Command]:
-    """The files of sentences, how many of them are documents, and the encoder."""
+    """Add the options for the files of sentences, the numbers of documents, and the encoder."""
     parts = (
         click.argument("sentences", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False)),
         click.option("--data", type=FOLDER, help="Folder with wiki/wiki_sentences_*.txt.gz, in place of files."),
@@ -48,7 +48,7 @@ def sentence_options(*sizes: int) -> Callable[[Command], Command]:
 
 
 class Figures(Protocol):
-    """The figures of a benchmark that has no rows."""
+    """The figures of a benchmark whose results are not stored as rows."""
 
     def to_json(self) -> dict[str, Any]: ...
     def table(self) -> "Table": ...
@@ -60,7 +60,7 @@ def figures_options(command: Command) -> Command:
 
 
 def show_figures(figures: Figures, out: Path | None, as_json: bool) -> None:
-    """Write the figures to results.json in a folder, if one is given, and print them."""
+    """Print the figures. If a folder is given, also write them to results.json in it."""
     from retriever.evaluate.report.tables import show
 
     text = json.dumps(figures.to_json(), indent=1)

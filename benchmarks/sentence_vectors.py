@@ -1,4 +1,7 @@
-"""Files of very many sentences, and their vectors in half the memory: the vectors come from the cache of all texts."""
+"""Read files with very many sentences, and return their vectors in float16 to halve the memory.
+
+The vectors come from the cache of raw vectors.
+"""
 
 import gzip
 from collections.abc import Sequence
@@ -21,19 +24,19 @@ Halves = NDArray[np.float16]
 def wiki_files(data: Path) -> list[Path]:
     found = sorted(data.glob(WIKI))
     if not found:
-        raise Misuse(f"{data} has no {WIKI}; give files of sentences instead, a sentence a line.")
+        raise Misuse(f"{data} has no {WIKI}; give text files with one sentence per line instead.")
     return found
 
 
 def sentence_files(sentences: Sequence[Path], data: Path | None) -> list[Path]:
-    """The given files, or Wikipedia's in the data folder."""
+    """Return the given files, or the files of Wikipedia sentences in the data folder."""
     if bool(sentences) == bool(data):
-        raise Misuse("give either files of sentences or --data DIR with Wikipedia's: one of the two.")
+        raise Misuse("give either files of sentences or --data DIR with the Wikipedia sentences, but not both.")
     return list(sentences) if data is None else wiki_files(data)
 
 
 def read_file(path: Path) -> list[str]:
-    """The lines of a text file, gzipped or not, without blank ones."""
+    """Return the non-blank lines of a text file, gzipped or not."""
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             return [line.strip() for line in file if line.strip()]
@@ -44,21 +47,24 @@ def read_file(path: Path) -> list[str]:
 
 
 def read_sentences(paths: Sequence[Path], count: int) -> list[str]:
-    """The first `count` sentences of the files, or all if there are fewer; raises Misuse if there is none."""
+    """Return the first `count` sentences of the files, or all if there are fewer.
+
+    Raise Misuse if there are none.
+    """
     sentences: list[str] = []
     for path in paths:
         if len(sentences) >= count:
             break
         sentences += read_file(path)
     if not sentences:
-        raise Misuse(f"there is no sentence in {', '.join(map(str, paths)) or 'no file'}.")
+        raise Misuse(f"no sentences were found in the files: {', '.join(map(str, paths)) or 'none was given'}.")
     return sentences[:count]
 
 
 def sentence_vectors(
     paths: Sequence[Path], encoder: TextEncoder, count: int, cache: Path | None = None, progress: Progress = silent
 ) -> tuple[list[str], Halves]:
-    """The first `count` sentences of the files, or all if there are fewer, and their vectors."""
+    """Return the first `count` sentences of the files, or all if there are fewer, and their vectors."""
     texts = read_sentences(paths, count)
     vectors = np.empty((len(texts), encoder.dimension), np.float16)
     for start in range(0, len(texts), TOGETHER):

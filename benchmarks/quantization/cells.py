@@ -1,6 +1,7 @@
-"""The loop of the quantization benchmark: index types in the space that a transform makes of some vectors.
+"""The loop of the quantization benchmark: measure index types in the space of each transform.
 
-The split of a row is the index type. A figure that the results have from the same inputs is not measured again.
+The split of a row is the index type. A figure that is already in the results with the same inputs is not measured
+again.
 """
 
 import time
@@ -41,7 +42,7 @@ class Space:
     documents: codes.Vectors
     queries: codes.Vectors
     chosen: str | None = None
-    """The choice of `auto`, or of `flow` for its strength."""
+    """The spec that `auto` chose, or that `flow` chose with its strength."""
 
     @classmethod
     def of(
@@ -68,27 +69,27 @@ def _mapped(transform: Transform, vectors: NDArray[np.floating[Any]]) -> codes.V
 
 
 def refined(metric: str, factor: int) -> str:
-    """The name of a metric if `factor` times as many candidates are re-scored by their vectors."""
+    """Return the name of a metric for `factor` times as many candidates, re-scored by their full vectors."""
     return f"{metric}_refine{factor}"
 
 
 def variants(metric: str, refine: Sequence[int]) -> dict[str, int]:
-    """The metrics of one index, codes alone first, each with its number of candidates."""
+    """Return the metrics of one index with their numbers of candidates. The metric of the codes alone is first."""
     return {metric: codes.NEAREST, **{refined(metric, factor): codes.NEAREST * factor for factor in refine}}
 
 
 def dimension_of(spec: str, dimension: int) -> int:
-    """The number of dimensions after a transform, as far as its spec says."""
+    """Return the number of dimensions after a transform, as far as its spec determines it."""
     return dimension if spec == AUTO else int(parse(spec).options.get("dimension", dimension))
 
 
 class Subject(Protocol):
-    """Documents and queries with one encoder: what the indexes are measured on."""
+    """Documents and queries with one encoder, on which the indexes are measured."""
 
     dataset: str
     documents: int
     inputs: dict[str, str]
-    """What the figures depend on besides the transform and the index."""
+    """Digests of everything that the figures depend on besides the transform and the index."""
 
     @property
     def encoder(self) -> TextEncoder | Model: ...
@@ -97,7 +98,7 @@ class Subject(Protocol):
 
 
 def measure(findings: Findings, subject: Subject, index_types: Sequence[str], refine: Sequence[int]) -> None:
-    """Measure an index of each type in the space of every transform; the notes say what could not be measured."""
+    """Measure an index of each type in the space of every transform. Notes say what could not be measured."""
     factors, faiss = " ".join(map(str, refine)), str(import_faiss().__version__)
     inputs = {**subject.inputs, "refine": factors, "faiss": faiss, "own_code": code_digest(OWN)}
     encoder = subject.encoder
@@ -134,7 +135,7 @@ def _measure_space(
 def _figures(
     index_type: str, subject: Subject, space: Space, inputs: Mapping[str, str]
 ) -> tuple[dict[str, float], dict[str, Any]]:
-    """The figures of one index, and their provenance."""
+    """Return the figures of one index, and their provenance."""
     began = time.perf_counter()
     index = codes.build(index_type, space.documents)
     built = time.perf_counter()

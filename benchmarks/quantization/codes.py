@@ -1,8 +1,8 @@
-"""FAISS indexes by their size: the index types, the bytes of each, and the candidates that its codes find.
+"""FAISS indexes of different sizes: the index types, their bytes, and the candidates that their codes find.
 
-The types range from half a bit a dimension to float32. SQ and RaBitQ, which code single dimensions, are also measured
-after a random rotation, because without it the raw vectors would be at a disadvantage. PQ of 8 bits is left out because
-FAISS takes minutes to train it at 768 dimensions.
+The types range from half a bit per dimension to float32. SQ and RaBitQ code single dimensions. They are therefore also
+measured after a random rotation, because without it the raw vectors would be at a disadvantage. PQ with 8 bits is left
+out, because FAISS needs minutes to train it at 768 dimensions.
 """
 
 import math
@@ -18,17 +18,17 @@ from retriever.errors import Misuse
 
 FLAT = "Flat"
 NEAREST = 10
-# Graphs and inverted lists trade recall for time; both settings take about a millisecond.
+# Graphs and inverted lists trade recall for time. With these settings, a query takes about a millisecond.
 EF_SEARCH = 64
 KINDS = ("PQ", "RaBitQ", "SQ")
-LISTS_PROBED = 8  # of so many lists, one is looked into
+LISTS_PROBED = 8  # one in this many lists is searched, and at least this many
 
 Vectors = NDArray[np.float32]
 Positions = NDArray[np.int64]
 
 
 def ladder(dimension: int, count: int) -> list[str]:
-    """The default index types for `count` vectors of this dimension, smallest first."""
+    """Return the default index types for `count` vectors of this dimension, smallest first."""
     quantizers = [f"PQ{dimension // size}x4fs" for size in (8, 4, 2) if dimension % size == 0]
     bits = ["RaBitQ", "RaBitQ2", "RaBitQ3", "RaBitQ4", "SQ4", "SQ6", "SQ8", "SQfp16"]
     rotated = [f"RR{dimension},{code}" for code in ("RaBitQ", "RaBitQ2", "SQ4", "SQ6")]
@@ -37,12 +37,12 @@ def ladder(dimension: int, count: int) -> list[str]:
 
 
 def exhaustive(index_type: str) -> bool:
-    """True if the index compares a query with every code."""
+    """Return whether the index compares a query with every code."""
     return not index_type.startswith(("IVF", "HNSW"))
 
 
 def kind(index_type: str) -> str:
-    """The kind of code of an exhaustive index, else "HNSW, IVF"."""
+    """Return the kind of code that an exhaustive index uses. For all other indexes, return "HNSW, IVF"."""
     if not exhaustive(index_type):
         return "HNSW, IVF"
     code = index_type.rpartition(",")[2]
@@ -50,13 +50,13 @@ def kind(index_type: str) -> str:
 
 
 def empty_index(index_type: str, dimension: int) -> Any:
-    """An index by inner product; raises Misuse if FAISS does not know the type for this dimension."""
+    """Return an empty index by inner product. Raise Misuse if FAISS lacks the type for this dimension."""
     faiss = import_faiss()
     try:
         index = faiss.index_factory(dimension, index_type, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:
         raise Misuse(
-            f"FAISS has no index type {index_type!r} for the cosine of {dimension} dimensions; --index-type takes a "
+            f"FAISS has no index type {index_type!r} for the cosine of {dimension} dimensions; --index-type needs a "
             "factory string such as SQ8, RaBitQ4 or IVF256,Flat."
         ) from error
     inverted = faiss.try_extract_index_ivf(index)
@@ -76,29 +76,32 @@ def _graph(index: Any) -> Any:
 
 
 def build(index_type: str, vectors: Vectors) -> Any:
-    """Build an index of unit vectors; raises Misuse if there are too few to train it."""
+    """Build an index of unit vectors. Raise Misuse if there are too few vectors to train it."""
     index = empty_index(index_type, vectors.shape[1])
     try:
         index.train(vectors)
         index.add(vectors)
     except RuntimeError as error:
-        raise Misuse(f"{index_type} cannot be built of {len(vectors):,} vectors ({first_line(error)})") from error
+        raise Misuse(f"{index_type} cannot be built from {len(vectors):,} vectors ({first_line(error)})") from error
     return index
 
 
 def code_bytes(index: Any) -> int:
-    """Bytes of one vector's code, without the graph, the lists and the trained parameters."""
+    """Return the bytes of one vector's code, without the graph, the lists and the trained parameters."""
     graph = _graph(index)
     return int((graph.storage if graph else index).sa_code_size())
 
 
 def file_bytes(index: Any) -> int:
-    """Bytes of the index on disk, and about as many in memory."""
+    """Return the bytes of the index on disk. It needs about as many in memory."""
     return int(import_faiss().serialize_index(index).nbytes)
 
 
 def candidates(index: Any, queries: Vectors, depths: Iterable[int]) -> dict[int, Positions]:
-    """For each depth, the positions of that many candidates of every query, best first; -1 for none."""
+    """Return the positions of every query's candidates for each depth, best first.
+
+    The position -1 means that there is no candidate.
+    """
     depths = sorted({min(depth, index.ntotal) for depth in depths})
     if depends_on_k(index):
         return {depth: index.search(queries, depth)[1] for depth in depths}
@@ -111,21 +114,21 @@ def exact_nearest(vectors: Vectors, queries: Vectors) -> Positions:
 
 
 def shares_found(nearest: Positions, found: Positions) -> NDArray[np.float64]:
-    """For each query, the share of its nearest among the found.
+    """For each query, return the share of its nearest vectors that were found.
 
-    If the candidates are re-scored by their vectors, this is the recall of the best of them.
+    If the candidates are re-scored by their full vectors, this share is the recall of the re-scored result.
     """
     there = [np.isin(own, others).mean() for own, others in zip(nearest, found, strict=True)]
     return np.array(there, np.float64)
 
 
 def rescored(vectors: Vectors, queries: Vectors, found: Positions) -> Iterator[Positions]:
-    """For each query its candidates, best first by their vectors."""
+    """Yield the candidates of each query, best first by their full vectors."""
     for query, own in zip(queries, found, strict=True):
         kept = own[own >= 0]
         yield kept[np.argsort(-(vectors[kept] @ query), kind="stable")]
 
 
 def types_for(given: Sequence[str], dimension: int, count: int) -> list[str]:
-    """The given index types, else the ladder; Flat is always among them, because it is the baseline."""
+    """Return the given index types, or by default the ladder. Flat is always included as the baseline."""
     return list(dict.fromkeys([*given, FLAT] if given else ladder(dimension, count)))

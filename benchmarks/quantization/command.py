@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     "index_types",
     multiple=True,
     metavar="TYPE",
-    help="FAISS factory string; Flat is always measured; may be repeated.  [default: PQ, RaBitQ and SQ of half a bit "
-    "to 16 bits a dimension, some behind a rotation, IVF and HNSW]",
+    help="FAISS factory string; Flat is always measured; may be repeated.  [default: PQ, RaBitQ and SQ with half a bit "
+    "to 16 bits per dimension, some after a rotation, IVF and HNSW]",
 )
 @click.option(
     "--refine",
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     type=click.IntRange(2),
     default=(4, 10, 40),
     show_default=True,
-    help="Re-score this many times 10 candidates by the stored vectors; may be repeated.",
+    help="Re-score 10 times this many candidates by the stored vectors; may be repeated.",
 )
 @encoder_option
 @pooling_option
@@ -66,15 +66,15 @@ if TYPE_CHECKING:
     metavar="SPEC",
     default=("none", "whiten", "flow"),
     show_default=True,
-    help="Space to index; none is always measured; may be repeated.",
+    help="Transform of the space to index; may be repeated. The raw vectors (none) are always measured too.",
 )
 @precision_option
 @device_option
 @click.option(
     "--cache",
     type=FOLDER,
-    help="Folder of raw vectors; its collections/ keeps BEIR folders as indexed.  [default: "
-    "~/.cache/flow-retriever/vectors, with collections/ beside it]",
+    help="Folder of raw vectors; its subfolder collections/ keeps the indexed BEIR folders.  [default: "
+    "~/.cache/flow-retriever/vectors, with collections/ next to it]",
 )
 @click.option("--out", type=FOLDER, help="Folder for results.json and plots.")
 @json_option
@@ -93,10 +93,10 @@ def quantization(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare FAISS index types by size, in raw space and through transforms: recall@10 and nDCG@10.
+    """Compare FAISS index types by size, with raw and with transformed vectors: recall@10 and nDCG@10.
 
-    Recall is against exact search in each space, over sentences. nDCG@10 is of BEIR folders and says which space is
-    worth searching.
+    Recall is measured over sentences, against exact search in the same space. nDCG@10 is measured on BEIR folders and
+    shows which space is worth searching.
     """
     from benchmarks.quantization import codes
     from benchmarks.quantization import sentences as question
@@ -164,7 +164,10 @@ def _wiki_files(data: Sequence[Path]) -> list[Path]:
 
 
 def _tasks(data: Sequence[Path]) -> tuple[Sequence["BeirSet"], Sequence[str]]:
-    """The BEIR folders, and notes on those that cannot be read. A folder may also have sentences alone."""
+    """Return the BEIR folders, and notes about those that cannot be read.
+
+    A folder may also hold only sentences.
+    """
     from retriever.evaluate.data.beir import read_sets
 
     folders = [folder for folder in data if any(folder.glob("*/corpus.jsonl*")) or not _wiki_files([folder])]

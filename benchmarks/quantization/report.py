@@ -1,4 +1,4 @@
-"""The tables and plots of `python -m benchmarks quantization`: a line or mark for each index type, space by space."""
+"""The tables and plots of `python -m benchmarks quantization`, with a line or mark for each index type."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,9 +18,9 @@ from retriever.evaluate.results import RAW, Row
 
 MAIN_REFINE = 10
 LEGEND = (
-    "Recall is against exact search in each space itself: it says what the codes lose, not which space is worth "
-    "searching. nDCG@10 of a task says that. Bytes are of the whole file, divided by its vectors; re-scoring reads the "
-    "vectors that the collection keeps anyway."
+    "Recall is measured against exact search in the same space: it shows what the codes lose, not which space is worth "
+    "searching. nDCG@10 of a task shows that. Bytes are those of the whole file divided by its number of vectors. "
+    "Re-scoring reads the vectors that the collection keeps anyway."
 )
 MARKS = {"PQ": "s", "RaBitQ": "o", "SQ": "^", codes.FLAT: "*", "HNSW, IVF": "x"}
 OTHER_MARK = "D"
@@ -28,7 +28,7 @@ DARK = "#444444"
 
 
 class Group(NamedTuple):
-    """What one table shows."""
+    """The data set, encoder and pooling that one table shows."""
 
     dataset: str
     encoder: str
@@ -55,7 +55,7 @@ def variant_name(metric: str) -> str:
 
 
 def shown_refine(refine: Sequence[int]) -> list[int]:
-    """The one refinement that tasks and plots show."""
+    """Return the one refinement that tasks and plots show."""
     return [MAIN_REFINE if MAIN_REFINE in refine else refine[0]] if refine else []
 
 
@@ -66,7 +66,7 @@ def show_quantization(
         for metric in variants(RECALL, refine):
             show(types_table(own, metric, f"recall@10 × 100 of {group}: {variant_name(metric)}, 95 % interval"))
         found = [one for one in least if Group(one.run.dataset, one.run.encoder, one.run.pooling) == group]
-        show(least_table(found, f"fewest bytes a vector with recall@10 of {TARGET / 100:g}, {group}"))
+        show(least_table(found, f"fewest bytes per vector with recall@10 of {TARGET / 100:g}, {group}"))
         for sentence in headlines(found):
             out.print(sentence, soft_wrap=True)
     for group, own in groups(tasks).items():
@@ -76,7 +76,7 @@ def show_quantization(
 
 
 def types_table(rows: Sequence[Row], metric: str, title: str) -> Table:
-    """The smallest index first; the best space of each line in bold."""
+    """Return a table with the smallest index first. The best space of each line is bold."""
     values = {(row.split, row.transform, row.metric): row.value for row in rows}
     spaces = list(dict.fromkeys(row.transform for row in rows))
     table = text_table(title, ["index type", "bytes", *map(space_name, spaces)])
@@ -103,7 +103,7 @@ def least_table(found: Sequence[Least], title: str) -> Table:
 
 
 def headlines(found: Sequence[Least]) -> list[str]:
-    """For each transform and each way to search, its fewest bytes beside raw space's."""
+    """For each transform and way to search, compare its fewest bytes with those of raw space."""
     of_any = {(one.run.transform, one.metric): one for one in found if one.kind == ANY}
     sentences = []
     for (transform, metric), one in of_any.items():
@@ -112,9 +112,9 @@ def headlines(found: Sequence[Least]) -> list[str]:
             continue
         text = f"{variant_name(metric)}: an index in {transform} space reaches recall@10 of {TARGET / 100:g} "
         if one.bytes is None:
-            text += "with no type that was measured"
+            text += "with none of the measured types"
         else:
-            text += f"in {one.bytes:,.0f} bytes a vector ({one.index_type})"
+            text += f"in {one.bytes:,.0f} bytes per vector ({one.index_type})"
         if raw.bytes is None:
             text += ", raw space with none"
         else:
@@ -125,10 +125,10 @@ def headlines(found: Sequence[Least]) -> list[str]:
 
 
 def draw(recall: Sequence[Row], tasks: Sequence[Row], refine: Sequence[int], folder: Path) -> list[Path]:
-    """For each encoder and pooling a plot of recall and one of tasks, over bytes a vector.
+    """Draw a plot of recall and a plot of tasks for each encoder and pooling, over bytes per vector.
 
-    A mark is an index type, its shape the kind of code, hollow behind a rotation. A line of recall is the best of the
-    exhaustive types up to that size; a line of nDCG@10 is exact search.
+    A mark is an index type. Its shape is the kind of code, and it is hollow if the code comes after a rotation. A line
+    of recall is the best of the exhaustive types up to that size. A line of nDCG@10 is exact search.
     """
     paths = []
     for name, rows, metric in (("recall", recall, RECALL), ("tasks", tasks, MAIN)):
@@ -160,9 +160,9 @@ def _panel(dataset: str, rows: Sequence[Row], metric: str) -> LinePanel:
             best = [max(value for _, value in points[: n + 1]) for n in range(len(points))]
             steps = [size for size, _ in points]
             lines.append(Line(steps, best, shade, space_name(space), {"drawstyle": "steps-post", "alpha": 0.8}))
-        elif exact is not None:  # the best of many types would be the luckiest, above exact search
+        elif exact is not None:  # the best of many types would be above exact search by chance
             lines.append(Line([min(sizes), max(sizes)], [exact] * 2, shade, space_name(space), {"alpha": 0.8}))
-    settings = {"xscale": "log", "xlabel": "bytes a vector"} | (
+    settings = {"xscale": "log", "xlabel": "bytes per vector"} | (
         {"ylim": (None, 100)} if metric.startswith(RECALL) else {}
     )
     ticks = [2**n for n in range(2, 14) if min(sizes) <= 2**n <= max(sizes)]
@@ -181,4 +181,4 @@ def _legend(types: set[str]) -> Iterator[Line]:
     for kind in (*(kind for kind in MARKS if kind in kinds), *(["other"] if kinds - set(MARKS) else [])):
         yield Line([], [], DARK, kind, _mark(kind, DARK))
     if any(codes.exhaustive(name) and "," in name for name in types):
-        yield Line([], [], DARK, "behind a rotation", _mark("RaBitQ", "white"))
+        yield Line([], [], DARK, "after a rotation", _mark("RaBitQ", "white"))

@@ -1,9 +1,10 @@
-"""Recall of small FAISS indexes over sentences, in the encoder's raw space and through each transform.
+"""Measure the recall of small FAISS indexes over sentences, with raw vectors and with each transform.
 
-The first sentences are documents; the following ones that are not among them are queries. Recall@10 is the share of a
-query's 10 nearest by exact search in the same space that are the first 10 by their codes, or that are among the best
-40, 100 or 400 candidates, which the stored vectors then re-score. Recall says what codes lose, not which space is worth
-searching: `benchmarks.quantization.tasks` measures that.
+The first sentences are documents. The sentences after them are queries, except those that are also documents. The truth
+is the 10 nearest documents of a query by exact search in the same space. Recall@10 is the share of them among the first
+10 by the codes. With re-scoring, it is the share among the best 40, 100 or 400 candidates, because the stored vectors
+then put these candidates in the exact order. Recall shows what codes lose, not which space is worth searching. That is
+measured by `benchmarks.quantization.tasks`.
 
 A transform is fitted as for a collection of the sentences, never on a query.
 """
@@ -60,7 +61,7 @@ class Sentences:
 
     @cached_property
     def query_positions(self) -> list[int]:
-        """Positions of the queries: the sentences after the documents that are not documents themselves."""
+        """Return the positions of the queries: sentences after the documents that are not also documents."""
         known = set(self.texts)
         found = [number for number in range(self.documents, len(self._all)) if self._all[number] not in known]
         if not found:
@@ -75,11 +76,11 @@ class Sentences:
 def run(
     plan: Plan, sentences: Sentences, *, index_types: Sequence[str] = (), refine: Sequence[int] = REFINE
 ) -> Findings:
-    """Measure every index type in the space of every transform; the notes say what could not be measured."""
+    """Measure every index type in the space of every transform. Notes say what could not be measured."""
     findings = Findings(plan)
     if left_out := sentences.queries - len(sentences.query_positions):
         findings.problems.append(
-            f"of {sentences.queries:,} sentences held out as queries {left_out:,} are documents too and left out"
+            f"{left_out:,} of {sentences.queries:,} sentences held out as queries are also documents and are left out"
         )
     for encoder in plan.encoders:
         measure(findings, _Encoded(plan, sentences, encoder, refine), index_types, refine)
@@ -94,7 +95,7 @@ def run(
 
 @dataclass
 class _Encoded:
-    """The sentences with one encoder."""
+    """The sentences encoded with one encoder."""
 
     plan: Plan
     sentences: Sentences
@@ -108,7 +109,7 @@ class _Encoded:
 
     @cached_property
     def _vectors(self) -> tuple[Halves, Halves]:
-        """Of the documents and of the queries."""
+        """Return the vectors of the documents and those of the queries."""
         own = self.sentences
         wanted = own.documents + own.queries
         _, found = sentence_vectors(own.paths, self.encoder, wanted, self.plan.cache.folder, self.plan.progress)
@@ -128,7 +129,7 @@ class _Encoded:
 
 
 def recall_figures(index: Any, space: Space, refine: Sequence[int]) -> dict[str, float]:
-    """Recall@10 × 100 by the codes alone and re-scored, each with its interval over queries."""
+    """Return recall@10 × 100 by the codes alone and re-scored, each with its interval over queries."""
     depths = variants(RECALL, refine)
     found = codes.candidates(index, space.queries, depths.values())
     figures: dict[str, float] = {}
@@ -140,18 +141,21 @@ def recall_figures(index: Any, space: Space, refine: Sequence[int]) -> dict[str,
 
 @dataclass(frozen=True)
 class Least:
-    """The smallest measured index whose recall reaches TARGET; bytes are None if there is none."""
+    """The smallest measured index whose recall reaches TARGET. `bytes` is None if there is no such index."""
 
     run: Run
     kind: str
-    """ANY, or one of `codes.KINDS`."""
+    """The kind of code: ANY, or one of `codes.KINDS`."""
     metric: str
     bytes: float | None
     index_type: str | None
 
 
 def least_bytes(rows: Sequence[Row], refine: Sequence[int]) -> list[Least]:
-    """For each space, kind of code and refinement, the smallest index that reaches TARGET. Nothing is interpolated."""
+    """Find the smallest index that reaches TARGET, for each space, kind of code and refinement.
+
+    Nothing is interpolated.
+    """
     spaces: dict[Run, dict[str, dict[str, float]]] = {}
     for row in rows:
         space = row.run._replace(split=LEAST)
@@ -168,7 +172,7 @@ def least_bytes(rows: Sequence[Row], refine: Sequence[int]) -> list[Least]:
 
 
 def least_rows(found: Sequence[Least]) -> list[Row]:
-    """Rows whose split is `least`, or `least PQ` etc. for one kind of code."""
+    """Return rows whose split is `least`, or e.g. `least PQ` for one kind of code."""
     return [
         Row(*one.run, f"{BYTES}_at_{one.metric}_of_{TARGET:g}", one.bytes) for one in found if one.bytes is not None
     ]

@@ -1,8 +1,9 @@
-"""nDCG@10 of small FAISS indexes on BEIR folders, by the codes alone and by their candidates re-scored.
+"""Measure nDCG@10 of small FAISS indexes on BEIR folders.
 
-The collections are those of `retriever bench retrieval`, in the same cache, and every transform is a `rebuild` of one,
-so Flat has the figure of that benchmark. Candidates are passages, and a document counts by its best passage. Unlike
-recall within a space, nDCG@10 compares spaces.
+Documents are ranked by the codes alone, and with the candidates re-scored by their full vectors. The collections and
+their cache are those of `retriever bench retrieval`. For each transform, a collection is rebuilt. A Flat index
+therefore has the same figure as in that benchmark. Candidates are passages, and a document counts by its best passage.
+nDCG@10 can be compared between spaces. Recall within a space cannot.
 """
 
 import contextlib
@@ -54,7 +55,7 @@ def run(
 
 @dataclass
 class _Task:
-    """A corpus and its queries with one model; the collection is opened with the first space."""
+    """A corpus and its queries with one model. The collection is opened for the first space."""
 
     plan: Plan
     found: BeirSet
@@ -73,14 +74,14 @@ class _Task:
         transform = None if Collection.is_begun(self.folder) else RAW
         built = build_collection(self.plan, self.found, self.encoder, self.folder, transform, self.device)
         collection = self.stack.enter_context(built)
-        self.stack.enter_context(collection.collection.writing())  # nobody else rebuilds it meanwhile
+        self.stack.enter_context(collection.collection.writing())  # no other process may rebuild it meanwhile
         return _Passages(collection, list(self.found.topics.queries.values()))
 
     def space(self, spec: str) -> Space:
         return self._passages.space(spec)
 
     def figures(self, index: Any, space: Space) -> dict[str, float]:
-        """nDCG@10 × 100 by the codes alone and re-scored, each with its interval over queries."""
+        """Return nDCG@10 × 100 by the codes alone and re-scored, each with its interval over queries."""
         refined_depths = {m: depth for m, depth in variants(MAIN, self.refine).items() if m != MAIN}
         found = codes.candidates(index, space.queries, [DEPTH, *refined_depths.values()])
         rankings: dict[str, Iterator[codes.Positions]] = {MAIN: iter(found[min(DEPTH, index.ntotal)])}
@@ -123,5 +124,5 @@ class _Passages:
         return Space.of(load_transform(generation), self.vectors, self.queries, chosen)
 
     def documents_at(self, positions: codes.Positions) -> list[str]:
-        """The ids of the documents at these positions, each at the place of its best passage."""
+        """Return the ids of the documents at these positions, each at the place of its best passage."""
         return list(dict.fromkeys(id_ for position in positions if position >= 0 for id_ in self.ids[position]))

@@ -1,1 +1,1 @@
-"""Ray and threads, Milvus and a folder, serving under load, plans and real runs."""
+"""Compare Ray with threads, Milvus with a folder, and plans with real runs. Measure a server under load."""

@@ -13,14 +13,15 @@ from retriever.cli.bench.options import FOLDER, json_option, need, report
 @click.command()
 @sentence_options(12_500, 50_000)
 @precision_option
-@click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="Runs of both at every size.")
+@click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="Runs per engine and size.")
 @figures_options
 def engines(
     sentences: Sequence[Path], data: Path | None, encoder: str | None, out: Path | None, as_json: bool, **options: Any
 ) -> None:
-    """Compare ingestion by threads and by a Ray cluster on this machine: throughput, and memory by size.
+    """Compare ingestion by threads with ingestion by a Ray cluster on this machine.
 
-    SENTENCES are text files with one sentence per line, gzipped or not; each sentence is a document.
+    The figures are the throughput, and the memory at each number of documents. SENTENCES are text files with one
+    sentence per line, gzipped or not; each sentence is a document.
     """
     from benchmarks.sentence_vectors import read_sentences, sentence_files
     from benchmarks.speed.engines import measure
@@ -41,11 +42,11 @@ def engines(
 @click.option(
     "--store",
     metavar="milvus:URI",
-    help="Copy to this collection; it is kept.  [default: Milvus Lite in a temporary folder]",
+    help="Copy to this collection and keep it.  [default: Milvus Lite in a temporary folder]",
 )
 @figures_options
 def stores(folder: Path, queries: int, store: str | None, out: Path | None, as_json: bool) -> None:
-    """Copy the collection DIR to Milvus and back, and compare its contents and the ten best hits of many queries.
+    """Copy the collection DIR to Milvus and back. Compare its contents and the ten best hits of many queries.
 
     The queries are the first words of documents of the collection.
     """
@@ -64,14 +65,20 @@ def stores(folder: Path, queries: int, store: str | None, out: Path | None, as_j
     type=click.FloatRange(0),
     default=30,
     show_default=True,
-    help="Duration of the full load, with the index published again in the middle; 0 skips it.",
+    help="Duration of the full load. The index is published again in the middle. 0 skips the load.",
 )
-@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Rounds of API, 1 and 16 clients.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="Rounds of the Python API, 1 client and 16 clients.",
+)
 @figures_options
 def serve(folder: Path, seconds: float, rounds: int, out: Path | None, as_json: bool) -> None:
-    """Compare HTTP with the Python API and one client with sixteen, then put a copy of the collection DIR under load.
+    """Compare HTTP with the Python API, and one client with sixteen. Then put the server under full load.
 
-    The queries are the first words of documents of the collection.
+    A copy of the collection DIR is served. The queries are the first words of its documents.
     """
     from benchmarks.scale.serving import measure
     from retriever.cli.display import console
@@ -84,22 +91,26 @@ def serve(folder: Path, seconds: float, rounds: int, out: Path | None, as_json: 
 @click.command()
 @sentence_options(10_000, 100_000)
 @click.option(
-    "--sample", type=click.IntRange(1), default=4000, show_default=True, help="Plan from this many first sentences."
+    "--sample", type=click.IntRange(1), default=4000, show_default=True, help="Number of sentences to plan from."
 )
 @click.option(
     "--index-type",
     "types",
     multiple=True,
     type=click.Choice(["sq8", "ivf", "hnsw", "pq", "rabitq"]),
-    help="Also predict and rebuild as this type; may be repeated.",
+    help="Also predict and rebuild with this index type; may be repeated.",
 )
-@click.option("--out", type=FOLDER, help="Folder for results.json and the plot; the same command continues there.")
+@click.option(
+    "--out",
+    type=FOLDER,
+    help="Folder for results.json and the plot. After an interruption, the same command continues there.",
+)
 @json_option
 def plan(out: Path | None, as_json: bool, **options: Any) -> None:
-    """Plan from a few sentences, index as many as were planned, and compare: CPU, bytes, memory, queries.
+    """Plan from a few sentences, index as many as were planned, and compare CPU, bytes, memory and queries.
 
     SENTENCES are text files with one sentence per line, gzipped or not; each sentence is a document. A size that was
-    measured is not measured again.
+    measured before is not measured again.
     """
     from benchmarks.scale.planning import validate
     from benchmarks.scale.planning_tables import draw, plan_tables

@@ -1,7 +1,8 @@
-"""Clients of a server in their own process: each sends a request, waits for the answer, and sends the next.
+"""Run clients of a server in their own process. Each client sends its next request after the answer to the last.
 
-They share the machine with the server, so requests are made beforehand, and only the status, the length and the
-generation of an answer are parsed. The task is read from standard input, the figures are printed; both are JSON.
+The clients share the machine with the server. To save CPU time, requests are made beforehand, and only the status, the
+length and the generation of an answer are parsed. The task is read from standard input and the figures are printed,
+both as JSON.
 """
 
 import asyncio
@@ -66,7 +67,7 @@ class Client(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self._done.done():
-            self.statuses[0] += 1  # in the midst of an answer
+            self.statuses[0] += 1  # the connection was lost before the answer was complete
         self._finish()
 
     def _finish(self) -> None:
@@ -84,7 +85,7 @@ def requests_of(host: str, path: str, bodies: list[Any]) -> list[bytes]:
 
 
 async def load(host: str, port: int, path: str, bodies: list[Any], clients: int, seconds: float) -> dict[str, Any]:
-    """Run the clients for a time."""
+    """Run the clients for the given seconds and return their figures."""
     loop = asyncio.get_running_loop()
     requests = requests_of(f"{host}:{port}", path, bodies)
     began = time.perf_counter()

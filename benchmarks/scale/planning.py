@@ -1,12 +1,12 @@
-"""Does a plan hold? Compare what `retriever plan` predicts from a small sample with the real commands.
+"""Compare what `retriever plan` predicts from a small sample with the cost of the real commands.
 
     predicted   by the laws, from a rehearsal of the first sentences for a collection of that size
-    measured    `retriever index` in a process of its own, with a flat index; for every other index type
+    measured    `retriever index` in its own process, with a flat index; for every other index type
                 `retriever rebuild` of the same collection; then single queries in another process
 
 CPU seconds are those of all threads of the command from its start to its end. Idle threads sleep, as in the rehearsal.
-A row's dataset is the number of documents, its split the index type, its transform `predicted` or `measured`. What was
-measured is not measured again. Predictions are computed again each time, from a rehearsal that is stored.
+A row's dataset is the number of documents, its split the index type, its transform `predicted` or `measured`.
+Measurements in the results are not repeated. Predictions are computed again each time, from the stored rehearsal.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ from retriever.transforms.spec import AUTO as DEFAULT_TRANSFORM
 PREDICTED, MEASURED = "predicted", "measured"
 QUERIES = 100
 SEED = 0
-# The files that decide a rehearsal.
+# The source files that a rehearsal depends on.
 REHEARSING = ("rehearsal.py", "sample.py")
 
 
@@ -76,7 +76,10 @@ class Validation:
     # ---- predictions ------------------------------------------------------------------------------
 
     def _rates(self, count: int) -> Rates:
-        """Return the rehearsal for a collection of this size, from the results if it is there."""
+        """Return the rehearsal for a collection of this size.
+
+        It is read from the results if they contain it with the same inputs. Otherwise it is run.
+        """
         run = self._run(count, FLAT, PREDICTED)
         known = self.results.provenance(run)
         if known.get("inputs") == self._predicted_from:
@@ -108,7 +111,7 @@ class Validation:
             return
         folder = self._folder(count)
         if name == FLAT:
-            shutil.rmtree(folder, ignore_errors=True)  # left by a run that was killed
+            shutil.rmtree(folder, ignore_errors=True)  # may be left by a run that was killed
         if name == FLAT or not _published(folder):
             self.progress(f"indexing {count:,} documents", 0, None)
             cost = self._cost("index", str(self._source(count)), "--encoder", self.encoder, "--index", str(folder))
@@ -120,7 +123,7 @@ class Validation:
 
     @staticmethod
     def _cost(*words: str) -> dict[str, float]:
-        """Run a command whose idle threads sleep, as in a rehearsal."""
+        """Run a command and return its cost. Its idle threads sleep, as in a rehearsal."""
         return run_whole([sys.executable, "-m", "retriever", *words], WAITING)
 
     def _looked_at(self, folder: Path) -> dict[str, float]:
@@ -146,7 +149,10 @@ class Validation:
         return self.folder / f"{count}"
 
     def _source(self, count: int) -> Path:
-        """Write the first sentences as JSON lines; all ids have one length, to make bytes in SQLite comparable."""
+        """Write the first sentences as JSON lines.
+
+        All ids have the same length, so that the bytes in SQLite can be compared.
+        """
         path = self.folder / f"{count:09d}.jsonl"
         write_documents(path, self.texts[:count], digits=7)
         return path
@@ -168,7 +174,7 @@ class Validation:
 
 
 def predicted(law: Law, count: int, name: str) -> dict[str, float]:
-    """Predict the cost of `retriever index`, or of `retriever rebuild` for other types than flat."""
+    """Predict the cost of `retriever index`, or of `retriever rebuild` for index types other than flat."""
     cpu, vectors, trial = law.cpu(count, name), law.vectors(count), law.rates.trials.get(name)
     return {
         "cpu_seconds": sum(cpu.values()) if name == FLAT else cpu[FITTING] + cpu[BUILDING],
@@ -200,7 +206,7 @@ def validate(
     out: Path | None,
     progress: Progress,
 ) -> Findings:
-    """Validate every size; problems are in the findings."""
+    """Compare prediction and measurement at every size. Problems are in the findings."""
     texts = read_sentences(sentence_files(sentences, data), max(documents))
     sizes = sorted({min(count, len(texts)) for count in documents})
     with Results(out) as results, work_folder(out) as folder:
@@ -209,12 +215,12 @@ def validate(
         )
         findings = validation.run(sizes)
     if len(texts) < max(documents):
-        findings.problems.append(f"there are only {len(texts):,} sentences, not {max(documents):,}: all were taken")
+        findings.problems.append(f"there are only {len(texts):,} sentences, not {max(documents):,}: all are used")
     return findings
 
 
 def figures(rows: Sequence[Any]) -> dict[tuple[int, str, str], tuple[float, float]]:
-    """Return (predicted, measured) by size, index type and metric, where both exist."""
+    """Return (predicted, measured) by size, index type and metric, for figures that have both."""
     values: dict[tuple[int, str, str], dict[str, float]] = {}
     for row in rows:
         values.setdefault((int(row.dataset), row.split, row.metric), {})[row.transform] = row.value

@@ -15,7 +15,7 @@ from retriever.plan.laws import FLAT
 
 WITHIN = 0.2
 RECALL = "recall"
-# A rebuild with another index type changes the index alone, so fewer figures are compared.
+# For other index types only OF_A_TYPE is compared, because a rebuild changes only the index.
 METRICS = {
     "cpu_seconds": "CPU, s",
     "disk_bytes": "on disk",
@@ -64,7 +64,7 @@ def within(ratio: float) -> bool:
 
 
 def draw(rows: Sequence[Row], path: Path) -> Path:
-    """Plot ratios by size: one panel for the flat index, one for other index types."""
+    """Plot the ratios by size: one panel for the flat index, and one for other index types."""
     found = figures(rows)
     counts = sorted({count for count, _, _ in found})
     settings = {"xscale": "log", "yscale": "log", "xlabel": "documents", "ylim": (0.4, 2.5)}
@@ -85,6 +85,6 @@ def draw(rows: Sequence[Row], path: Path) -> Path:
 
 
 def _parts(found: Iterable[tuple[int, str, str]]) -> dict[str, list[str]]:
-    """The index types of the two commands, each with its title; a rebuild only if there is one."""
+    """Return the index types by title: flat for `retriever index`, and all others for `retriever rebuild`."""
     others = [name for name in dict.fromkeys(name for _, name, _ in found) if name != FLAT]
     return {"retriever index, flat": [FLAT], **({"retriever rebuild with": others} if others else {})}

@@ -1,8 +1,8 @@
-"""Serving: HTTP beside the Python API, one client beside sixteen, and a long full load.
+"""Measure a server: HTTP compared with the Python API, one client with sixteen, and a long full load.
 
-`retriever serve` runs in its own process over a copy of the collection, which is published again in the middle of the
-load; the clients run in another (`benchmarks.scale.load_clients`). The parts take turns, so that other work on the
-machine affects all of them.
+`retriever serve` runs in its own process over a copy of the collection. In the middle of the full load, the collection
+is published again. The clients run in another process (`benchmarks.scale.load_clients`). The measurements alternate, so
+that other work on the machine affects all of them equally.
 """
 
 import json
@@ -40,7 +40,7 @@ SECONDS_TO_START = 120
 
 @dataclass(frozen=True)
 class Load:
-    """Answers and latencies of some clients."""
+    """Answers and latencies of a number of clients."""
 
     clients: int
     requests: int
@@ -62,24 +62,24 @@ class Load:
 class Figures:
     documents: int
     api_p50_ms: list[float] = field(default_factory=list)
-    """One for each round."""
+    """The median latency of the Python API, once per round."""
     one: list[Load] = field(default_factory=list)
     many: list[Load] = field(default_factory=list)
     soak: Load | None = None
     memory_mb: dict[str, float] = field(default_factory=dict)
-    """Of the server, at the start, middle and end of the full load."""
+    """The memory of the server at the start, middle and end of the full load."""
     exit_code: int | None = None
-    """Of the server, after SIGTERM under load."""
+    """The exit code of the server after SIGTERM."""
 
     @property
     def beyond_api_ms(self) -> float:
-        """How much later HTTP answers than the Python API: the median over rounds."""
+        """Return how many milliseconds HTTP takes longer than the Python API: the median over rounds."""
         pairs = zip(self.one, self.api_p50_ms, strict=True)
         return float(np.median([load.p50_ms - api for load, api in pairs]))
 
     @property
     def ratio(self) -> float:
-        """The throughput of many clients divided by that of one: the median over rounds."""
+        """Return the throughput of many clients divided by that of one client: the median over rounds."""
         return float(np.median([b.per_second / a.per_second for a, b in zip(self.one, self.many, strict=True)]))
 
     def to_json(self) -> dict[str, Any]:
@@ -95,10 +95,10 @@ class Figures:
             each = f"{cpu * 1000:.1f} ms of CPU each in the server" if cpu else ""
             table.add_row(f"HTTP, {whose}, p50", f"{np.median([load.p50_ms for load in own]):.1f} ms", "")
             table.add_row(
-                f"HTTP, {whose}, a second", f"{np.median([load.per_second for load in own]):.0f} answers", each
+                f"HTTP, {whose}, per second", f"{np.median([load.per_second for load in own]):.0f} answers", each
             )
         table.add_row("HTTP beyond the Python API, p50", f"{self.beyond_api_ms:+.1f} ms", "")
-        table.add_row(f"{MANY_CLIENTS} clients beside 1", f"{self.ratio:.2f} x", "")
+        table.add_row(f"{MANY_CLIENTS} clients compared with 1", f"{self.ratio:.2f} x", "")
         if self.soak:
             soak = self.soak
             table.add_row(
@@ -146,7 +146,7 @@ def _soak(
     transform: str,
     memory: dict[str, float],
 ) -> Load:
-    """Full load, with the index published again in the middle."""
+    """Put the server under full load. Publish the index again in the middle."""
 
     def publish() -> None:
         time.sleep(seconds * 0.1)
@@ -168,7 +168,7 @@ def _soak(
 
 
 def own_queries(retriever: Retriever, most: int) -> list[str]:
-    """The first words of documents drawn from the whole collection."""
+    """Return the first words of documents drawn at random from the whole collection."""
     numbers = [row[0] for row in retriever.local.store.db.conn.execute("SELECT number FROM documents")]
     if not numbers:
         raise RetrieverError(f"{retriever.local.folder} has no documents to make queries from.")
@@ -188,7 +188,7 @@ def _api_p50(retriever: Retriever, queries: Sequence[str]) -> float:
 
 @contextmanager
 def _server(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """`retriever serve` in its own process, with its address, once it is ready."""
+    """Start `retriever serve` in its own process. Yield the process and its address when it is ready."""
     command = [sys.executable, "-m", "retriever", "serve", str(folder), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

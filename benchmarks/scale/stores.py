@@ -1,4 +1,4 @@
-"""Compare a collection in Milvus with the same in a folder: copy it there and back, compare rows and hits."""
+"""Copy a collection from a folder to Milvus and back, and compare its rows and hits."""
 
 import hashlib
 import time
@@ -34,11 +34,11 @@ class Figures:
     documents: int
     queries: int
     same_ids: int = 0
-    """Queries whose ten best have the same documents and passages in the same order."""
+    """The number of queries whose ten best hits are the same documents and passages in the same order."""
     largest_difference: float = 0.0
-    """Between scores of the same hits."""
+    """The largest difference between the scores of two hits at the same rank."""
     same_tables: dict[str, bool] = field(default_factory=dict)
-    """Of the copy that came back, its index included."""
+    """Whether each table, the transform and the index of the copy that came back equal the original."""
     seconds: dict[str, float] = field(default_factory=dict)
     ms_a_query: dict[str, float] = field(default_factory=dict)
 
@@ -53,7 +53,7 @@ class Figures:
         for name, is_same in self.same_tables.items():
             table.add_row(f"{name} that came back", "the same" if is_same else "DIFFERENT")
         for what, seconds in self.seconds.items():
-            table.add_row(what, f"{seconds:.0f} s, {self.documents / seconds:,.0f} documents a second")
+            table.add_row(what, f"{seconds:.0f} s, {self.documents / seconds:,.0f} documents per second")
         for where, ms in self.ms_a_query.items():
             table.add_row(f"a query in {where}, in batches of {BATCH}", f"{ms:.1f} ms")
         return table
@@ -96,7 +96,7 @@ def _answers(
         for start in range(0, len(queries), BATCH):
             some = slice(start, start + BATCH)
             found += [answer.hits for answer in retriever.answer_many(queries[some], TOP, vectors=vectors[some])]
-            progress(f"asking {where}", len(found), len(queries))
+            progress(f"searching {where}", len(found), len(queries))
         figures.ms_a_query[where] = 1000 * (time.perf_counter() - began) / len(queries)
     return found
 
@@ -106,7 +106,7 @@ def _which(hit: Any) -> tuple[str, int, int]:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of every table, of the transform and of the FAISS index."""
+    """Return the SHA-256 of every table and of the FAISS index, and the fingerprint of the transform."""
     with Retriever.open(folder) as retriever:
         connection = retriever.local.store.db.conn
         found = {}

@@ -1,1 +1,1 @@
-"""Speed and size of several systems on the same sentences."""
+"""Measure the speed and size of several systems on the same sentences."""

@@ -1,17 +1,17 @@
-"""Encoding, ingestion, cold and warm search of several systems on the same sentences.
+"""Measure encoding, ingestion, and cold and warm search of several systems on the same sentences.
 
-    encoding        encoders take turns over chunks of the same sentences, in one process
+    encoding        the encoders alternate over chunks of the same sentences, in one process
     ingest-vectors  make a store from documents with given vectors: the cost of storing and indexing
-    ingest-text     make a store from documents alone, each system with its own way of embedding by the same model;
-                    ours also a second time, with nothing changed
+    ingest-text     make a store from documents alone; each system embeds in its own way with the same model;
+                    our system runs a second time with unchanged documents
     query-vectors   search by vectors: everything but the encoder; recall against brute force over all vectors
-    query-text      search by text, with the time of the encoder alone
+    query-text      search by text; the time of the encoder alone is also measured
     cold            a command from process start to printed hits
     profile         where the time of our ingestion goes
 
-Every system runs in its own processes, and they take turns. Figures that were measured in turns are reused only
-together. `benchmarks/speed/rivals` has one file for each system. A row's dataset is the number of documents, its split
-the task, its transform the system.
+Every system runs in its own processes, and the systems alternate. Figures that were measured in alternation are reused
+only together. `benchmarks/speed/rivals` has one file for each system. A row's dataset is the number of documents, its
+split the task, its transform the system.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ from retriever.settings import made_by
 ENCODING, INGEST_VECTORS, INGEST_TEXT = "encoding", "ingest-vectors", "ingest-text"
 QUERY_VECTORS, QUERY_TEXT, COLD, PROFILE = "query-vectors", "query-text", "cold", "profile"
 SEARCHES = (QUERY_VECTORS, QUERY_TEXT, COLD)
-# Of ours.
+# The precisions of our encoder.
 PRECISIONS = ("fp32", "int8")
 ENCODED = 2048
 
@@ -39,7 +39,7 @@ Measure = Callable[[int, Sequence[str]], Mapping[str, Mapping[str, Any]]]
 
 
 class Bench:
-    """Runs the tasks whose figures are not known yet; `tasks.folder` has the stores while they are needed."""
+    """Run the tasks whose figures are not known yet. `tasks.folder` holds the stores while they are needed."""
 
     def __init__(self, tasks: Tasks, systems: Sequence[str]) -> None:
         self.tasks, self.systems = tasks, systems
@@ -48,7 +48,7 @@ class Bench:
         self._digest = cache(lambda count: digest(tasks.texts[:count]))
 
     def run(self) -> Findings:
-        self.tasks.queries  # noqa: B018 - refused before anything is measured, if there are none
+        self.tasks.queries  # noqa: B018 - raises an error early if there are no queries
         self._encode()
         for count in self.sizes.documents:
             self._ingest(count)
@@ -77,7 +77,7 @@ class Bench:
             self._measure(INGEST_VECTORS, count, [system], self.tasks.ingest_vectors, anyway=missing)
         if count > self.sizes.embed_at_most:
             self.findings.problems.append(
-                f"at {count:,} documents no store was made by each system's own encoder; --embed-at-most {count} does"
+                f"at {count:,} documents the systems' own encoders were not used; use --embed-at-most {count} for that"
             )
             return
         for system in self.systems:
@@ -120,7 +120,7 @@ class Bench:
 
 @cache
 def version_of(system: str) -> str:
-    """The version of a system; for ours a digest of the code."""
+    """Return the version of a system. For our system it is a digest of the code."""
     if system.partition(" ")[0] == OURS:
         return code_digest("retriever", "indexes")
     package = SYSTEMS[system].package if system in SYSTEMS else "sentence_transformers"

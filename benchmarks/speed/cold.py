@@ -1,9 +1,9 @@
-"""One search from a cold start, as a user's script would do it.
+"""Run one search from a cold start, as a user's script would.
 
     python -m benchmarks.speed.cold SYSTEM STORE MODEL QUERY
 
-imports the system, opens the store, embeds the query with sentence-transformers, searches and prints the hits. For our
-system, `retriever search` is used instead.
+This command imports the system, opens the store, embeds the query with sentence-transformers, searches and prints the
+hits. For our system, `retriever search` is used instead.
 """
 
 import sys

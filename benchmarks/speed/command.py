@@ -1,4 +1,4 @@
-"""`python -m benchmarks speed`: speed and size beside other systems."""
+"""`python -m benchmarks speed`: compare speed and size with other systems."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,8 +17,8 @@ from retriever.cli.bench.options import FOLDER, json_option, need, report
     "systems",
     multiple=True,
     metavar="NAME",
-    help="Only this one: retriever, 'retriever auto', 'sentence-transformers + FAISS', txtai, chroma, lancedb; may be "
-    "repeated.",
+    help="Only this system: retriever, 'retriever auto', 'sentence-transformers + FAISS', txtai, chroma, lancedb; may "
+    "be repeated.",
 )
 @click.option("--queries", type=click.IntRange(1), default=200, show_default=True, help="Number of warm queries.")
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Cold commands for each system.")
@@ -27,11 +27,15 @@ from retriever.cli.bench.options import FOLDER, json_option, need, report
     type=click.IntRange(0),
     default=100_000,
     show_default=True,
-    help="Larger collections are made from given vectors alone, not also by each system's own encoder.",
+    help="Maximum number of documents that each system also embeds with its own encoder.",
 )
 @click.option("--profile", is_flag=True, help="Only show where the time of our ingestion goes, by stage and thread.")
 @click.option("--cache", type=FOLDER, help="Folder of raw vectors.  [default: ~/.cache/flow-retriever/vectors]")
-@click.option("--out", type=FOLDER, help="Folder for results.json and the plot; the same command continues there.")
+@click.option(
+    "--out",
+    type=FOLDER,
+    help="Folder for results.json and the plot. After an interruption, the same command continues there.",
+)
 @json_option
 def speed(
     sentences: Sequence[Path],
@@ -50,7 +54,7 @@ def speed(
     """Compare encoding, ingestion and search with txtai, Chroma, LanceDB and sentence-transformers with FAISS.
 
     SENTENCES are text files with one sentence per line, gzipped or not; each sentence is a document. All systems get
-    the same documents and vectors and take turns. CPU time is of all threads and child processes.
+    the same documents and vectors, and their measurements alternate. CPU time includes all threads and child processes.
     """
     import numpy as np
 
@@ -78,12 +82,12 @@ def speed(
     if not isinstance(bert, Bert):
         raise Misuse("--encoder must be a BERT.")
     with Results(out) as results, console.progress_bar() as progress, work_folder(out) as folder:
-        if profile:  # it embeds for itself
+        if profile:  # the profiled ingestion embeds the texts itself
             texts, vectors = read_sentences(paths, count), np.empty((0, bert.dimension), np.float16)
         else:
             texts, vectors = sentence_vectors(paths, bert, count, cache, progress)
         if len(texts) < count:
-            notes.append(f"there are only {len(texts):,} sentences, not {count:,}: all of them were taken")
+            notes.append(f"there are only {len(texts):,} sentences, not {count:,}: all of them are used")
         plan = Plan("speed", [bert], [], cache=VectorCache(cache), results=results, progress=progress)
         counts = sorted({min(count, len(texts)) for count in documents})
         wanted = Sizes(counts, embed_at_most=embed_at_most, **sizes)

@@ -1,8 +1,8 @@
-"""The speed of encoders: ours, sentence-transformers and a plain ONNX Runtime session take turns over chunks.
+"""Measure the speed of encoders: ours, sentence-transformers and plain ONNX Runtime alternate over chunks of texts.
 
-Plain ONNX Runtime does what fastembed does: the model as torch exports it, batches of 32 texts in their order, each
-padded to its longest, and mean pooling in NumPy. (fastembed itself only loads models of its own list.) It is left out
-for models with another pooling.
+Plain ONNX Runtime does what fastembed does: it uses the model as torch exports it, batches of 32 texts in their order,
+each padded to its longest text, and mean pooling in NumPy. (fastembed itself loads only the models of its own list.)
+Models with another pooling are not measured with plain ONNX Runtime.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,10 @@ def encoder_names(model: str, precisions: Sequence[str]) -> list[str]:
 
 
 def encode_in_turns(model: str, texts: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
-    """For each encoder its seconds, and the mean cosine of its vectors with those of sentence-transformers."""
+    """Return the seconds of each encoder.
+
+    Also return the mean cosine of its vectors with those of sentence-transformers.
+    """
     with TemporaryDirectory() as folder:
         encoders = {name: _encoder(name, model, Path(folder)) for name in names}
         for encode in encoders.values():
@@ -67,7 +70,7 @@ def _encoder(name: str, model: str, folder: Path) -> Encode:
 
 
 def rotated(names: Sequence[str], turn: int) -> list[str]:
-    """The names with another one first in each turn."""
+    """Return the names in rotated order, so that another name is first in each turn."""
     first = turn % max(len(names), 1)
     return [*names[first:], *names[:first]]
 
@@ -78,7 +81,7 @@ def _cosines(first: Matrix, second: Matrix) -> Matrix:
 
 
 class PlainOnnx:
-    """A session with the defaults of ONNX Runtime."""
+    """An ONNX Runtime session with the default settings."""
 
     def __init__(self, model: str, path: Path) -> None:
         import onnxruntime
@@ -87,7 +90,7 @@ class PlainOnnx:
         files = ModelFiles(model)
         export_plainly(files.folder, path)
         options = onnxruntime.SessionOptions()
-        # Its threads would spin for a while after each call, in the turn of another encoder.
+        # Otherwise its threads would spin after each call, while another encoder is being measured.
         options.add_session_config_entry("session.force_spinning_stop", "1")
         self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self._tokenizer = Tokenizer.from_file(str(files.folder / "tokenizer.json"))

@@ -1,8 +1,8 @@
-"""Ingestion by threads and by Ray's workers on one machine, taking turns.
+"""Measure ingestion by threads and by Ray workers on one machine, in alternating runs.
 
-Every run is in a process of its own (`benchmarks.speed.worker`) and makes a new collection with a fixed precision and
-no transform. The start and end of a Ray cluster are timed separately, because they do not grow with the documents.
-Memory is the peak of any one process of a kind.
+Every run has its own process (`benchmarks.speed.worker`) and makes a new collection with a fixed precision and no
+transform. The start and end of a Ray cluster are timed separately, because they do not grow with the documents. For
+each kind of process, the memory is the highest peak of a single process of that kind.
 """
 
 import os
@@ -35,11 +35,11 @@ class EngineRun:
     documents: int
     engine: str
     seconds: float
-    """From the first document to the published index."""
+    """Seconds from the first document to the published index."""
     whole_seconds: float
-    """With the start and end of the cluster."""
+    """Seconds including the start and end of the cluster."""
     cpu_seconds: float
-    """Of all cores and processes, the cluster's own included."""
+    """CPU seconds of all cores and processes, including the cluster's own processes."""
     peak_bytes: dict[str, int]
 
     @property
@@ -54,9 +54,10 @@ class EngineFigures:
     runs: list[EngineRun] = field(default_factory=list)
 
     def ratio(self, documents: int, by: str = "seconds") -> float:
-        """Ray's throughput divided by the threads', by the clock, with the cluster's start and end, or by CPU time.
+        """Return Ray's throughput divided by that of threads.
 
-        The median over rounds, of pairs that ran one after the other.
+        `by` chooses the time: by the clock, by the clock with the cluster's start and end, or CPU time. The ratio is
+        the median over rounds of two runs that followed each other.
         """
         of = {name: [run for run in self.runs if (run.documents, run.engine) == (documents, name)] for name in ENGINES}
         pairs = zip(of["local"], of["ray"], strict=True)
@@ -70,7 +71,7 @@ class EngineFigures:
         return {**asdict(self), "ratios": ratios}
 
     def table(self) -> Table:
-        heads = ["documents", "engine", "seconds", "a second", "with the cluster", "CPU", *PROCESSES.values()]
+        heads = ["documents", "engine", "seconds", "per second", "with the cluster", "CPU", *PROCESSES.values()]
         table = text_table(f"Engines, {self.encoder}, {self.precision}", heads, 2)
         for run in self.runs:
             peaks = (run.peak_bytes.get(kind) for kind in PROCESSES)
@@ -92,7 +93,7 @@ def measure(
     rounds: int = 1,
     progress: Progress = silent,
 ) -> EngineFigures:
-    """Run both engines at every size in turns."""
+    """Run both engines in turn at every size."""
     figures = EngineFigures(encoder, precision)
     plan = [(count, engine) for count in sorted(documents) for _ in range(rounds) for engine in ENGINES]
     with TemporaryDirectory() as name:
@@ -110,7 +111,7 @@ def measure(
 
 
 class ProcessWatch:
-    """Samples the peak memory and CPU time of this process and its descendants, among them the cluster's."""
+    """Sample the peak memory and CPU time of this process and its descendants, including the cluster's."""
 
     def __init__(self) -> None:
         self.bytes = {"driver": 0}
@@ -120,7 +121,10 @@ class ProcessWatch:
 
     @property
     def cpu_seconds(self) -> float:
-        """The sum over all processes, Ray's own included; of a process that ended, up to its last sample."""
+        """Return the CPU seconds of all processes together, including Ray's own.
+
+        A process that has ended counts up to its last sample.
+        """
         return sum(self._cpu.values())
 
     def __enter__(self) -> "ProcessWatch":
@@ -139,7 +143,7 @@ class ProcessWatch:
                     if _below(pid, os.getpid()):
                         title = b"driver" if pid == os.getpid() else path.read_bytes()
                         self._note(pid, next((kind for word, kind in KINDS.items() if title.startswith(word)), None))
-                except (OSError, ValueError):  # it has ended meanwhile
+                except (OSError, ValueError):  # the process has ended meanwhile
                     continue
 
     def _note(self, pid: int, kind: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Processes that are measured, and what they cost: a worker that answers requests, and a command that runs once."""
+"""Run and measure processes: a worker that answers requests, and a command that runs once."""
 
 import json
 import os
@@ -29,7 +29,7 @@ PROC = Path("/proc")
 
 
 class MeasuredProcess:
-    """A `benchmarks.speed.worker` in its own process; messages call it `name`."""
+    """A `benchmarks.speed.worker` in its own process. Error messages call it `name`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -66,7 +66,7 @@ class MeasuredProcess:
     ) -> None:
         assert self._process.stdin and self._process.stdout
         if kind is None:
-            self._process.stdin.close()  # it then ends by itself
+            self._process.stdin.close()  # the worker then ends by itself
         else:
             self._process.kill()
         self._process.wait()
@@ -75,7 +75,10 @@ class MeasuredProcess:
 
 
 def run_whole(command: Sequence[str], extra: Mapping[str, str] | None = None) -> dict[str, float]:
-    """Wall and CPU seconds and peak memory of a command; `extra` is added to its environment."""
+    """Run a command and return its wall and CPU seconds and its peak memory.
+
+    `extra` is added to the command's environment.
+    """
     with TemporaryFile() as printed, TemporaryFile() as errors:
         began = time.perf_counter()
         process = subprocess.Popen(command, stdout=printed, stderr=errors, env={**environment(), **(extra or {})})
@@ -89,7 +92,7 @@ def run_whole(command: Sequence[str], extra: Mapping[str, str] | None = None) ->
 
 
 def environment() -> dict[str, str]:
-    """The environment, with this package first on the path."""
+    """Return the environment of a measured process, with this package first on the path."""
     here = str(Path(benchmarks.__file__).parents[1])
     paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, **QUIET, "PYTHONPATH": os.pathsep.join(paths)}
@@ -107,7 +110,10 @@ def folder_bytes(folder: Path) -> int:
 
 @contextmanager
 def measured() -> Iterator[dict[str, float]]:
-    """Seconds by the clock and of all cores, of this process and its children; filled in at the end."""
+    """Measure wall and CPU seconds of this process and its children.
+
+    The yielded dict is filled in when the block ends.
+    """
     cost: dict[str, float] = {}
     wall, cpu = time.perf_counter(), _cpu_seconds()
     yield cost
@@ -120,7 +126,10 @@ def _cpu_seconds() -> float:
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """CPU seconds of a process over all cores; 0 on a system without /proc, OSError if the process has ended."""
+    """Return the CPU seconds of a process over all cores.
+
+    Return 0 on a system without /proc. Raise OSError if the process has ended.
+    """
     if not PROC.is_dir():
         return 0.0
     user, kernel = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[11:13]
@@ -128,7 +137,10 @@ def cpu_seconds_of(pid: int) -> float:
 
 
 def status_of(pid: int, name: str) -> int:
-    """A number from the status of a process, e.g. VmHWM in KiB; 0 and OSError as above."""
+    """Return a number from the status of a process, e.g. VmHWM in KiB.
+
+    Return 0 on a system without /proc. Raise OSError if the process has ended.
+    """
     if not PROC.is_dir():
         return 0
     lines = (PROC / str(pid) / "status").read_text().splitlines()
@@ -137,7 +149,11 @@ def status_of(pid: int, name: str) -> int:
 
 @contextmanager
 def work_folder(out: Path | None) -> Iterator[Path]:
-    """A folder in --out, removed at the end, so a killed run finds its files; without --out a temporary folder."""
+    """Yield a folder for temporary files.
+
+    With --out, it is a folder in --out that is removed only after success, so that a repeated command finds the files
+    of a killed run. Without --out, it is a temporary folder.
+    """
     if out is None:
         with TemporaryDirectory() as name:
             yield Path(name)

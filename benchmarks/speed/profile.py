@@ -1,8 +1,8 @@
-"""Where the time of an ingestion goes, by stage and thread.
+"""Measure where the time of an ingestion goes, by stage and thread.
 
-Every few milliseconds a thread samples the stacks of all others (`sys._current_frames`). The innermost function of
-`retriever` or `indexes` on a stack decides the stage, so no help of the pipeline is needed. Threads that run at the
-same time count separately.
+Every few milliseconds a thread samples the stacks of all other threads (`sys._current_frames`). The innermost function
+of `retriever` or `indexes` on a stack determines the stage, so the ingestion code needs no changes. Threads that run at
+the same time count separately.
 """
 
 import re
@@ -20,11 +20,15 @@ STORING, FITTING, BUILDING = "storing", "fitting", "building the index"
 LOADING, WAITING, OTHER = "loading the model", "waiting", "other"
 STAGES = (READING, SPLITTING, TOKENISING, ENCODING, STORING, FITTING, BUILDING, LOADING, OTHER, WAITING)
 
-# The first rule that matches a function's module and name decides the stage.
+# The first rule that matches a function's module and name determines the stage.
 RULES = tuple(
     (stage, re.compile(module), re.compile(function))
     for stage, module, function in (
-        (WAITING, r"retriever\.encoder\.batches", r"^(finished|_work)$"),  # in a queue and a semaphore, which are C
+        (
+            WAITING,
+            r"retriever\.encoder\.batches",
+            r"^(finished|_work)$",
+        ),  # in C code of a queue and a semaphore
         (ENCODING, r"retriever\.encoder\.model_loader", r"^padded$"),
         (LOADING, r"retriever\.(encoder\.(model_|runtimes\.onnx_export)|files)", r""),
         (LOADING, r"retriever\.encoder", r"^(_?model|open_session|_?tokenizer|is_exported|__init__)$"),
@@ -49,7 +53,10 @@ class Place(NamedTuple):
 
 
 def stage_of(stack: list[Place]) -> tuple[str, str]:
-    """The stage and the function of a stack, innermost first; a stack without our code is waiting."""
+    """Return the stage and the function of a stack, whose innermost frame comes first.
+
+    A stack without our code counts as waiting.
+    """
     own = [place for place in stack if place.module.partition(".")[0] in PACKAGES]
     if not own:
         return WAITING, ""
@@ -59,7 +66,7 @@ def stage_of(stack: list[Place]) -> tuple[str, str]:
     stage = next(
         (s for s, module, name in RULES if module.match(own[0].module) and name.search(own[0].function)), OTHER
     )
-    if stage == STORING:  # the tables are also read, to fit and to build from
+    if stage == STORING:  # the tables are also read to fit a transform and to build an index
         if BUILDER in own:
             stage = BUILDING
         elif any(place.module in PUBLISHING for place in own):
@@ -68,7 +75,7 @@ def stage_of(stack: list[Place]) -> tuple[str, str]:
 
 
 class Sampler:
-    """Samples every other thread of the process while it is entered."""
+    """A context manager that samples all other threads of the process."""
 
     def __init__(self) -> None:
         self.by_thread: dict[str, Counter[str]] = {}
@@ -111,7 +118,7 @@ class Sampler:
         self.without_encoder += ENCODING not in stages
 
     def figures(self) -> dict[str, Any]:
-        """Shares of the wall time: of each stage over all threads, of each thread, and without any encoder running.
+        """Return shares of the wall time: of each stage over all threads, of each thread, and without any encoder.
 
         The shares of threads that run at the same time add up to more than 1.
         """
@@ -149,7 +156,7 @@ def _places(frame: FrameType | None) -> list[Place]:
 
 
 def profile_ingestion(source: str, folder: str, model: str) -> dict[str, Any]:
-    """Sample an ingestion after all imports are done."""
+    """Sample an ingestion. All imports are done before the sampling starts."""
     import torch  # noqa: F401
     import transformers  # noqa: F401
 

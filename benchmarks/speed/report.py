@@ -1,4 +1,4 @@
-"""The tables and the plot of `python -m benchmarks speed`: each system's figures, and how many times ours they are."""
+"""The tables and the plot of `python -m benchmarks speed`: figures of each system, and their ratios to ours."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -18,7 +18,7 @@ from retriever.evaluate.runs import Findings
 from retriever.terminal import size
 
 Figures = dict[tuple[int, str, str, str], float]
-"""By number of documents, task, system and metric."""
+"""Values by number of documents, task, system and metric."""
 
 HEADS = {
     "recall_at_10": "recall@10",
@@ -27,7 +27,7 @@ HEADS = {
     "p99_ms": "p99",
     "encoder_p50_ms": "its encoder alone",
     "rest_p50_ms": "the rest",
-    "cpu_ms": "CPU a query",
+    "cpu_ms": "CPU per query",
     "batch_per_second": "batch, per s",
     "cpu_seconds": "CPU",
     "wall_seconds": "wall",
@@ -51,7 +51,7 @@ GROWING = {
     "peak memory, ingest-vectors": (INGEST_VECTORS, "peak_bytes"),
     "peak memory, ingest-text": (INGEST_TEXT, "peak_bytes"),
 }
-# Panels of the plot: title, metric, unit, and the style of the line of each task.
+# Panels of the plot: title, metric, unit, and the line style of each task.
 PANELS = (
     ("ingestion, CPU s (dashed: own encoder)", "cpu_seconds", 1.0, {INGEST_VECTORS: "-", INGEST_TEXT: "--"}),
     ("warm query without the encoder, median ms", "p50_ms", 1.0, {QUERY_VECTORS: "-"}),
@@ -61,7 +61,7 @@ PANELS = (
 
 
 def written(metric: str, value: float) -> str:
-    """A figure with its unit, which the name of the metric ends with."""
+    """Format a figure with its unit. The name of the metric ends with the unit."""
     if metric.endswith("_bytes"):
         return size(value)
     if metric.endswith("_per_second"):
@@ -82,7 +82,7 @@ def systems_of(found: Figures, task: str) -> list[str]:
 
 
 def speed_tables(rows: Sequence[Row]) -> Iterator[Table]:
-    """Encoding, then each task at each size, then the growth from size to size."""
+    """Yield the table of encoding, then each task at each size, then the growth from size to size."""
     found = figures(rows)
     counts = sorted({count for count, task, _, _ in found if task in TASKS})
     yield encoding_table(found)
@@ -97,7 +97,7 @@ def speed_tables(rows: Sequence[Row]) -> Iterator[Table]:
 
 def encoding_table(found: Figures) -> Table:
     count = next((n for n, task, _, _ in found if task == ENCODING), 0)
-    heads = ["", "CPU", "wall", "sentences a CPU second", "× sentence-transformers", "cosine with it"]
+    heads = ["", "CPU", "wall", "sentences per CPU second", "× sentence-transformers", "cosine with it"]
     table = text_table(f"Encoding {count:,} sentences in turns", heads)
     base = found.get((count, ENCODING, SENTENCE_TRANSFORMERS, "cpu_seconds"))
     for system in systems_of(found, ENCODING):
@@ -108,7 +108,7 @@ def encoding_table(found: Figures) -> Table:
 
 
 def task_table(found: Figures, task: str, count: int) -> Table:
-    """The figures of each system, with the ratio to ours in brackets."""
+    """Return the figures of each system, with the ratio to ours in brackets."""
     shown = [metric for metric in HEADS if any(key[1::2] == (task, metric) for key in found)]
     table = text_table(f"{TASKS[task]}, {count:,} documents", ["", *(HEADS[metric] for metric in shown)])
     for system in systems_of(found, task):
@@ -126,7 +126,7 @@ def task_table(found: Figures, task: str, count: int) -> Table:
 
 
 def growth_table(found: Figures, smaller: int, larger: int) -> Table:
-    """The ratio of each figure at two sizes, and the difference in memory."""
+    """Return the ratio of each figure at two sizes. For memory, return the difference."""
 
     def more(value: float) -> str:
         return f"{'+' if value >= 0 else '−'}{size(abs(value))}"
@@ -148,7 +148,7 @@ def growth_table(found: Figures, smaller: int, larger: int) -> Table:
 
 
 def profile_tables(findings: Findings) -> Iterator[Table]:
-    """For each size the share of each stage by thread, then the functions that took most time."""
+    """For each size, yield the share of each stage by thread, then the functions that took most time."""
     for run in findings.runs:
         found = findings.provenance(run)["details"]
         values = {row.metric: row.value for row in findings.plan.results.rows([run])}
@@ -170,7 +170,7 @@ def profile_tables(findings: Findings) -> Iterator[Table]:
 
 
 def draw(rows: Sequence[Row], path: Path) -> Path:
-    """Figures by number of documents, a line for each system."""
+    """Plot the figures by number of documents, with a line for each system."""
     found = figures(rows)
     counts = sorted({count for count, task, _, _ in found if task == INGEST_VECTORS})
     settings = {"xscale": "log", "yscale": "log", "xlabel": "documents"}

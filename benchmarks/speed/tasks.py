@@ -1,8 +1,8 @@
-"""The measurements of `python -m benchmarks speed`; each returns the figures of some systems.
+"""The measurements of `python -m benchmarks speed`. Each measurement returns the figures of some systems.
 
-A system that fails is left out, and `problems` says why. The inputs of every system are files in one folder, written
-when they are first needed: sentences, their vectors, queries and their vectors. Queries are phrases cut from the
-sentences of the smallest size, so they are the same at every size.
+A system that fails is left out, and `problems` says why. The inputs of every system are files in one folder: sentences,
+their vectors, queries and their vectors. A file is written when it is first needed. Queries are phrases cut from the
+sentences of the smallest size, so the queries are equal at every size.
 """
 
 import json
@@ -35,7 +35,7 @@ QUANTILES = {"p50_ms": 50, "p95_ms": 95, "p99_ms": 99}
 SECONDS = ("wall_seconds", "cpu_seconds")
 SEED = 0
 BLOCK = 65_536
-# Systems add in another order and store other precisions, so scores this close are ties.
+# Systems sum in different orders and store different precisions, so scores this close count as ties.
 TIE = 1e-5
 
 Figures = dict[str, Any]
@@ -48,7 +48,7 @@ class Sizes:
     batch: int = 100
     repeats: int = 5
     embed_at_most: int = 100_000
-    """Larger collections are not also embedded by each system's own encoder."""
+    """Maximum number of documents that each system also embeds with its own encoder."""
 
     def __str__(self) -> str:
         return f"{self.queries} queries, {self.batch} at once, {self.repeats} cold"
@@ -75,7 +75,7 @@ class Tasks:
 
     @cached_property
     def vectors_file(self) -> Path:
-        """Rows of float16 without a header."""
+        """Write the vectors as rows of float16 without a header. Return the path of the file."""
         path = self.folder / "vectors.f16"
         with path.open("wb") as file:
             for start in range(0, len(self.vectors), BLOCK):
@@ -99,7 +99,7 @@ class Tasks:
         return self.folder / "stores" / str(count) / "".join(c if c.isalnum() else "_" for c in system)
 
     def completed(self, count: int, system: str) -> Path:
-        """The file that says that a store is complete."""
+        """Return the path of the file whose existence shows that a store is complete."""
         return self.store(count, system).with_suffix(".whole")
 
     def forget_stores(self, count: int) -> None:
@@ -108,7 +108,7 @@ class Tasks:
     # ---- measurements ------------------------------------------------------------------------------------
 
     def ingest_vectors(self, count: int, systems: Sequence[str]) -> dict[str, Figures]:
-        """Make stores from given vectors; they are kept for searching."""
+        """Make stores from given vectors. The stores are kept for searching."""
         found = {}
         for system in systems:
             self.completed(count, system).unlink(missing_ok=True)
@@ -118,7 +118,7 @@ class Tasks:
         return found
 
     def ingest_text(self, count: int, systems: Sequence[str]) -> dict[str, Figures]:
-        """Make stores by each system's own encoder, and ours a second time over the same documents."""
+        """Make stores with each system's own encoder. Our system runs a second time over the same documents."""
         found = {}
         for system in systems:
             store = self.store(count, f"{system} text")
@@ -150,7 +150,7 @@ class Tasks:
         return figures | {"disk_bytes": folder_bytes(store), "vector_bytes": 4 * dimension * count}
 
     def query_vectors_alone(self, count: int, systems: Sequence[str]) -> dict[str, Figures]:
-        """Search by given vectors, with recall."""
+        """Search by given vectors, and measure recall."""
         queries = self.query_vectors
         found, hits = self._queries(count, systems, str(self.folder / "queries.npy"))
         vectors = self.vectors[:count]
@@ -165,7 +165,7 @@ class Tasks:
     def _queries(
         self, count: int, systems: Sequence[str], vectors: str | None
     ) -> tuple[dict[str, Figures], dict[str, list[list[str]]]]:
-        """Figures and hits of warm queries; the systems take turns, a few queries each."""
+        """Return figures and hits of warm queries. The systems alternate after a few queries each."""
         answers: dict[str, list[Figures]] = {system: [] for system in systems}
         batches: dict[str, list[Figures]] = {system: [] for system in systems}
         total, batch = len(self.queries), min(self.sizes.batch, len(self.queries))
@@ -190,7 +190,10 @@ class Tasks:
         return found, hits
 
     def cold(self, count: int, systems: Sequence[str]) -> dict[str, Figures]:
-        """Searches from a cold start in turns, as a user would start them; the median of the repeats."""
+        """Measure searches from a cold start, as a user would run them.
+
+        The systems alternate. The figures are medians over the repeats.
+        """
         costs: dict[str, list[Figures]] = {system: [] for system in systems}
         for turn in range(self.sizes.repeats):
             query = self.queries[turn % len(self.queries)]
@@ -223,7 +226,7 @@ class Tasks:
 
     @contextmanager
     def _noting(self, count: int) -> Iterator[None]:
-        """Turn an error of a system into a note, so that the others continue."""
+        """Turn an error of a system into a note, so that the other systems continue."""
         try:
             yield
         except RetrieverError as error:
@@ -231,7 +234,7 @@ class Tasks:
 
 
 def write_documents(path: Path, texts: Sequence[str], digits: int = 0) -> None:
-    """Write documents for `retriever index`, whose ids are their numbers, padded to this many digits."""
+    """Write documents for `retriever index`. Their ids are their numbers, padded to this many digits."""
     with path.open("w", encoding="utf-8") as file:
         for number, text in enumerate(texts):
             file.write(json.dumps({"id": f"{number:0{digits}d}", "text": text}, ensure_ascii=False) + "\n")
@@ -253,7 +256,7 @@ def _query_figures(answers: list[Figures], batches: list[Figures], batch: int) -
 
 
 def least_scores(vectors: Halves, queries: NDArray[np.float32], k: int) -> NDArray[np.float32]:
-    """The cosine of the k-th nearest vector to each query, by brute force."""
+    """Return the cosine of the k-th nearest vector to each query, by brute force."""
     wanted = min(k, len(vectors))
     directions = unit_rows(queries)
     best = np.full((len(queries), wanted), -np.inf, np.float32)
@@ -267,9 +270,9 @@ def least_scores(vectors: Halves, queries: NDArray[np.float32], k: int) -> NDArr
 def recall(
     vectors: Halves, queries: NDArray[np.float32], least: NDArray[np.float32], found: Sequence[Sequence[str]], k: int
 ) -> float:
-    """Recall@k: the mean share of a query's k nearest that was found; a tie with the k-th counts as found.
+    """Return recall@k: the mean share of a query's k nearest vectors that was found.
 
-    Ids are row numbers.
+    A hit that ties with the k-th nearest vector counts as found. Ids are row numbers.
     """
     shares = []
     for direction, threshold, ids in zip(unit_rows(queries), least, found, strict=True):

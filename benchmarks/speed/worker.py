@@ -1,8 +1,8 @@
-"""The process in which one system is measured: it reads requests as lines of JSON and answers with figures.
+"""The process in which one system is measured. It reads requests as lines of JSON and answers with figures.
 
-With a process for each system, the memory of one does not count for another, and they can take turns. CPU time is of
-all threads and child processes. A system first ingests a few documents into another folder, so imports do not count;
-the cold command includes them.
+Each system has its own process, so that its memory does not count for another system and the systems can alternate. CPU
+time includes all threads and child processes. A system first ingests a few documents into another folder, so that
+imports do not count. The time of the cold command includes them.
 """
 
 import json
@@ -28,7 +28,10 @@ WARM_UP_QUERIES = 3
 
 
 class Worker:
-    """A request names a method and its arguments; `queries` and `batch` search the store that was opened last."""
+    """Answer requests. A request names a method and its arguments.
+
+    `queries` and `batch` search the store that was opened last.
+    """
 
     encode = staticmethod(encode_in_turns)
     profile = staticmethod(profile_ingestion)
@@ -57,7 +60,7 @@ class Worker:
     def open(
         self, system: str, folder: str, model: str, texts: list[str], vectors: str | None, k: int
     ) -> dict[str, Any]:
-        """Open a store for these queries and send the first few to warm up."""
+        """Open a store for these queries, and run the first few queries to warm up."""
         self._rival = rival(system, Path(folder), model)
         self._texts, self._k = texts, k
         self._vectors = np.load(vectors, allow_pickle=False) if vectors else None
@@ -66,7 +69,10 @@ class Worker:
         return {}
 
     def queries(self, first: int, last: int) -> dict[str, Any]:
-        """One query after another: seconds of each search, seconds of the encoder alone, and the ids found."""
+        """Run one query after another.
+
+        Return the seconds of each search, the seconds of the encoder alone, the CPU seconds, and the ids found.
+        """
         took, encoding, found = [], [], []
         spent = 0.0
         for number in range(first, last):

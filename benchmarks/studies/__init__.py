@@ -1,1 +1,1 @@
-"""Experiments behind design decisions, with the variants that lost."""
+"""Experiments behind design decisions, including the variants that were rejected."""

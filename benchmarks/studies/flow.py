@@ -1,14 +1,15 @@
-"""Learned maps on top of whitening: which is likelier, and which is better for similarity? The study behind `flow`.
+"""Compare learned maps after whitening by likelihood and by similarity. This is the study behind `flow`.
 
     python -m benchmarks flow --data DIR --encoder DIR --pooling first-last
 
-For each set, 80 % of its sentences fit the shrunk whitening and train every variant by maximum likelihood; 10 % fit the
-radial map and stop the training; on the last 10 % the bits per dimension are measured (lower is better). Spearman is of
-the set's scored pairs, whose sentences are in all three parts, as in `retriever bench sts --fit target`; no score is
-ever fitted on.
+The sentences of each set are divided into three parts. On 80 % of them, the shrunk whitening is fitted and every
+variant is trained by maximum likelihood. On 10 %, the radial map is fitted and the end of the training is determined.
+On the last 10 %, the bits per dimension are measured (lower is better). Spearman's correlation is over the scored pairs
+of the set. Their sentences are in all three parts, as in `retriever bench sts --fit target`. Nothing is ever fitted on
+a score.
 
-Every variant starts as the identity in the principal axes, so each can be tempered alike: its move times SHARE, then
-every direction scaled as by `flow:strength=0.75`. Results: FLOW_STUDY.md.
+Every variant starts as the identity in the principal axes, so all can be tempered in the same way: the movement of a
+vector is multiplied by SHARE, then every direction is scaled as by `flow:strength=0.75`. Results: FLOW_STUDY.md.
 """
 
 import math
@@ -47,14 +48,17 @@ Rows = NDArray[np.float32]
 
 
 def loss(chain: Chain, z: Tensor) -> Tensor:
-    """The part of the negative log-likelihood that the chain can change, in nats a row."""
+    """Return the part of the negative log-likelihood that the chain can change, in nats per row."""
     moved, log_det = chain(z)
     nats: Tensor = ((moved * moved).sum(dim=1) / 2 - log_det).mean()
     return nats
 
 
 def learn(chain: Chain, seen: Tensor, tuning: Tensor, steps: int, rate: float) -> None:
-    """Fit by maximum likelihood and keep the step with the best loss on `tuning`; ranks are fitted in closed form."""
+    """Fit a chain by maximum likelihood and keep the step with the lowest loss on `tuning`.
+
+    Ranks are fitted in closed form.
+    """
     z = seen
     for part in chain:
         ranks = part.inner if isinstance(part, Turned) else part
@@ -80,7 +84,10 @@ def learn(chain: Chain, seen: Tensor, tuning: Tensor, steps: int, rate: float) -
 
 
 def apply(chain: Chain, rows: Rows) -> Moved:
-    """The moved rows and their log-determinants, a few rows at a time because splines take much memory."""
+    """Return the moved rows and their log-determinants.
+
+    Only a few rows are moved at a time, because splines need much memory.
+    """
     with torch.no_grad():
         parts = [chain(part) for part in torch.split(torch.from_numpy(rows), AT_ONCE)]
     return torch.cat([moved for moved, _ in parts]), torch.cat([log_det for _, log_det in parts])
@@ -98,7 +105,7 @@ class Outcome:
 def study(
     vectors: Rows, scorer: PairScorer, scored: Rows, tried: Sequence[Variant], seed: int, steps: int, rate: float
 ) -> dict[str, Outcome]:
-    """Fit every variant to the vectors of a set's sentences and score it by the vectors of its pairs."""
+    """Fit every variant to the vectors of a set's sentences, and score it on the vectors of its pairs."""
     rows = distinct(vectors)
     rows = rows[np.random.default_rng(seed).permutation(len(rows))]
     held = round(HELD_OUT_PART * len(rows))
@@ -136,8 +143,8 @@ def study(
 
 
 def table_of(found: dict[str, dict[str, Outcome]], title: str) -> Table:
-    """One line for each variant, averaged over the sets."""
-    heads = ["variant", "parameters", "bits/dim", "full strength", "tempered", "seconds a fit"]
+    """Return a table with one line for each variant, averaged over the sets."""
+    heads = ["variant", "parameters", "bits/dim", "full strength", "tempered", "seconds per fit"]
     table = text_table(title, heads)
     for name in next(iter(found.values())):
         outcomes = [of_set[name] for of_set in found.values()]

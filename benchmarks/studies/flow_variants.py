@@ -1,6 +1,6 @@
-"""The maps that `benchmarks.studies.flow` tries on top of whitening: couplings, splines, ranks, and axes for them.
+"""The maps that `benchmarks.studies.flow` tries after whitening: couplings, splines, ranks, and rotated axes.
 
-Each returns the moved rows and the log-determinant of every row, and starts as the identity in the principal axes.
+Each map returns the moved rows and the log-determinant of every row. It starts as the identity in the principal axes.
 """
 
 import math
@@ -21,9 +21,10 @@ Moved = tuple[Tensor, Tensor]
 
 
 def spline(z: Tensor, raw: Tensor) -> Moved:
-    """A monotone rational-quadratic spline (Durkan et al. 2019) within ±BOUND, the identity outside and where raw is 0.
+    """Apply a monotone rational-quadratic spline (Durkan et al. 2019) within ±BOUND.
 
-    `raw` has 3 K - 1 numbers for each of z's in its last axis: K widths, K heights, K - 1 slopes at the inner knots.
+    The spline is the identity outside ±BOUND, and everywhere if `raw` is 0. The last axis of `raw` has 3 K - 1 numbers
+    for each number of `z`: K widths, K heights, and K - 1 slopes at the inner knots.
     """
     k = (raw.shape[-1] + 1) // 3
 
@@ -47,9 +48,10 @@ def spline(z: Tensor, raw: Tensor) -> Moved:
 
 
 class Coupling(nn.Module):
-    """One round: the rest is moved by a net of the first `top` directions, then these by a net of the rest.
+    """One round of a coupling flow.
 
-    `kind` is additive, affine (the log of the scale within ±LARGEST_LOG_SCALE) or spline.
+    A net of the first `top` directions moves the rest. Then a net of the rest moves the first `top` directions. `kind`
+    is additive, affine (with the log of the scale within ±LARGEST_LOG_SCALE) or spline.
     """
 
     def __init__(self, dimension: int, top: int, kind: str = "additive") -> None:
@@ -94,7 +96,10 @@ class Marginal(nn.Module):
 
 
 class Ranks(nn.Module):
-    """Each direction to a Gaussian by its quantiles: linear between `knots` of them, with slope 1 outside."""
+    """Map each direction to a Gaussian by its quantiles.
+
+    The map is linear between `knots` quantiles and has slope 1 beyond the outermost quantiles.
+    """
 
     x: Tensor
     y: Tensor
@@ -107,7 +112,7 @@ class Ranks(nn.Module):
         self.register_buffer("x", self.y.repeat(dimension, 1))
 
     def fit(self, z: Tensor) -> None:
-        """Take the quantiles of these rows; knots of equal value are separated by a small step."""
+        """Use the quantiles of these rows as knots. Knots of equal value are separated by a small step."""
         found = torch.quantile(z, self.places, dim=0).T.contiguous()
         self.x = found + 1e-4 * torch.arange(found.shape[1])
 
@@ -123,7 +128,7 @@ class Ranks(nn.Module):
 
 
 class Turned(nn.Module):
-    """A map in other axes and back; the axes may have learned Householder reflections."""
+    """Apply a map in rotated axes and rotate back. The rotation may include learned Householder reflections."""
 
     def __init__(self, inner: nn.Module, axes: Tensor, reflections: int = 0) -> None:
         super().__init__()

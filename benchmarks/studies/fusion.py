@@ -1,9 +1,9 @@
-"""Ways of joining vectors and words without labels: the study behind `--mode hybrid`.
+"""Compare ways of combining vectors and words without labels. This is the study behind `--mode hybrid`.
 
     python -m benchmarks fusion DATA/scifact COLLECTION
 
-COLLECTION is a collection of the set's corpus, made by `retriever index` or `retriever bench retrieval`. Both sides
-score every document, so the depth of a search has no influence. Results: FUSION_STUDY.md.
+COLLECTION is a collection of the set's corpus, made by `retriever index` or `retriever bench retrieval`. Vectors and
+words both score every document, so the depth of a search has no influence. Results: FUSION_STUDY.md.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,17 @@ from retriever.retriever import Retriever
 from retriever.search.fusion import surprise
 
 Scores = NDArray[np.float64]
-"""A row for each query, a column for each document."""
+"""Scores with a row for each query and a column for each document."""
 
 NATS = 1 / (K1 + 1)
 TAIL = 0.95
 
 
 def both_sides(retriever: Retriever, queries: list[str]) -> tuple[list[str], Scores, Scores]:
-    """The documents' ids; the cosine of each query with each document's best passage; BM25, 0 for no match."""
+    """Return the ids of the documents, and the scores of each query with each document by vectors and by words.
+
+    The score by vectors is the cosine with the document's best passage. The score by words is BM25, or 0 for no match.
+    """
     store = retriever.local.store
     rows = store.db.conn.execute("SELECT number, id FROM documents ORDER BY number").fetchall()
     column = {number: place for place, (number, _) in enumerate(rows)}
@@ -61,13 +64,13 @@ def ranks(own: Scores) -> Scores:
 
 
 def spread(own: Scores) -> Scores:
-    """From 0 at rank 100 to 1 at rank 1."""
+    """Scale the scores of each query so that rank 1 has 1 and rank 100 has 0. Lower ranks also have 0."""
     best = -np.sort(-own, axis=1)[:, :DEPTH]
     return np.clip((own - best[:, -1:]) / np.maximum(best[:, :1] - best[:, -1:], 1e-9), 0, None)
 
 
 def tail(own: Scores) -> Scores:
-    """Nats by an exponential tail fitted to each query's highest scores."""
+    """Convert scores to nats with an exponential tail that is fitted to each query's highest scores."""
     start = np.quantile(own, TAIL, axis=1, keepdims=True)
     mean = np.nanmean(np.where(own > start, own - start, np.nan), axis=1, keepdims=True)
     return np.asarray(np.where(own > start, -np.log(1 - TAIL) + (own - start) / mean, own - start))

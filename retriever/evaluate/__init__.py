@@ -1,1 +1,1 @@
-"""Evaluation of collections and encoders: retrieval, question answering, sentence similarity, isotropy."""
+"""Evaluate collections and encoders: retrieval, question answering, sentence similarity and isotropy."""

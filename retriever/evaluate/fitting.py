@@ -1,4 +1,4 @@
-"""Fitting transforms for a benchmark: the default specs, seeds, the choice of `auto`, and digests of code."""
+"""Fit transforms for a benchmark: the default specs, seeds, the choice of `auto`, and digests of code."""
 
 import hashlib
 import warnings
@@ -22,7 +22,7 @@ from retriever.transforms.spec import AUTO
 
 WANTED = ("none", "center", "whiten", "whiten:dimension=256", "bert-flow", "flow")
 DEFAULT_TRANSFORMS = tuple(spec for spec in WANTED if spec.partition(":")[0] in FAMILIES)
-# Every other family depends on the seed.
+# These families do not depend on the seed; every other family does.
 SEEDLESS = ("none", "center", "standardize", "whiten")
 FIT_CODE = ("retriever.corpus", "retriever.transforms")
 RANKING_CODE = (*FIT_CODE, "retriever.encoder", "retriever.evaluate", "retriever.ingest", "retriever.search", "indexes")
@@ -32,19 +32,19 @@ Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Fitted:
-    """A transform and, for `auto`, the spec that was chosen."""
+    """A fitted transform and, for `auto`, the spec that was chosen."""
 
     transform: Transform
     chosen: str | None = None
 
 
 def canonical(spec: str) -> str:
-    """The spec as rows have it; raises an error if it is invalid."""
+    """Return the spec in the form that result rows have. Raise an error if the spec is invalid."""
     return AUTO if spec.strip() == AUTO else str(parse(spec))
 
 
 def seeds_of(spec: str, count: int) -> list[int]:
-    """The seeds to fit a spec with."""
+    """Return the seeds to fit a spec with: only 0 for a family that does not depend on the seed."""
     seedless = spec != AUTO and parse(spec).family in SEEDLESS
     return [0] if seedless else list(range(count))
 
@@ -52,11 +52,11 @@ def seeds_of(spec: str, count: int) -> list[int]:
 def fit_transform(
     spec: str, texts: Sequence[str], vectors: NDArray[np.float32], encode: Encode, *, seed: int
 ) -> Fitted:
-    """Fit to the raw vectors of these texts; `encode` embeds sentences cut from them.
+    """Fit a transform to the raw vectors of these texts. `encode` embeds phrases cut from the texts.
 
-    `auto` chooses as `retriever index --transform auto` would if each text were a document.
+    `auto` chooses as `retriever index --transform auto` would choose if each text were a document.
     """
-    with warnings.catch_warnings(action="ignore", category=FitWarning):  # the notes of the transform say the same
+    with warnings.catch_warnings(action="ignore", category=FitWarning):  # the transform's notes repeat the warning
         chosen = choose(_evidence(texts, vectors, seed), encode, vectors, seed=seed).chosen if spec == AUTO else None
         return Fitted(fit(chosen or spec, vectors, seed=seed), chosen)
 
@@ -68,7 +68,10 @@ def _evidence(texts: Sequence[str], vectors: NDArray[np.floating[Any]], seed: in
 
 @cache
 def code_digest(*packages: str) -> str:
-    """SHA-256 of the source of packages, by default of all that decide a ranking; `report` modules do not count."""
+    """Return the SHA-256 of the source of packages. `report` modules are left out.
+
+    The default packages are all that can change a ranking.
+    """
     folders = [Path(place) for name in packages or RANKING_CODE for place in import_module(name).__path__]
     return files_digest(
         path
@@ -79,7 +82,7 @@ def code_digest(*packages: str) -> str:
 
 
 def files_digest(files: Iterable[Path]) -> str:
-    """SHA-256 of the names and contents of files."""
+    """Return the SHA-256 of the names and contents of files."""
     digest = hashlib.sha256()
     for path in files:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -89,9 +92,10 @@ def files_digest(files: Iterable[Path]) -> str:
 def fit_as_published(
     spec: str, texts: Sequence[str], vectors: NDArray[np.floating[Any]], encode: Encode, *, progress: Progress = silent
 ) -> Fitted:
-    """Fit as for a collection of these texts: on a sample of their vectors and on short texts cut from them.
+    """Fit a transform as for a collection of these texts.
 
-    The strength of a plain `flow` is chosen by the evidence of `auto`, as for a collection.
+    The transform is fitted on a sample of their vectors and on short texts cut from them. The strength of a plain
+    `flow` is chosen with the same evidence that `auto` uses, as for a collection.
     """
     rows = np.sort(np.random.default_rng(SEED).choice(len(texts), min(FIT_SAMPLE, len(texts)), replace=False))
     sample = vectors[rows].astype(np.float32)
@@ -100,7 +104,7 @@ def fit_as_published(
         short = short_texts(evidence.texts, min(SHORT_TEXTS, len(evidence.texts)), SEED + 1)
     if short:
         sample = np.concatenate([sample, encode(short)])
-    with warnings.catch_warnings(action="ignore", category=FitWarning):  # the notes of the transform say the same
+    with warnings.catch_warnings(action="ignore", category=FitWarning):  # the transform's notes repeat the warning
         choice = choose_for(
             spec,
             evidence,

@@ -1,10 +1,10 @@
-"""How evenly vectors fill their space, before and after a transform.
+"""Measure how evenly vectors fill their space, before and after a transform.
 
     retriever bench isotropy --data DIR --encoder DIR
 
-The sentences are STS-B's, or the lines of a text file. Each transform is fitted on nine tenths of them. The other tenth
-gives the held-out bits per dimension, which reveal overfitting. Everything else is measured on all sentences, alignment
-on the pairs that people scored 4 or more.
+The sentences are those of STS-B, or the lines of a text file. Each transform is fitted on nine tenths of them. The
+other tenth gives the held-out bits per dimension, which reveal overfitting. Alignment is measured on the pairs of STS-B
+with a human score of 4 or more. All other measures use all sentences.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from retriever.transforms.isotropy import Floats, unit_rows
 BENCH = "isotropy"
 DATASET = "stsb"
 ALIKE = 4.0
-"""Pairs with at least this gold score are alike."""
+"""Pairs with at least this gold score count as having the same meaning."""
 HELD_OUT = 0.1
 MOST_TEXTS = 20_000
 FEWEST_TEXTS = 20
@@ -66,14 +66,14 @@ class SpaceMeasurer:
         }
         if self.first:
             values["alignment"] = measures.alignment(rows[self.first], rows[self.second])
-        if transform.dimension_out == transform.dimension_in:  # the density of a projection compares with no other
+        if transform.dimension_out == transform.dimension_in:  # the density of a projection cannot be compared
             held_out = transform.log_likelihood(vectors[self.held_out])
             values["held_out_bits_per_dimension"] = measures.bits_per_dimension(held_out, transform.dimension_in)
         return Measured(values, _details(rows, some, spectrum))
 
 
 def _details(rows: Vectors, some: Vectors, spectrum: Floats) -> dict[str, Any]:
-    """The data of the plots: cosines of random pairs, the spectrum, and the least Gaussian dimensions."""
+    """Return the data of the plots: cosines of random pairs, the spectrum, and the least Gaussian dimensions."""
     rng = np.random.default_rng(0)
     first, second = rng.integers(len(rows), size=(2, HISTOGRAM_PAIRS))
     different = first != second
@@ -93,7 +93,10 @@ def _details(rows: Vectors, some: Vectors, spectrum: Floats) -> dict[str, Any]:
 
 
 def _least_gaussian(rows: Vectors) -> list[list[float]]:
-    """Evenly spaced quantiles of the dimensions with the heaviest tails, each scaled to mean 0 and deviation 1."""
+    """Return evenly spaced quantiles of the dimensions with the highest absolute kurtosis.
+
+    Each dimension is scaled to mean 0 and deviation 1.
+    """
     from scipy.stats import kurtosis
 
     wide = rows.astype(np.float64)
@@ -106,7 +109,7 @@ def _least_gaussian(rows: Vectors) -> list[list[float]]:
 
 
 def read_texts(path: Path) -> list[str]:
-    """The different non-empty lines of a text file."""
+    """Return the different non-empty lines of a text file."""
     try:
         lines = path.read_bytes().decode("utf-8").split("\n")
     except OSError as error:
@@ -117,7 +120,7 @@ def read_texts(path: Path) -> list[str]:
 
 
 def run(plan: Plan, data: Path | None, *, texts: Path | None = None, sample: int = MOST_TEXTS) -> Findings:
-    """Measure the sentences of STS-B or of a file, at most `sample` of them."""
+    """Measure at most `sample` sentences of STS-B or of a text file."""
     problems: Sequence[str] = ()
     alike: list[Pair] = []
     if texts is not None:

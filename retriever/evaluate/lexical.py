@@ -1,11 +1,12 @@
-"""Does similarity follow the meaning or the wording? The correlation of cosine with edit distance, beside people's.
+"""Measure whether similarity follows the meaning or the wording of sentences.
 
     retriever bench lexical --data DIR --encoder DIR
 
-Li et al. (2020) found that BERT's similarity falls with the edit distance of two sentences far more steeply than
-people's does, and that the flow undoes most of it. For each transform we report Spearman's correlation of cosine with
-edit distance, and the share of the way from the raw vectors' to the gold scores'. The paper does not say in which unit
-it counts edits; words and punctuation come nearest to its figure for the gold scores.
+Li et al. (2020) found that BERT's similarity falls far more steeply with the edit distance of two sentences than human
+scores do, and that the flow removes most of this difference. For each transform we report Spearman's correlation of
+cosine with edit distance. We also report how much of the gap between the raw vectors' correlation and the gold scores'
+correlation the transform closes. The paper does not say in which unit it counts edits. With words and punctuation marks
+as units, our figure for the gold scores is closest to the paper's figure.
 """
 
 import math
@@ -52,7 +53,7 @@ def run(
     fits: Sequence[str] = ("target",),
     nli_sample: int = NLI_SAMPLE,
 ) -> Findings:
-    """Measure a split of STS-B; the raw vectors are always measured too."""
+    """Measure a split of STS-B. The raw vectors are always measured too."""
     reading = read_sets(data, [DATASET], scored=False)
     found = reading.sets[0]
     pairs = found.of(split)
@@ -79,7 +80,7 @@ def run(
 
 
 def share_rows(rows: Sequence[Row], gold: float) -> list[Row]:
-    """The share of the way from the encoder's raw figure to the gold scores', in percent."""
+    """Return how much of the gap between the raw vectors and the gold scores each transform closes, in percent."""
     ours = [row for row in rows if row.metric == CORRELATION and row.encoder != GOLD]
     raw = {(row.encoder, row.pooling, row.fit): row.value for row in ours if row.transform == RAW}
     shares = []

@@ -1,4 +1,4 @@
-"""WikiQA over all its sentences, by search: the part of `retriever bench qa` that indexes a collection."""
+"""Search all sentences of WikiQA for answers: the part of `retriever bench qa` that indexes a collection."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,17 +28,17 @@ def run(
     device: str,
     cache: Path | None,
 ) -> retrieval.RetrievalFindings:
-    """Measure it, always with BM25; a note says why if that is not possible."""
+    """Measure the search, always with BM25 as well. If it cannot be measured, a note says why."""
     nothing = retrieval.RetrievalFindings(plan)
     folder = data / OPEN_RETRIEVAL
     names = [name for name in encoders or (DEFAULT_ENCODER,) if name != GLOVE]
     if datasets and OPEN_RETRIEVAL not in datasets:
         return nothing
     if not folder.is_dir():
-        nothing.problems.append(f"{folder} is not there: WikiQA over all its sentences is left out")
+        nothing.problems.append(f"{folder} does not exist: the search over all sentences of WikiQA is left out")
         return nothing
     if not names:
-        nothing.problems.append(f"{OPEN_RETRIEVAL}: {GLOVE} makes no collection, so it is left out")
+        nothing.problems.append(f"{OPEN_RETRIEVAL}: no collection can be made with {GLOVE}, so it is left out")
         return nothing
     findings = retrieval.run(
         replace(plan, bench=retrieval.BENCH, transforms=systems_of([*transforms, BM25] if transforms else [])),

@@ -1,18 +1,21 @@
-"""Does cosine find the sentence that answers a question? QNLI as pairs to classify, WikiQA as candidates to rank.
+"""Measure whether cosine finds the sentence that answers a question.
 
     retriever bench qa --data DIR --encoder DIR --pooling first-last --out results/
 
-QNLI dev, as Li et al. (2020) ran it: the area under ROC of the cosine of question and sentence, over all 5,463 pairs.
-WikiQA test: mean average precision and mean reciprocal rank of a question's candidates by cosine, over the questions
-with both a right and a wrong candidate. Candidates with the same score keep the order of the file. That is the order of
-the article, whose first sentence answers 45 % of the questions while a random one answers 18 %. So ties flatter coarse
-scores: containment ties in 207 of the 237 questions and has a MAP of 68.0, but 50.7 with ties broken against it.
-Cosines tie only if a sentence is there twice.
+QNLI dev is measured as by Li et al. (2020): the area under ROC of the cosine of question and sentence, over all 5,463
+pairs. WikiQA test is measured by ranking a question's candidates by cosine: mean average precision and mean reciprocal
+rank, over the questions with both a right and a wrong candidate.
 
-A transform is fitted on questions and sentences, never on a label: `target`, all of the file; `target-short`, these
-and a phrase cut from each; `nli`, sentences of natural language inference. The gain is over the raw vectors of the same
-encoder and pooling, paired by pair or question. QNLI's pairs count as independent although they share questions and
-sentences; resampling all connected pairs together gave intervals of the same width.
+Candidates with equal scores keep the order of the file, which is the order of the article. The first sentence of the
+article answers 45 % of the questions, a random sentence 18 %. Ties therefore flatter coarse scores: containment has
+ties in 207 of the 237 questions and a MAP of 68.0, but only 50.7 if ties are broken against it. Cosines tie only if the
+same sentence appears twice.
+
+A transform is fitted on questions and sentences, never on a label. `target` is all text of the file. `target-short` is
+the same text and a phrase cut from each question and sentence. `nli` is sentences of natural language inference. The
+gain is over the raw vectors of the same encoder and pooling, paired by pair (QNLI) or by question (WikiQA). QNLI's
+pairs count as independent although they share questions and sentences. Resampling all connected pairs together gave
+intervals of the same width.
 """
 
 from collections.abc import Sequence
@@ -37,7 +40,7 @@ BENCH = "qa"
 LEXICAL = "lexical"
 METRICS = {"qnli": ("auc",), "wikiqa": ("map", "mrr")}
 OPEN_RETRIEVAL = "wikiqa_beir"
-"""The folder of WikiQA over all its sentences, for `retriever.evaluate.retrieval`."""
+"""The BEIR folder with all sentences of WikiQA, for `retriever.evaluate.retrieval`."""
 
 
 class QaScorer:
@@ -57,7 +60,10 @@ class QaScorer:
 
 
 def judge(dataset: str, pairs: Sequence[QaPair], scores: Floats, raw: Floats | None = None) -> dict[str, float]:
-    """The metrics of a set with their intervals, and the gain over the raw vectors' scores if these are given."""
+    """Return the metrics of a set with their intervals.
+
+    If the scores of the raw vectors are given, also return the gain over them.
+    """
     if not np.isfinite(scores).all():
         return dict.fromkeys(METRICS[dataset], float("nan"))
     if dataset == "qnli":
@@ -70,9 +76,10 @@ def judge(dataset: str, pairs: Sequence[QaPair], scores: Floats, raw: Floats | N
 
 
 def rank_candidates(pairs: Sequence[QaPair], scores: Floats) -> dict[str, NDArray[np.float64]]:
-    """Average precision and reciprocal rank of each question, by ir_measures.
+    """Return the average precision and the reciprocal rank of each question, computed by ir_measures.
 
-    Its scores are negated ranks, because it would cut real scores to float32 and order ties by the candidate's id.
+    ir_measures receives negated ranks as scores. It would cut real scores to float32 and order ties by the candidate's
+    id.
     """
     import ir_measures
     from ir_measures import AP, RR
@@ -124,7 +131,7 @@ def pairs_there(data: Path) -> bool:
 
 
 def fit_text(found: QaSet, fit: str, nli: Sequence[str]) -> Sequence[str]:
-    """The text that a transform is fitted on."""
+    """Return the text that a transform is fitted on."""
     if fit == "nli":
         return nli
     if fit == "target-short":
@@ -133,7 +140,7 @@ def fit_text(found: QaSet, fit: str, nli: Sequence[str]) -> Sequence[str]:
 
 
 def lexical_rows(found: QaSet) -> list[Row]:
-    """The figures of the lexical baselines on a set."""
+    """Return the figures of the lexical baselines on a set."""
     pairs, rows = found.evaluated, []
     for name, baseline in BASELINES.items():
         scores = baseline([pair.question for pair in pairs], [pair.sentence for pair in pairs])
@@ -143,12 +150,12 @@ def lexical_rows(found: QaSet) -> list[Row]:
 
 
 def convention(found: QaSet) -> str:
-    """A note on what was counted."""
+    """Return a note about what was counted."""
     if found.name == "qnli":
         return f"QNLI {DATASETS['qnli'].split}: all {len(found.evaluated):,} pairs count"
     counted = len({pair.question_id for pair in found.evaluated})
     questions = len({pair.question_id for pair in found.pairs})
     return (
-        f"WikiQA {DATASETS['wikiqa'].split}: {counted} of {questions} questions count, those that have both an answer "
-        "and a sentence that is none; candidates with the same score stay in the order of the file"
+        f"WikiQA {DATASETS['wikiqa'].split}: {counted} of {questions} questions count, those that have both a right "
+        "and a wrong candidate; candidates with equal scores stay in the order of the file"
     )

@@ -1,15 +1,15 @@
 """The data of a retrieval benchmark: topics, rankings with their scores by query, and comparisons with raw vectors.
 
-Tables, plots, the report and MTEB's files are made from these. Rankings are read back from TREC run files, so an
+Tables, plots, the report and MTEB's files are made from these data. Rankings are read back from TREC run files, so an
 unchanged run is not searched again.
 
-The measures are those of ir_measures (trec_eval's code through pytrec_eval; MS MARCO's for reciprocal rank). A document
-is relevant if its grade is at least 1; nDCG takes the grade as gain. A query without hits or without a relevant
-document counts as 0.
+The measures are those of ir_measures, which uses pytrec_eval (the code of trec_eval), and MS MARCO's code for
+reciprocal rank. A document is relevant if its grade is at least 1. nDCG uses the grade as gain. A query without hits or
+without a relevant document counts as 0.
 
-The interval of a mean is a percentile bootstrap over queries. A gain is paired by query: its interval is the same
-bootstrap of the differences, its p a two-sided permutation test that swaps the two rankings query by query. Nothing is
-corrected for the number of comparisons.
+The interval of a mean is a percentile bootstrap over queries. A gain is paired by query. Its interval is a percentile
+bootstrap of the differences. Its p-value is from a two-sided permutation test that swaps the two rankings query by
+query. No p-value is corrected for the number of comparisons.
 """
 
 import math
@@ -23,7 +23,7 @@ from retriever.evaluate.measures.intervals import mean_interval, sign_flip_p
 from retriever.evaluate.results import RAW, Configuration, Row, summarise
 
 MAIN = "ndcg@10"
-# The metrics in the notation of ir_measures, with the relevance level, whose default depends on the measure.
+# The metrics in the notation of ir_measures. The relevance level is explicit, because its default differs by measure.
 MEASURES = {
     "ndcg@10": "nDCG@10",
     "mrr@10": "RR(rel=1)@10",
@@ -33,11 +33,11 @@ MEASURES = {
 }
 METRICS = tuple(MEASURES)
 DEPTH = 100
-"""How many documents are ranked for each query."""
+"""The number of documents that are ranked for each query."""
 
 Hits = Sequence[tuple[str, float]]
 """Document ids with their scores, best first."""
-# Besides the figure itself, a metric has rows for its interval, its gain over raw and the p of the gain.
+# Besides the figure itself, a metric has rows for its interval, for its gain over raw and for the gain's p-value.
 PARTS = re.compile(r"(.+?)(?:_(gain_low|gain_high|gain|low|high|p))?")
 
 
@@ -48,15 +48,15 @@ class Topics:
     dataset: str
     split: str
     queries: Mapping[str, str]
-    """Id to text, in the order of the file; only queries that have judgements."""
+    """The text of each query by its id, in the order of the file. Only queries with judgements are included."""
     judgements: Mapping[str, Mapping[str, int]]
-    """Query id to document id to grade; 0 is judged and not relevant."""
+    """The grades by query id and document id. The grade 0 means judged as not relevant."""
     documents: int
     """The number of documents in the corpus."""
     text_of: Callable[[Sequence[str]], Mapping[str, tuple[str, str]]]
-    """Returns title and text of documents by id; unknown ids are left out."""
+    """A function that returns the title and text of documents by id. It leaves out unknown ids."""
     notes: Sequence[str] = ()
-    """What was left out of the data and why, one sentence each."""
+    """One sentence for each kind of data that was left out, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class Ranking:
     split: str
     configuration: Configuration
     hits: Mapping[str, Hits]
-    """Query id to hits, for every judged query."""
+    """The hits of every judged query, by query id."""
     scores: Mapping[str, Mapping[str, float]]
-    """Metric to query id to value, from 0 to 1."""
+    """The values by metric and query id, from 0 to 1."""
     provenance: Mapping[str, object] = field(default_factory=dict)
 
     def mean(self, metric: str) -> float:
@@ -79,7 +79,7 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The figure of a configuration with its 95 % interval and its paired gain over a base, as rows divided by 100."""
+    """The figure of a configuration with its 95 % interval and its paired gain over a base, from 0 to 1."""
 
     dataset: str
     split: str
@@ -94,13 +94,16 @@ class Comparison:
     gain_low: float = 0.0
     gain_high: float = 0.0
     p: float | None = None
-    """Two-sided, from a paired test; None without a base."""
+    """The two-sided p-value of a paired test, or None if there is no base."""
     spread: float | None = None
-    """The sample standard deviation over seeds; None for a single seed."""
+    """The sample standard deviation over seeds, or None for a single seed."""
 
 
 def comparisons(rows: Iterable[Row]) -> list[Comparison]:
-    """The rows of each configuration, data set and metric as one figure: over seeds the mean, and the largest p."""
+    """Combine the rows of each configuration, data set and metric into one comparison.
+
+    Figures are averaged over seeds. The p-value is the largest over seeds.
+    """
     found: dict[tuple[str, str, Configuration, str], dict[str, list[float]]] = {}
     for row in rows:
         if parts := PARTS.fullmatch(row.metric):
@@ -132,9 +135,10 @@ def _comparison(
 
 
 def scores(judgements: Mapping[str, Mapping[str, int]], hits: Mapping[str, Hits]) -> dict[str, dict[str, float]]:
-    """Metric to query id to value, for every judged query.
+    """Return the values by metric and query id, for every judged query.
 
-    The scores of hits must be strictly decreasing (`trec.strictly_decreasing`), else ties would be broken by id.
+    The scores of hits must be strictly decreasing (see `trec.strictly_decreasing`). Otherwise ties would be broken by
+    id.
     """
     import ir_measures
 
@@ -148,7 +152,10 @@ def scores(judgements: Mapping[str, Mapping[str, int]], hits: Mapping[str, Hits]
 
 
 def compare(rankings: Sequence[Ranking], metric: str = MAIN) -> list[Comparison]:
-    """Each ranking with its interval and its gain over the raw ranking of the same encoder and pooling, if any."""
+    """Compare each ranking with the raw ranking of the same encoder and pooling.
+
+    Every comparison has an interval. It has a gain only if the raw ranking exists.
+    """
 
     def family(ranking: Ranking) -> tuple[str, str, str, str]:
         return ranking.dataset, ranking.split, ranking.configuration.encoder, ranking.configuration.pooling

@@ -1,8 +1,8 @@
-"""The format of every benchmark: flat rows in `results.json`, and in `provenance.json` what each was computed from.
+"""Store the results of every benchmark: figures in `results.json`, their origin in `provenance.json`.
 
 `results.json` is a list of rows {bench, dataset, split, encoder, pooling, transform, fit, seed, metric, value}.
-`provenance.json` has an entry for each run, i.e. for each row without its metric and value. A run is not computed again
-while its inputs are the same. Both files are rewritten atomically after each run.
+`provenance.json` has an entry for each run. A run is a row without its metric and value. A run is not computed again as
+long as its inputs are unchanged. Both files are rewritten atomically after each run.
 """
 
 import json
@@ -21,12 +21,12 @@ from retriever.files import atomic_write
 RESULTS, PROVENANCE, LOCK = "results.json", "provenance.json", ".lock"
 AVERAGE = "average"
 RAW = "none"
-"""The transform that leaves the encoder's vectors unchanged: the baseline of every comparison."""
+"""The transform that leaves the encoder's vectors unchanged. It is the baseline of every comparison."""
 PUBLISHED = "(published)"
 
 
 class Configuration(NamedTuple):
-    """A line of a table: everything that is the same over data sets and seeds."""
+    """A line of a table: everything that is the same for all data sets and seeds."""
 
     encoder: str
     pooling: str
@@ -35,12 +35,12 @@ class Configuration(NamedTuple):
 
     @property
     def file_name(self) -> str:
-        """The configuration as the name of a file or folder."""
+        """Return the configuration as the name of a file or folder."""
         return re.sub(r"[^\w.=,-]+", "__", "__".join(part for part in self if part)).strip("_")
 
 
 class Run(NamedTuple):
-    """What was measured: a row without its metric and value."""
+    """One measurement: a row without its metric and value."""
 
     bench: str
     dataset: str
@@ -94,7 +94,7 @@ def rows_of(run: Run, values: Mapping[str, float]) -> list[Row]:
 
 
 class Results:
-    """Rows in a folder, or only in memory if there is no folder."""
+    """Rows that are stored in a folder, or only in memory if no folder is given."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
@@ -134,7 +134,7 @@ class Results:
             raise Damaged(f"{folder / PROVENANCE} has an invalid entry; move the file away.")
 
     def known(self, run: Run, inputs: Mapping[str, str]) -> bool:
-        """True if this run was measured before from the same inputs."""
+        """Return whether this run was measured before with the same inputs."""
         return run in self._rows and self.provenance(run).get("inputs") == dict(inputs)
 
     def provenance(self, run: Run) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class Results:
         self.write()
 
     def put(self, rows: Iterable[Row]) -> None:
-        """Add derived rows: averages, shares, published figures."""
+        """Add rows that were not measured here: averages, shares and published figures."""
         for row in (row for row in rows if math.isfinite(row.value)):
             kept = [other for other in self._rows.get(row.run, []) if other.metric != row.metric]
             self._rows[row.run] = [*kept, row]
@@ -181,7 +181,10 @@ def summarise(values: Sequence[float]) -> Summary:
 
 
 def average_rows(rows: Iterable[Row], datasets: Sequence[str]) -> list[Row]:
-    """The mean over these data sets, for every configuration, seed and metric that has a figure for all of them."""
+    """Return the mean over these data sets.
+
+    There is a row for every configuration, seed and metric that has a figure for all of the data sets.
+    """
     found: dict[tuple[Run, str], dict[str, float]] = {}
     for row in rows:
         found.setdefault((row.run._replace(dataset=AVERAGE), row.metric), {})[row.dataset] = row.value
@@ -204,7 +207,7 @@ def _read(path: Path, kind: type) -> Any:
     try:
         found = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"{path} is not valid JSON ({error}); move it away to start afresh.") from error
+        raise Damaged(f"{path} is not valid JSON ({error}); move it away to start again.") from error
     if not isinstance(found, kind):
-        raise Damaged(f"{path} is not a JSON {'list' if kind is list else 'object'}; move it away to start afresh.")
+        raise Damaged(f"{path} is not a JSON {'list' if kind is list else 'object'}; move it away to start again.")
     return found

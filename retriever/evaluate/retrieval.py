@@ -1,10 +1,11 @@
-"""How well a BERT finds documents, raw and through each transform, beside BM25 and both together.
+"""Measure how well a BERT finds documents, raw and with each transform, compared with BM25 and with both combined.
 
     retriever bench retrieval --data DIR --encoder DIR --pooling auto --out results/
 
-A corpus is indexed by the pipeline of `retriever index`: one collection for each encoder and pooling, kept in a cache,
-so nothing is embedded twice. Every transform is a `rebuild` of it. The hits are written to TREC run files, and all
-figures are computed from these and the judgements. A run with unchanged inputs and an undamaged file is read back.
+A corpus is indexed with the code of `retriever index`. There is one collection for each encoder and pooling. It is kept
+in a cache, so nothing is embedded twice. For each transform, the collection is rebuilt. The hits are written to TREC
+run files, and all figures are computed from these files and the judgements. If the inputs of a run are unchanged and
+its file is intact, the run is read back.
 """
 
 import hashlib
@@ -45,7 +46,7 @@ class RetrievalFindings(Findings):
 def run(
     plan: Plan, sets: Sequence[BeirSet], models: Sequence[Model], *, collections: Path, device: str = "auto"
 ) -> RetrievalFindings:
-    """Measure every system of the plan on every set; the notes say what could not be measured.
+    """Measure every system of the plan on every set. Notes say what could not be measured.
 
     `plan.transforms` are systems of `systems_of`. BM25 is measured once for each set, in the first model's collection.
     """
@@ -79,7 +80,7 @@ def run_of(ranking: Ranking | Comparison) -> Run:
 
 
 def comparison_rows(comparisons: Sequence[Comparison]) -> list[Row]:
-    """Rows for the intervals, gains and p; all times 100 except p."""
+    """Return rows for the intervals, gains and p-values. All values are times 100 except p."""
     rows = []
     for found in comparisons:
         values = {f"{MAIN}_low": 100 * found.low, f"{MAIN}_high": 100 * found.high}
@@ -103,7 +104,7 @@ def collection_folder(collections: Path, found: BeirSet, model: Model) -> Path:
 def build_collection(
     plan: Plan, found: BeirSet, model: Model, folder: Path, transform: str | None, device: str
 ) -> Retriever:
-    """Index the corpus of a set with a model, or open what was indexed before."""
+    """Index the corpus of a set with a model, or open the collection if it was indexed before."""
     embedding = f"embedding {found.topics.dataset} with {model.label}, {model.pooling}"
 
     def progress(stage: str, done: int, total: int | None, detail: str = "") -> None:
@@ -123,7 +124,7 @@ def build_collection(
 
 
 class _Bench:
-    """A corpus indexed with one model."""
+    """A corpus that is indexed with one model."""
 
     def __init__(self, plan: Plan, found: BeirSet, model: Model, collections: Path, device: str) -> None:
         self.plan, self.found, self.model, self.device = plan, found, model, device
@@ -141,7 +142,7 @@ class _Bench:
         return {**self.found.files, **encoder, "code": code_digest()}
 
     def read_back(self, system: System) -> Ranking | None:
-        """The ranking of an earlier run, if its inputs are the same and its file is undamaged."""
+        """Return the ranking of an earlier run if its inputs are unchanged and its file is intact."""
         run, folder = self.run_of(system), self.plan.results.folder
         provenance = self.provenance(system)
         if folder is None or not self.plan.results.known(run, self.inputs(system)) or not provenance.get("run_file"):
@@ -152,7 +153,7 @@ class _Bench:
         return self._ranking(system, read_run(path, list(self.topics.queries)), provenance)
 
     def measure(self, systems: Sequence[System], findings: Findings) -> dict[System, Ranking]:
-        """Build the collection or take it from the cache, then measure one transform after the other."""
+        """Build the collection or open it from the cache, then measure one transform after the other."""
         if not systems:
             return {}
         rankings: dict[System, Ranking] = {}
@@ -160,7 +161,7 @@ class _Bench:
         with (
             build_collection(self.plan, self.found, self.model, self.collection, published, self.device) as collection,
             collection.collection.writing(),
-        ):  # nobody else rebuilds it between a fit and its queries
+        ):  # no other process may rebuild it between a fit and its queries
             order = [None, published, *(system.transform for system in systems)]  # each transform once
             for system in sorted(systems, key=lambda system: order.index(system.transform)):
                 began = time.perf_counter()
@@ -177,7 +178,10 @@ class _Bench:
         return rankings
 
     def _ask(self, collection: Retriever, mode: Mode) -> dict[str, Hits]:
-        """The hits of every query; one more than DEPTH is retrieved: a query that is a document finds itself."""
+        """Return the hits of every query.
+
+        One more hit than DEPTH is retrieved, because a query that is also a document finds itself.
+        """
         hits: dict[str, Hits] = {}
         queries = list(self.topics.queries.items())
         for start in range(0, len(queries), BATCH):
@@ -219,16 +223,16 @@ class _Bench:
         return ranking
 
     def _write_run(self, system: System, hits: Mapping[str, Hits]) -> tuple[dict[str, str], list[str]]:
-        """Write the run file; returns its path and SHA-256, or a note on why it cannot be written."""
+        """Write the run file. Return its path and SHA-256, or a note why it cannot be written."""
         folder = self.plan.results.folder
         if folder is None:
             return {}, []
         ids = dict.fromkeys(id_ for query, own in hits.items() for id_ in (query, *(document for document, _ in own)))
         if bad := unwritable(ids):
             return {}, [
-                f"no run file is written, because TREC's format cannot carry ids with white space, such as {bad[0]!r} "
-                f"({len(bad):,} in all). The figures are correct, but computed again each time. Rename the ids in "
-                "corpus, queries and qrels to get the file"
+                f"no run file is written, because TREC's format cannot hold ids with white space, such as {bad[0]!r} "
+                f"({len(bad):,} in all). The figures are correct, but they are computed again each time. Rename the "
+                "ids in corpus, queries and qrels to get the file"
             ]
         name = system.configuration._replace(fit=self.topics.split).file_name
         path = folder / RUNS / self.topics.dataset / f"{name}.trec"

@@ -1,8 +1,8 @@
 """The loop of every benchmark: embed once, fit each transform, measure, write the figures.
 
-A benchmark has subjects (texts, the text to fit on, a measure); the plan has encoders, transforms and seeds. A run is
-one subject with one of each. Runs that the results have from the same inputs are not measured again, and an encoder
-without runs is not loaded.
+A benchmark has subjects. A subject has texts, the text to fit on, and a measure. The plan has encoders, transforms and
+seeds. A run is one subject with one encoder, one transform and one seed. A run that is already in the results with the
+same inputs is not measured again. An encoder without open runs is not loaded.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is measured. `measure` takes a fitted transform and the raw vectors of `texts`."""
+    """The texts to measure. `measure` takes a fitted transform and the raw vectors of `texts`."""
 
     dataset: str
     split: str
@@ -62,7 +62,7 @@ class Plan:
 
 @dataclass
 class Findings:
-    """The runs with figures, and notes on them."""
+    """The runs that have figures, and notes about them."""
 
     plan: Plan
     runs: list[Run] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Findings:
     _fit_notes: dict[tuple[str, ...], dict[str, list[str]]] = field(default_factory=dict)
 
     def add_note(self, run: Run, text: str) -> None:
-        """Add a note on a fit; the same note on several sets and seeds is shown once."""
+        """Add a note about a fit. A note that is equal for several sets and seeds is shown once."""
         datasets = self._fit_notes.setdefault((run.encoder, run.pooling, run.transform, text), {}).setdefault(
             run.fit, []
         )
@@ -88,7 +88,7 @@ class Findings:
             datasets.append(run.dataset)
 
     def take(self, run: Run, *, measured: bool) -> None:
-        """Count a run that has figures, and take over the notes on its fit."""
+        """Count a run that has figures, and add the notes about its fit."""
         self.measured += measured
         self.reused += not measured
         self.runs.append(run)
@@ -103,7 +103,7 @@ class Findings:
 
     @property
     def notes(self) -> list[str]:
-        """Problems of the data first, then notes on the fits."""
+        """Return the problems of the data, then the notes about the fits."""
         notes = []
         for (encoder, pooling, transform, text), places in self._fit_notes.items():
             where = "; ".join(f"{fit} of {', '.join(datasets)}" for fit, datasets in places.items())
@@ -119,7 +119,10 @@ class _Job:
 
     @property
     def texts(self) -> Sequence[str]:
-        """The text that the transform is fitted on; "none" learns nothing, so nothing more is embedded for it."""
+        """Return the texts that the transform is fitted on.
+
+        "none" learns nothing, so for "none" these are the subject's own texts and no others are embedded.
+        """
         return self.subject.texts if self.run.transform == "none" else self.subject.fit_texts[self.run.fit]
 
     @cached_property
@@ -137,12 +140,12 @@ class _Job:
 
 
 def digest(texts: Sequence[str]) -> str:
-    """SHA-256 of texts, in their order."""
+    """Return the SHA-256 of texts in their order."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
 def measure_all(plan: Plan, subjects: Sequence[Subject]) -> Findings:
-    """Measure every run of the plan; the notes say what could not be measured."""
+    """Measure every run of the plan. Notes say what could not be measured."""
     findings = Findings(plan)
     by_encoder = [(encoder, list(_jobs(plan, encoder, subjects))) for encoder in plan.encoders]
     total, done = sum(len(jobs) for _, jobs in by_encoder), 0
@@ -162,7 +165,7 @@ def measure_all(plan: Plan, subjects: Sequence[Subject]) -> Findings:
 
 
 def _jobs(plan: Plan, encoder: TextEncoder, subjects: Sequence[Subject]) -> Iterator[_Job]:
-    """Subjects are innermost, so that one fit serves all that share its text."""
+    """Yield the jobs. The innermost loop is over subjects, so that subjects with the same fit text share one fit."""
     for fit in dict.fromkeys(name for subject in subjects for name in subject.fit_texts):
         for spec in plan.transforms:
             for seed in seeds_of(spec, plan.seeds):
@@ -187,7 +190,7 @@ class _Worker:
         return self._matrix[[self._row[text] for text in texts]]
 
     def measure(self, job: _Job) -> str | None:
-        """Measure and write the figures; returns a note if that was not possible."""
+        """Measure a job and write the figures. Return a note if this was not possible."""
         vectors = self._vectors(job.subject.texts)
         began = time.perf_counter()
         try:

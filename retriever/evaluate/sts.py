@@ -1,11 +1,11 @@
-"""How well cosine agrees with people about the similarity of sentences: STS-B, SICK-R and STS12 to STS16.
+"""Measure how well cosine agrees with human similarity scores on STS-B, SICK-R and STS12 to STS16.
 
     retriever bench sts --data DIR --encoder DIR --pooling first-last --transform whiten --out results/
 
-STS-B and SICK-R score their test split, the others all pairs. A transform is fitted for each set on the text that `fit`
-names, every sentence once, and never on a score: `target`, all sentences of the set; `target-short`, these and a phrase
-cut from each, as for a collection; `target-train`, those of its train split; `nli`, sentences of natural language
-inference, fitted once for all sets.
+For STS-B and SICK-R the test split is scored, for the other sets all pairs. A transform is fitted for each set on the
+text that `fit` names, with every sentence once, and never on a score. `target` is all sentences of the set.
+`target-short` is these sentences and a phrase cut from each, as for a collection. `target-train` is the sentences of
+the train split. `nli` is sentences of natural language inference. With `nli`, a transform is fitted once for all sets.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ class PairScorer:
 
 
 def fit_texts(found: StsSet, fits: Sequence[str], nli: Sequence[str]) -> dict[str, Sequence[str]]:
-    """The text of each kind of fit that a set has; only STS-B and SICK-R have a train split."""
+    """Return the text of each kind of fit that is possible for a set. Only STS-B and SICK-R have a train split."""
     texts: dict[str, Sequence[str]] = {}
     for fit in fits:
         own = nli if fit == "nli" else found.sentences("train" if fit == "target-train" else None)
@@ -68,7 +68,7 @@ def run(
     fits: Sequence[str] = ("target",),
     nli_sample: int = NLI_SAMPLE,
 ) -> Findings:
-    """Measure every set in the folder, and average over the seven if all are there."""
+    """Measure every set in the folder. If all seven sets exist, also average over them."""
     reading = read_sets(data, list(dict.fromkeys(datasets)) or list(DATASETS))
     fits = list(dict.fromkeys(fits))
     nli = read_nli(data, nli_sample) if "nli" in fits else []

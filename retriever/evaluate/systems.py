@@ -1,7 +1,7 @@
-"""The systems of a retrieval benchmark: encoders with their poolings, and the ways to answer queries with each.
+"""The systems of a retrieval benchmark: encoders with their poolings, and the ways to answer queries.
 
-A system is a transform, or `bm25`, which needs no encoder and is measured once for each corpus, or `hybrid`, BM25
-together with the vectors through `auto`.
+A system is a transform, `bm25` or `hybrid`. `bm25` needs no encoder and is measured once for each corpus. `hybrid`
+combines BM25 with the vectors transformed by `auto`.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ class Model:
 
     @cached_property
     def key(self) -> str:
-        """Changes whenever the vectors of a collection would."""
+        """Return a digest that changes whenever the vectors of a collection would change."""
         parts = {name: value for name, value in self.identity.to_json().items() if name != "name"}
         parts["pooling"] = self.pooling
         code = (*EMBEDDING_CODE, *(POOLING_CHOICE_CODE if self.pooling == AUTO else ()))
@@ -49,7 +49,7 @@ class Model:
 
 @dataclass(frozen=True)
 class System:
-    """A way to answer queries: the configuration of its rows, the transform it needs and the mode of search."""
+    """A way to answer queries: the configuration of its rows, the transform it needs and the search mode."""
 
     configuration: Configuration
     transform: str | None
@@ -57,13 +57,16 @@ class System:
 
 
 def systems_of(specs: Sequence[str]) -> list[str]:
-    """The specs as rows have them, without duplicates; raw vectors are always included as the baseline."""
+    """Return the specs in the form that result rows have, without duplicates.
+
+    Raw vectors are always included as the baseline.
+    """
     named = [spec if spec in (BM25, HYBRID) else canonical(spec) for spec in specs or DEFAULT_SYSTEMS]
     return list(dict.fromkeys([RAW, *named]))
 
 
 def open_models(names: Sequence[str], poolings: Sequence[str], max_length: int | None = None) -> list[Model]:
-    """Every encoder in every pooling, by default its own. Nothing is loaded yet."""
+    """Return every encoder with every pooling, by default its own pooling. No weights are loaded yet."""
     names = list(dict.fromkeys(names or (DEFAULT_ENCODER,)))
     labels = labels_of(names)
     models = []

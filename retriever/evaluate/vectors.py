@@ -1,7 +1,8 @@
-"""A cache of raw vectors on disk, so that a text is embedded once.
+"""Cache raw vectors on disk, so that a text is embedded only once.
 
-There is one SQLite file for each encoder, named by its key; a row is the hash of a text and its vector. Vectors are
-stored every few hundred texts, so an interrupted run continues, and two runs may share the folder.
+There is one SQLite file for each encoder, named by the encoder's key. A row is the hash of a text and its vector.
+Vectors are stored every few hundred texts, so an interrupted run continues where it stopped. Two runs may share the
+folder.
 """
 
 import contextlib
@@ -27,12 +28,12 @@ def default_cache() -> Path:
 
 
 def collections_folder(cache: Path | None) -> Path:
-    """The folder of the collections that benchmarks index."""
+    """Return the folder of the collections that benchmarks index."""
     return cache / "collections" if cache else default_cache().with_name("collections")
 
 
 class VectorCache:
-    """The vectors of all encoders, in one folder."""
+    """The cached vectors of all encoders, in one folder."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or default_cache()
@@ -40,7 +41,7 @@ class VectorCache:
     def vectors(
         self, encoder: TextEncoder, texts: Sequence[str], *, progress: Progress = silent
     ) -> NDArray[np.float32]:
-        """One row for each text; only texts that are not in the cache are embedded."""
+        """Return one row for each text. Only texts that are not in the cache are embedded."""
         hashes = [hashlib.sha256(text.encode("utf-8")).digest() for text in texts]
         path = self.folder / f"{encoder.key}.sqlite"
         try:
@@ -71,7 +72,7 @@ class VectorCache:
 
 
 def _stored(db: sqlite3.Connection, text_hash: bytes) -> bytes:
-    """The vector of a text; empty if it is not stored."""
+    """Return the stored vector of a text. Return an empty value if it is not stored."""
     row = db.execute("SELECT vector FROM vectors WHERE text = ?", (text_hash,)).fetchone()
     return bytes(row[0]) if row else b""
 

@@ -1,9 +1,9 @@
-"""Are frequent words near the origin and dense, and rare ones far out and sparse?
+"""Measure whether frequent words are dense near the origin and rare words sparse and far from it.
 
 Li et al. (2020) explain by this why BERT's cosine misleads. For the word embeddings of any BERT we measure the mean l2
 norm and the mean l2 distance to the 3 nearest neighbours, by frequency rank. The ranks come from a table
-`bert_vocab/vocab_wordfreq.tsv` (id, token, is_word, wordfreq_rank, zipf). Tokens are matched by their text, so another
-vocabulary counts as far as it has the same words.
+`bert_vocab/vocab_wordfreq.tsv` (id, token, is_word, wordfreq_rank, zipf). Tokens are matched by their text. Another
+vocabulary can therefore be measured if it has most of the same words.
 """
 
 from collections.abc import Sequence
@@ -29,10 +29,10 @@ FEWEST_KNOWN = 0.8
 
 
 def measure_words(plan: Plan, data: Path) -> tuple[list[Row], list[str]]:
-    """Rows for each encoder of the plan, and notes on encoders without any."""
+    """Return rows for each encoder of the plan, and notes about encoders that cannot be measured."""
     path = next((base / TABLE for base in (data, data.parent) if (base / TABLE).is_file()), None)
     if path is None:
-        return [], [f"{data / TABLE} is not there: word embeddings are not measured by frequency"]
+        return [], [f"{data / TABLE} does not exist: word embeddings are not measured by frequency"]
     ranks, problems = read_ranks(path)
     runs: list[Run] = []
     by_label: dict[str, TextEncoder] = {encoder.label: encoder for encoder in plan.encoders}
@@ -54,7 +54,7 @@ def measure_words(plan: Plan, data: Path) -> tuple[list[Row], list[str]]:
 
 
 def read_ranks(path: Path) -> tuple[dict[str, int], list[str]]:
-    """The frequency rank, from 1, of every token that has one, and problems."""
+    """Return the frequency rank of every token that has one, counted from 1, and problems."""
     ranks, problems = {}, []
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n")[1:], start=2):
         cells = line.split("\t")
@@ -69,7 +69,7 @@ def read_ranks(path: Path) -> tuple[dict[str, int], list[str]]:
 def ranked_embeddings(
     encoder: TextEncoder, ranks: dict[str, int]
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]] | str:
-    """The embeddings of the ranked words, and the ranks; or a note on why there are none."""
+    """Return the embeddings of the ranked words and their ranks, or a note why there are none."""
     if not isinstance(encoder, Bert):
         return "it has no BERT vocabulary"
     folder = encoder.encoder.files.folder
@@ -86,7 +86,7 @@ def ranked_embeddings(
 
 
 def read_vocabulary(folder: Path) -> dict[str, int]:
-    """Token to id; empty if the folder has no vocabulary file."""
+    """Return the id of each token. Return an empty dict if the folder has no vocabulary file."""
     from tokenizers import Tokenizer
 
     if (folder / "tokenizer.json").is_file():
@@ -97,12 +97,12 @@ def read_vocabulary(folder: Path) -> dict[str, int]:
 
 
 def read_embeddings(folder: Path, least_rows: int) -> NDArray[np.float32] | None:
-    """The table of word embeddings from the model's weights; None if it cannot be read or is too small."""
+    """Return the table of word embeddings from the model's weights, or None if it is unreadable or too small."""
     from safetensors import safe_open
 
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="np") as tensors:
-            for name in tensors.keys():  # noqa: SIM118 - no mapping
+            for name in tensors.keys():  # noqa: SIM118 - safe_open does not return a mapping
                 if name.endswith("word_embeddings.weight"):
                     try:
                         table: NDArray[np.float32] = tensors.get_tensor(name)
@@ -113,7 +113,7 @@ def read_embeddings(folder: Path, least_rows: int) -> NDArray[np.float32] | None
 
 
 def bin_figures(vectors: NDArray[np.float32], ranks: NDArray[np.int64], bin_: Sequence[int]) -> dict[str, float]:
-    """For the words ranked from low + 1 to high: mean norm, and mean distance to the nearest ranked words."""
+    """Return the mean norm and the mean distance to the nearest ranked words, for ranks from low + 1 to high."""
     low, high = bin_
     inside = np.flatnonzero((ranks > low) & (ranks <= high))
     if not len(inside):
@@ -125,7 +125,7 @@ def bin_figures(vectors: NDArray[np.float32], ranks: NDArray[np.int64], bin_: Se
 
 
 def neighbour_distances(vectors: NDArray[np.float32], which: NDArray[np.int64]) -> NDArray[np.float64]:
-    """For each of these rows, the mean l2 distance to its nearest other rows."""
+    """For each of these rows, return the mean l2 distance to its nearest other rows."""
     squares = np.einsum("ij,ij->i", vectors, vectors)
     out = np.empty(len(which))
     for start in range(0, len(which), CHUNK):

@@ -69,8 +69,8 @@ def test_predicted_beside_measured(run: Run, calls: list[str], source: Path, tmp
 
 
 def test_one_of_the_two(run: Run, source: Path, tmp_path: Path) -> None:
-    assert "one of the two" in run("plan", code=2).output
-    assert "one of the two" in run("plan", source, "--data", tmp_path, code=2).output
+    assert "but not both" in run("plan", code=2).output
+    assert "but not both" in run("plan", source, "--data", tmp_path, code=2).output
 
 
 def test_within_a_fifth() -> None:

@@ -120,7 +120,7 @@ def test_rows_bytes_and_pictures(run: Run, command: list[object], tmp_path: Path
     assert pick(rows, split="Flat", metric="recall@10") == [100, 100]
     sizes = pick(rows, split="least", metric="bytes_per_vector_at_recall@10_refine4_of_95")
     assert len(sizes) == 2 and set(sizes) <= set(pick(rows, metric="bytes_per_vector"))
-    for shown in ("codes alone", "best 4 × 10 re-scored", "fewest bytes a vector", "whiten space", "raw space needs"):
+    for shown in ("codes alone", "best 4 × 10 re-scored", "fewest bytes per vector", "whiten space", "raw space needs"):
         assert shown in result.stdout, shown
     assert "nDCG@10 of a task says that" in result.stdout
     (picture,) = out.glob("quantization-recall-*.png")
@@ -175,7 +175,7 @@ def test_bad_input(run: Run, command: list[object], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert "no BEIR folder" in run("quantization", "--data", tmp_path / "empty", code=2).output
     output = run(*command, "--index-type", "IVF4096,Flat", "--transform", "none").output
-    assert "IVF4096,Flat cannot be built of 300 vectors" in output
+    assert "IVF4096,Flat cannot be built from 300 vectors" in output
 
 
 def test_queries_are_no_documents(tmp_path: Path) -> None:
@@ -239,10 +239,12 @@ def test_the_fewest_bytes_are_of_what_was_measured() -> None:
     assert least["none", "RaBitQ", "recall@10_refine10"] == (None, None)
     assert ("none", "PQ", "recall@10") not in least
     first, second = headlines(found)
-    assert "flow space reaches recall@10 of 0.95 in 400 bytes a vector (SQ4), raw space needs 800 (SQ8): 0.50" in first
-    assert "100 bytes a vector (RaBitQ), raw space needs 800 (SQ8): 0.12 times" in second
+    assert (
+        "flow space reaches recall@10 of 0.95 in 400 bytes per vector (SQ4), raw space needs 800 (SQ8): 0.50" in first
+    )
+    assert "100 bytes per vector (RaBitQ), raw space needs 800 (SQ8): 0.12 times" in second
     (lost, _) = headlines(least_bytes([row for row in rows if row.split == "RaBitQ"], (10,)))
-    assert re.search("with no type that was measured, raw space with none", lost)
+    assert re.search("with none of the measured types, raw space with none", lost)
 
 
 @pytest.mark.heavy

@@ -96,7 +96,7 @@ def test_other_text_and_another_encoder_are_embedded(
 def test_bad_input(files: list[Path], tmp_path: Path, encoder: TextEncoder) -> None:
     cache = tmp_path / "cache"
     (tmp_path / "blank.txt").write_text("\n \n")
-    with pytest.raises(Misuse, match="no sentence in"):
+    with pytest.raises(Misuse, match="no sentences were found"):
         sentence_vectors([tmp_path / "blank.txt"], encoder, 5, cache)
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
     with pytest.raises(BadSource, match="not UTF-8"):

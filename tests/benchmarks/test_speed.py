@@ -153,11 +153,11 @@ def test_systems_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bad_input(bench: Callable[..., Any], run: Run, tmp_path: Path) -> None:
-    assert "one of the two" in run("speed", code=2).output
+    assert "but not both" in run("speed", code=2).output
     assert "known: retriever" in bench("--system", "elastic", code=2).output
     assert "wiki_sentences" in run("speed", "--data", tmp_path, code=2).output
     (tmp_path / "blank.txt").write_text("\n\n")
-    assert "no sentence in" in bench(files=(tmp_path / "blank.txt",), code=2).output
+    assert "no sentences were found" in bench(files=(tmp_path / "blank.txt",), code=2).output
     (tmp_path / "words.txt").write_text("one\ntwo\n")
     assert "no query could be cut" in bench(*TWO, files=(tmp_path / "words.txt",), code=2).output
 
@@ -167,7 +167,7 @@ def test_more_than_there_is_takes_all(
 ) -> None:
     monkeypatch.setattr(speed_tasks, "MeasuredProcess", InThisProcess)
     result = bench("--profile", "--json", "--out", tmp_path / "out", sizes=(10_000,))
-    assert "only 240 sentences, not 10,000: all of them were taken" in result.stderr
+    assert "only 240 sentences, not 10,000: all of them are used" in result.stderr
     values = {row["metric"]: row["value"] for row in json.loads(result.stdout)}
     assert 0 <= values["without_encoder_share"] <= 1  # seen by looking now and then
     output = bench("--profile", "--out", tmp_path / "out", sizes=(10_000,)).output

@@ -66,7 +66,7 @@ def test_a_folder_of_folders(tmp_path: Path) -> None:
 def test_what_is_no_beir_folder(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="there is no folder"):
         read_sets([tmp_path / "nowhere"])
-    with pytest.raises(Misuse, match="is no BEIR folder, nor does it hold one"):
+    with pytest.raises(Misuse, match="is not a BEIR folder and does not contain one"):
         read_sets([tmp_path])
     folder = write_beir(tmp_path / "set", qrels={})
     with pytest.raises(Misuse, match="has no judgements"):
@@ -84,8 +84,8 @@ def test_what_is_no_beir_folder(tmp_path: Path) -> None:
     [
         ("q1 d1 1", "1 column, not"),
         ("q1\t0\td1\t1", "4 columns"),
-        ("q1\td1\t1.5", "'1.5' is no whole number"),
-        ("q1\td1\t3000000000", "3000000000 is no grade"),
+        ("q1\td1\t1.5", "'1.5' is not a whole number"),
+        ("q1\td1\t3000000000", "the grade 3000000000 is above 1,000"),
     ],
 )
 def test_a_judgement_that_cannot_be_read_is_refused(tmp_path: Path, line: str, told: str) -> None:
@@ -123,9 +123,9 @@ def test_ids_that_do_not_meet_are_counted_and_named(tmp_path: Path) -> None:
 
 
 def test_judgements_of_another_set_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(Misuse, match=r"none of the queries .* names 1 \('1'\), there are 12 \('q0'"):
+    with pytest.raises(Misuse, match=r"none of the queries .* names 1 \('1'\), but the queries are 12 \('q0'"):
         read_set(write_beir(tmp_path / "a", qrels={"test": f"{HEADER}1\td1\t1\n"}))
-    with pytest.raises(Misuse, match=r"none of the documents .* names 2 \('x', 'y'\), there are 60"):
+    with pytest.raises(Misuse, match=r"none of the documents .* names 2 \('x', 'y'\), but the documents are 60"):
         read_set(write_beir(tmp_path / "b", qrels={"test": f"{HEADER}q1\tx\t1\nq1\ty\t0\n"}))
 
 
@@ -147,8 +147,8 @@ def test_a_query_that_is_a_document_and_one_that_only_shares_its_id(tmp_path: Pa
     queries = [{"_id": "1", "text": "Cats purr."}, {"_id": "2", "text": "Who barks?"}]
     found = read_set(write_beir(tmp_path / "s", corpus=corpus, queries=queries, qrels={"test": "1\t2\t1\n2\t2\t1\n"}))
     assert found.repeated == {"1"}
-    assert "queries that are documents themselves: 1 ('1')" in found.topics.notes[0]
-    assert "have a query's id but not its text: 1 ('2')" in found.topics.notes[1]
+    assert "queries that are also documents: 1 ('1')" in found.topics.notes[0]
+    assert "have a query's id but another text: 1 ('2')" in found.topics.notes[1]
 
 
 @pytest.mark.shared

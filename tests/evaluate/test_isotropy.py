@@ -112,4 +112,4 @@ def test_words_of_another_vocabulary_are_left_out(run: Run, data: Path, tmp_path
     assert "its vocabulary is not BERT's" in output and "Word embeddings by frequency" not in output
 
     shutil.rmtree(data / "bert_vocab")
-    assert "vocab_wordfreq.tsv is not there" in run(*command(data, tmp_path, tiny_bert)).output
+    assert "vocab_wordfreq.tsv does not exist" in run(*command(data, tmp_path, tiny_bert)).output

@@ -135,7 +135,7 @@ def test_auto_is_tried_unless_told_otherwise(run: Run, where: list[object], tmp_
     assert {"none", "center", "whiten", "flow", "bert-flow", "auto"} <= {row["transform"] for row in rows}
     assert [row["seed"] for row in rows if (row["transform"], row["metric"]) == ("auto", "auc")] == [0, 1]
     assert "chose: QNLI" in output
-    assert "test-filtered.tsv is not there: WikiQA is left out" in output
+    assert "test-filtered.tsv does not exist: WikiQA is left out" in output
     found = [Row(**row) for row in rows]
     own = {(one.configuration.encoder, one.configuration.transform): one for one in comparisons(found)}
     one = own["tiny", "flow"]
@@ -149,7 +149,7 @@ def test_auto_is_tried_unless_told_otherwise(run: Run, where: list[object], tmp_
 @pytest.mark.heavy
 def test_wikiqa_over_all_its_sentences_is_a_search(run: Run, data: Path, where: list[object], tmp_path: Path) -> None:
     command = ["bench", "qa", "--data", data, *where, "--transform", "center"]
-    assert "wikiqa_beir is not there" in run(*command).output
+    assert "wikiqa_beir does not exist" in run(*command).output
     write_beir(data / "wikiqa_beir")
     result = run(*command, "--out", tmp_path / "out")
     rows = rows_in(tmp_path / "out")

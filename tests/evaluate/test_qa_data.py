@@ -52,19 +52,20 @@ def test_a_missing_set_is_left_out_and_both_are_an_error(tmp_path: Path) -> None
     write_wikiqa(tmp_path)
     reading = read_qa(tmp_path)
     assert [found.name for found in reading.sets] == ["wikiqa"]
-    assert reading.problems == (f"{tmp_path / 'qnli' / 'dev.tsv'} is not there: QNLI is left out",)
+    assert reading.problems == (f"{tmp_path / 'qnli' / 'dev.tsv'} does not exist: QNLI is left out",)
 
 
 def test_a_set_that_cannot_be_judged_is_left_out(tmp_path: Path) -> None:
     write_wikiqa(tmp_path)
     (tmp_path / "qnli").mkdir()
     (tmp_path / "qnli" / "dev.tsv").write_text(QNLI_HEADER + "0\tWhy?\tSo.\tentailment\n")
-    assert "no right or no wrong answers: QNLI is left out" in read_qa(tmp_path).problems[0]
+    assert "needs both right and wrong answers: QNLI is left out" in read_qa(tmp_path).problems[0]
     (tmp_path / "qnli" / "dev.tsv").write_text("question\tsentence\nWhy?\tSo.\n")
     assert "dev.tsv:1: the header is 'question sentence', not 'index" in read_qa(tmp_path).problems[0]
     (tmp_path / "wikiqa" / "test-filtered.tsv").write_text(WIKIQA_HEADER)
     with pytest.raises(
-        Misuse, match=r"(?s)no set in .* can be read\..*dev.tsv:1.*test-filtered\.tsv has no right or no wrong answers"
+        Misuse,
+        match=r"(?s)no set in .* can be read\..*dev.tsv:1.*filtered\.tsv needs both right and wrong answers",
     ):
         read_qa(tmp_path)
 

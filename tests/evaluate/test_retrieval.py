@@ -171,7 +171,7 @@ def test_ids_with_white_space_have_figures_but_no_run_file(run: Run, where: list
     command = ["bench", "retrieval", "--data", data, *where, "--out", out, "--transform", "none"]
     for _ in range(2):
         result = run(*command)
-        assert "TREC's format cannot carry ids with white space, such as 'my cat'" in result.stderr
+        assert "TREC's format cannot hold ids with white space, such as 'my cat'" in result.stderr
         assert "1 run measured, 0 taken" in result.stderr
         assert pick(rows_in(out), metric="recall@10") == [100]
     assert not (out / "runs").exists()
@@ -210,7 +210,7 @@ def test_a_transform_that_cannot_be_fitted_is_left_out(run: Run, data: Path, whe
     assert "unknown transform 'flew'" in run(*command, "--transform", "flew", code=2).output
 
 
-@pytest.mark.parametrize(("folder", "code", "told"), [("", 2, "is no BEIR folder"), ("nowhere", 2, "no folder")])
+@pytest.mark.parametrize(("folder", "code", "told"), [("", 2, "is not a BEIR folder"), ("nowhere", 2, "no folder")])
 def test_bad_data_is_told(run: Run, tmp_path: Path, folder: str, code: int, told: str) -> None:
     result = run("bench", "retrieval", "--data", tmp_path / folder, "--out", tmp_path / "out", code=code)
     assert told in result.stderr and "Traceback" not in result.output

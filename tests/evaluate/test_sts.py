@@ -216,7 +216,7 @@ def test_a_missing_set_changes_the_average_and_is_said(
 ) -> None:
     (data / "sts" / "sts15.tsv").unlink()
     result = run("bench", "sts", "--data", data, *where, "--out", tmp_path / "out", "--transform", "none")
-    assert "sts15.tsv is not there: STS15 is left out" in result.stderr
+    assert "sts15.tsv does not exist: STS15 is left out" in result.stderr
     assert "avg of 6" in result.output and "avg of 7" not in result.output
     assert not [row for row in rows_in(tmp_path / "out") if row["dataset"] == "average" and row["seed"] == 0]
 

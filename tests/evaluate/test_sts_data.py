@@ -37,7 +37,7 @@ def test_bad_rows_are_named_skipped_and_counted(tmp_path: Path) -> None:
     reading = read_sets(tmp_path, ["sts13"])
     assert len(reading.sets[0].pairs) == 30
     told = "\n".join(reading.problems)
-    for line, reason in ((32, "4 columns, not 5"), (33, "'many' is no number"), (34, "no finite number")):
+    for line, reason in ((32, "4 columns, not 5"), (33, "'many' is not a number"), (34, "not a finite number")):
         assert f"{path}:{line}: " in told and reason in told
     assert f"{path}:35: a sentence is empty" in told and f"{path}:36: not UTF-8" in told
     assert f"8 bad rows in all, {8 - BAD_ROWS_SHOWN} of them not shown" in told
@@ -48,7 +48,7 @@ def test_a_missing_set_is_said_and_the_others_go_on(tmp_path: Path) -> None:
     (tmp_path / "sts14.tsv").unlink()
     reading = read_sets(tmp_path)
     assert len(reading.sets) == 6
-    assert reading.problems == (f"{tmp_path / 'sts14.tsv'} is not there: STS14 is left out, the other sets go on",)
+    assert reading.problems == (f"{tmp_path / 'sts14.tsv'} does not exist: STS14 is left out",)
 
 
 def test_another_header_or_no_test_split_leaves_a_set_out(tmp_path: Path) -> None:

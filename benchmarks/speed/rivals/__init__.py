@@ -1,6 +1,6 @@
-"""The systems that `python -m benchmarks speed` compares, one file each, used as their own documentation shows.
+"""The systems that `python -m benchmarks speed` compares. Each is used as its own documentation shows.
 
-Nothing of a system is imported before it is needed.
+There is one file for each system. A system's packages are imported only when they are needed.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,11 @@ REFERENCE = "sentence-transformers + FAISS"
 
 @dataclass(frozen=True)
 class System:
-    """The module of a system here, the package it needs, how to install that, and its class in the module."""
+    """A compared system.
+
+    `module` is our module for it, `package` the package it needs, `pip` the name to install, and `name` the class in
+    our module.
+    """
 
     module: str
     package: str
@@ -46,7 +50,10 @@ def rival(name: str, folder: Path, model: str) -> Rival:
 
 
 def chosen_systems(names: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """The installed ones of the named systems (by default of all), and a note on each other one."""
+    """Return the installed systems among the named ones, and a note about each that is not installed.
+
+    By default, all systems are named.
+    """
     if unknown := [name for name in names if name not in SYSTEMS]:
         raise Misuse(f"unknown system {', '.join(map(repr, unknown))}; known: {', '.join(SYSTEMS)}.")
     wanted = [name for name in SYSTEMS if name in (names or SYSTEMS)]

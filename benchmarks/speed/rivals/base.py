@@ -15,7 +15,7 @@ Matrix = NDArray[np.float32]
 
 
 class Found(NamedTuple):
-    """A hit with its text: a system must be able to show it."""
+    """A hit with its text. Every system must be able to return the text of a hit."""
 
     id: str
     text: str
@@ -23,14 +23,17 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Queries:
-    """Texts to search for, with their vectors if the encoder is not to be used."""
+    """Texts to search for. If vectors are given, they are used instead of the encoder."""
 
     texts: Sequence[str]
     vectors: Matrix | None = None
 
 
 class Documents:
-    """The first `count` lines of a file, each a document whose id is its number; read again each time."""
+    """The first `count` lines of a file. Each line is a document whose id is its number.
+
+    The file is read again for each iteration.
+    """
 
     def __init__(self, path: Path, count: int) -> None:
         self.path, self.count = path, count
@@ -50,7 +53,10 @@ class Documents:
 
 
 class StoredVectors:
-    """Float16 rows in a file, read on demand: a memory-mapped file would count as memory of the process."""
+    """Float16 rows in a file, which are read on demand.
+
+    The file is not memory-mapped, because a mapped file would count as memory of the process.
+    """
 
     def __init__(self, path: Path, dimension: int) -> None:
         self.dimension = dimension
@@ -63,13 +69,13 @@ class StoredVectors:
 
 
 class Rival:
-    """A system with its store in a folder. Users of other systems embed with sentence-transformers' `encode`."""
+    """A system with its store in a folder. By default, queries are embedded with sentence-transformers' `encode`."""
 
     def __init__(self, folder: Path, model: str) -> None:
         self.folder, self.model = folder, model
 
     def ingest(self, documents: Documents, vectors: StoredVectors | None) -> None:
-        """Make a store on disk; without vectors, by the system's own encoder."""
+        """Make a store on disk. If no vectors are given, the system's own encoder embeds the documents."""
         raise NotImplementedError
 
     def open(self) -> None:
@@ -77,11 +83,11 @@ class Rival:
         raise NotImplementedError
 
     def search(self, queries: Queries, k: int) -> list[list[Found]]:
-        """The k documents nearest to each query by cosine, best first."""
+        """Return the k documents nearest to each query by cosine, best first."""
         raise NotImplementedError
 
     def encode(self, texts: Sequence[str]) -> Matrix:
-        """Embed queries, as a search by text does."""
+        """Embed queries in the same way as a search by text."""
         return self.encoder.encode(texts)
 
     def close(self) -> None: ...
@@ -92,7 +98,10 @@ class Rival:
 
 
 class SentenceTransformersEncoder:
-    """sentence-transformers' `encode`, as users of other systems embed; loaded when it is first needed."""
+    """Embed with sentence-transformers' `encode`, as users of other systems do.
+
+    The model is loaded when it is first needed.
+    """
 
     def __init__(self, model: str) -> None:
         self.folder = model

@@ -1,4 +1,4 @@
-"""Chroma: a collection of a persistent client, by cosine in its HNSW index, with its telemetry off."""
+"""Chroma: a collection of a persistent client with its HNSW index by cosine. Telemetry is off."""
 
 from typing import Any
 

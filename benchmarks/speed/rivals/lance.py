@@ -1,4 +1,4 @@
-"""LanceDB: a table with text and vector, searched by cosine without an index, which is its default."""
+"""LanceDB: a table with text and vector. It is searched by cosine without an index, which is LanceDB's default."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -41,7 +41,7 @@ class System(Rival):
 
 
 def _embedded_schema(model: str) -> Any:
-    """A table for which LanceDB embeds the texts itself, as its guide to embeddings shows."""
+    """Return the schema of a table whose texts LanceDB embeds itself, as its guide to embeddings shows."""
     from lancedb.embeddings import get_registry
     from lancedb.pydantic import LanceModel, Vector
 

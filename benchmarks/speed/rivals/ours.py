@@ -1,8 +1,8 @@
-"""retriever itself, through its public API.
+"""Our own system, used through its public API.
 
-With given vectors it runs the whole pipeline (splitting, storing, FAISS) with `--transform none` and an encoder that
-looks the vectors up. Without, it is `Retriever.build` with every default: choosing a precision, embedding, choosing and
-fitting a transform, and building the index.
+With given vectors, the whole ingestion runs (splitting, storing, FAISS) with `--transform none` and an encoder that
+looks the vectors up. Without vectors, `Retriever.build` runs with all defaults: it chooses a precision, embeds, chooses
+and fits a transform, and builds the index.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,9 +21,9 @@ BATCH = 32
 
 
 class LookingUp(Encoder):
-    """An encoder with the identity of the real one that looks up known vectors.
+    """An encoder that looks up known vectors and has the identity of the real encoder.
 
-    Other texts, e.g. the short ones that tune an index, are really encoded.
+    Other texts are really encoded, e.g. the short texts that are used to tune an index.
     """
 
     def __init__(self, name: str) -> None:
@@ -38,7 +38,7 @@ class LookingUp(Encoder):
         self._queries = dict(zip(queries.texts, queries.vectors, strict=True))
 
     def stream(self, documents: Documents, vectors: StoredVectors) -> Iterator[dict[str, Any]]:
-        """The documents; the row of each is remembered until it is encoded."""
+        """Yield the documents. The row of each document is remembered until the document is encoded."""
         self._vectors = vectors
         for row, (id_, text) in enumerate(documents):
             self._known_rows[text] = row
@@ -65,7 +65,7 @@ class LookingUp(Encoder):
 
 
 def _batches(count: int) -> Iterator[TokenBatch]:
-    """Batches of texts, each text with its position instead of its tokens."""
+    """Yield batches of texts. Each text is represented by its position instead of its tokens."""
     for start in range(0, count, BATCH):
         places = np.arange(start, min(start + BATCH, count))
         yield places, [[place] for place in places.tolist()]
@@ -107,7 +107,9 @@ class System(Rival):
         ) as collection:
             embedded = collection.report.texts_embedded
         if encoder.given < embedded:
-            raise RetrieverError(f"{embedded:,} texts were embedded, only {encoder.given:,} of them by looking up.")
+            raise RetrieverError(
+                f"{embedded:,} texts were embedded, but only {encoder.given:,} of them with the given vectors."
+            )
 
     def open(self) -> None:
         self._retriever = Fed.open(self.folder, encoder=self.model, device="cpu")
@@ -130,6 +132,6 @@ class System(Rival):
 
 
 class Automatic(System):
-    """A collection whose index is the quickest with recall 0.95."""
+    """A collection with the fastest index that has a recall of 0.95."""
 
     index_type = "auto"

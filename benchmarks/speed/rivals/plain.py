@@ -1,4 +1,4 @@
-"""The minimal solution: sentence-transformers' `encode`, a flat FAISS index, and the texts in a file."""
+"""The minimal solution: sentence-transformers' `encode`, a flat FAISS index, and the texts in a JSON file."""
 
 import json
 from typing import Any

@@ -1,6 +1,6 @@
-"""txtai: an `Embeddings` with content, which keeps texts in SQLite and vectors in the FAISS index it chooses itself.
+"""txtai: an `Embeddings` with content. It keeps texts in SQLite and vectors in a FAISS index that it chooses itself.
 
-Given vectors come through its `external` method, which calls a function for them.
+Given vectors are passed through its `external` method, which calls a function for them.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class System(Rival):
             given, stored = 0, vectors
 
             def transform(texts: Sequence[str]) -> Matrix:
-                """txtai asks once for each document, in their order."""
+                """Return the next given vectors. txtai requests each document once, in their order."""
                 nonlocal given
                 first, given = given, given + len(texts)
                 return stored.rows(first, given)

@@ -1,1 +1,1 @@
-"""Reading and downloading the evaluation sets, TREC run files, and published figures."""
+"""Read and download the evaluation sets, TREC run files and published figures."""

@@ -1,9 +1,9 @@
-"""Test collections in BEIR's layout: corpus.jsonl, queries.jsonl (both also .gz) and qrels/SPLIT.tsv.
+"""Read test collections in BEIR's layout: corpus.jsonl, queries.jsonl (both also .gz) and qrels/SPLIT.tsv.
 
-Documents are read as the pipeline reads them. A judgement that cannot be read is an error, because it would change
-every figure; everything else that is left out is counted and named in a note. Judged documents that are not in the
-corpus stay judged, as in trec_eval: a relevant one is a miss. Judged queries without a text and queries without
-judgements are left out.
+Documents are read in the same way as by `retriever index`. A judgement that cannot be read is an error, because it
+would change every figure. Everything else that is left out is counted and named in a note. A judged document that is
+not in the corpus keeps its judgement, as in trec_eval: if it is relevant, it counts as not found. Judged queries
+without a text and queries without judgements are left out.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -33,21 +33,22 @@ Judgements = dict[str, dict[str, int]]
 
 @dataclass(frozen=True)
 class BeirSet:
-    """One split of a folder."""
+    """One split of a BEIR folder."""
 
     folder: Path
     topics: Topics
     repeated: frozenset[str]
-    """Queries that are documents themselves, with the same id and text; they are removed from their own hits."""
+    """Ids of the queries that are also documents with the same id and text. They are removed from their own hits."""
     files: Mapping[str, str]
     """SHA-256 of the corpus, the queries and the judgements."""
 
 
 def read_sets(data: Sequence[Path], split: str | None = None) -> Reading[BeirSet]:
-    """Read every given BEIR folder, and all those directly inside a given folder that is none itself.
+    """Read every given BEIR folder.
 
-    A given folder that cannot be read is an error; a folder inside it is left out with a note. The default split is
-    test, or the only one there is.
+    If a given folder is not a BEIR folder itself, all BEIR folders directly inside it are read. A given folder that
+    cannot be read is an error. An inner folder that cannot be read is left out with a note. The default split is test.
+    If a folder has only one split, that split is used.
     """
     sets: dict[Path, BeirSet] = {}
     problems = []
@@ -64,12 +65,14 @@ def read_sets(data: Sequence[Path], split: str | None = None) -> Reading[BeirSet
         raise Misuse("\n".join(["no BEIR folder can be read.", *problems]))
     names = [folder.name for folder in sets]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise Misuse(f"two folders of --data are called {twice!r}, and results go by that name; rename one of them.")
+        raise Misuse(
+            f"two folders of --data are called {twice!r}. Results are stored under this name, so rename one of them."
+        )
     return Reading(tuple(sets.values()), tuple(problems))
 
 
 def _folders(data: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
-    """The BEIR folders, each with True if it was given itself."""
+    """Yield each BEIR folder, with True if the user gave it and False if it is inside a given folder."""
     for given in data:
         folder = given.expanduser().resolve()
         if not folder.is_dir():
@@ -79,7 +82,7 @@ def _folders(data: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
             continue
         inside = [path for path in sorted(folder.iterdir()) if path.is_dir() and _existing(path, BEIR_CORPUS)]
         if not inside:
-            raise Misuse(f"{given} is no BEIR folder, nor does it hold one: {LAYOUT}.")
+            raise Misuse(f"{given} is not a BEIR folder and does not contain one: {LAYOUT}.")
         yield from ((path, False) for path in inside)
 
 
@@ -88,7 +91,7 @@ def _existing(folder: Path, names: Sequence[str]) -> Path | None:
 
 
 def read_set(folder: Path, split: str | None = None) -> BeirSet:
-    """Read one folder; raises an error if no figure could be computed from it."""
+    """Read one BEIR folder. Raise an error if no figure can be computed from it."""
     corpus, queries_file = _existing(folder, BEIR_CORPUS), _existing(folder, QUERIES)
     if corpus is None:
         raise Misuse(f"{folder} has no corpus.jsonl: {LAYOUT}.")
@@ -118,7 +121,7 @@ def read_set(folder: Path, split: str | None = None) -> BeirSet:
 def _qrels_file(folder: Path, split: str | None) -> Path:
     found = {path.stem: path for path in sorted((folder / QRELS).glob("*.tsv"))}
     if not found:
-        raise Misuse(f"{folder} has no judgements: {folder / QRELS} should hold SPLIT.tsv, one file a split.")
+        raise Misuse(f"{folder} has no judgements: {folder / QRELS} should hold one file SPLIT.tsv per split.")
     if split is None:
         split = DEFAULT_SPLIT if DEFAULT_SPLIT in found or len(found) > 1 else next(iter(found))
     if split not in found:
@@ -127,7 +130,10 @@ def _qrels_file(folder: Path, split: str | None) -> Path:
 
 
 def read_judgements(path: Path) -> tuple[Judgements, list[str]]:
-    """Query id to document id to grade, and duplicates. A grade below 0 counts as 0."""
+    """Return the grades by query id and document id, and a list of duplicate judgements.
+
+    A grade below 0 counts as 0.
+    """
     judgements: Judgements = {}
     doubled = []
     with path.open("rb") as file:
@@ -147,7 +153,7 @@ def read_judgements(path: Path) -> tuple[Judgements, list[str]]:
 
 
 def _judgement(line: bytes, where: str, first: bool) -> tuple[str, str, int | None]:
-    """Query, document and grade; the grade is None for the header."""
+    """Parse one line into query, document and grade. The grade is None for the header."""
     try:
         cells = line.decode("utf-8").split("\t")
     except UnicodeDecodeError as error:
@@ -161,15 +167,18 @@ def _judgement(line: bytes, where: str, first: bool) -> tuple[str, str, int | No
     query, document, given = cells
     try:
         grade = int(given)
-        if grade > HIGHEST_GRADE:  # trec_eval makes an array as long as the grade
-            raise BadSource(f"{where}: {given[:40]} is no grade, over {HIGHEST_GRADE:,}; correct the line.")
+        if grade > HIGHEST_GRADE:  # trec_eval allocates an array as long as the grade
+            raise BadSource(f"{where}: the grade {given[:40]} is above {HIGHEST_GRADE:,}; correct the line.")
         return query, document, grade
     except ValueError:
-        raise BadSource(f"{where}: the score {given[:40]!r} is no whole number; correct the line.") from None
+        raise BadSource(f"{where}: the score {given[:40]!r} is not a whole number; correct the line.") from None
 
 
 def read_queries(path: Path) -> tuple[dict[str, str], list[str]]:
-    """Query id to text in the order of the file, and notes; one id with two texts is an error."""
+    """Return the text of each query by its id, in the order of the file, and notes.
+
+    An id that has two different texts is an error.
+    """
     queries: dict[str, Document] = {}
     skipped: list[Skipped] = []
     doubled = []
@@ -190,7 +199,7 @@ def read_queries(path: Path) -> tuple[dict[str, str], list[str]]:
 
 
 def _scan(folder: Path, path: Path, queries: Mapping[str, str]) -> tuple[set[str], frozenset[str], list[str]]:
-    """The ids of all documents, those of queries that are documents themselves, and notes."""
+    """Return the ids of all documents, the ids of the queries that are also documents, and notes."""
     documents: set[str] = set()
     skipped: list[Skipped] = []
     doubled = []
@@ -208,31 +217,31 @@ def _scan(folder: Path, path: Path, queries: Mapping[str, str]) -> tuple[set[str
         notes.append(f"duplicate document ids in {path.name}: {_some(doubled)}; the last document of each is searched")
     if repeated:
         named = _some(sorted(repeated))
-        notes.append(f"queries that are documents themselves: {named}; as in BEIR, none is its own answer")
+        notes.append(f"queries that are also documents: {named}; as in BEIR, a query does not find itself")
     if other := [id_ for id_ in same if not same[id_]]:
         notes.append(
-            f"documents that have a query's id but not its text: {_some(other)}; they are ranked like all others, "
-            "where BEIR's own evaluation drops them by their id"
+            f"documents that have a query's id but another text: {_some(other)}; they are ranked like all others, "
+            "although BEIR's own evaluation removes them because it compares only ids"
         )
     return documents, repeated, notes
 
 
 def _documents(corpus: Corpus, whole: str, skipped: list[Skipped]) -> Iterator[Document]:
-    """The documents; what cannot be read is added to `skipped`.
+    """Yield the documents. Add the records that cannot be read to `skipped`.
 
-    A file that breaks off is an error: figures over half a corpus would be wrong.
+    A truncated file is an error, because figures over a part of the corpus would be wrong.
     """
     for item in corpus:
         if isinstance(item, Document):
             yield item
         elif item.where == whole:
-            raise BadSource(f"{item.where} {item.reason}; get it again.")
+            raise BadSource(f"{item.where} {item.reason}; download it again.")
         else:
             skipped.append(item)
 
 
 def _same(document: Document, query: str) -> bool:
-    """True if the query is the text of the document, ignoring white space and the title."""
+    """Return whether the query is the text of the document, with or without its title. White space is ignored."""
     texts = (document.text, f"{document.title} {document.text}")
     return " ".join(query.split()) in [" ".join(text.split()) for text in texts]
 
@@ -240,17 +249,20 @@ def _same(document: Document, query: str) -> bool:
 def _left_out(
     qrels: Path, judgements: Judgements, judged: Judgements, queries: Mapping[str, str], documents: set[str]
 ) -> Iterator[str]:
-    """Notes; raises Misuse if the judgements have no query or no document in common with the set."""
+    """Yield a note about each kind of queries and documents that cannot be measured.
+
+    Raise Misuse if the judgements have no query or no document in common with the set.
+    """
     if not judged:
         raise Misuse(
-            f"{qrels} judges none of the queries in queries.jsonl: it names {_some(judgements)}, there are "
+            f"{qrels} judges none of the queries in queries.jsonl: it names {_some(judgements)}, but the queries are "
             f"{_some(queries)}."
         )
     named = dict.fromkeys(document for own in judged.values() for document in own)
     missing = [document for document in named if document not in documents]
     if len(missing) == len(named):
         raise Misuse(
-            f"{qrels} judges none of the documents in the corpus: it names {_some(named)}, there are "
+            f"{qrels} judges none of the documents in the corpus: it names {_some(named)}, but the documents are "
             f"{_some(sorted(documents))}."
         )
     if unknown := [query for query in judgements if query not in judged]:
@@ -263,14 +275,14 @@ def _left_out(
     if missing:
         yield (
             f"judged documents that are not in the corpus, or could not be read from it: {_some(missing)}; they stay "
-            "judged, as in trec_eval, so that a relevant one counts as not found"
+            "judged, as in trec_eval, so a relevant document among them counts as not found"
         )
     if hopeless := [query for query, own in judged.items() if not any(own.values())]:
         yield f"queries without a relevant document: {_some(hopeless)}; they count as 0 in every mean, as in trec_eval"
 
 
 def _some(ids: Collection[str]) -> str:
-    """The number of ids and the first of them."""
+    """Return the number of ids and the first few of them as text."""
     shown = ", ".join(repr(id_) for id_ in islice(ids, NAMED))
     return f"{len(ids):,} ({shown}{', …' if len(ids) > NAMED else ''})"
 

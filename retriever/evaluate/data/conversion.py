@@ -1,9 +1,9 @@
-"""Converts sets of the Hugging Face hub to the layout of our benchmarks.
+"""Convert sets of the Hugging Face hub to the layout of our benchmarks.
 
-Each function takes `fetch`, which returns the rows of a source, and a folder; it writes its files there and returns the
-number of rows of each kind. sets.json has, for each set, its files, the known numbers of rows, the revision on the hub,
-and what the hub's copy lacks. The revisions are mteb's. Its current SICK-R has all 9,927 pairs as test, so the first
-revision, which has three splits, is used.
+Each function takes `fetch`, which returns the rows of a source, and a folder. It writes its files to the folder and
+returns the number of rows of each kind. For each set, sets.json has its files, the known numbers of rows, the revision
+on the hub, and what the hub's copy lacks. The revisions are those that mteb uses, except for SICK-R: its current
+revision has all 9,927 pairs as test, so we use the first revision, which has three splits.
 """
 
 import gzip
@@ -39,7 +39,7 @@ NLI_SOURCES = (Source(SNLI, "validation"), Source(SNLI, "test"), Source(MNLI, "v
 
 
 def columns(fetch: Fetch, source: Source, keys: Sequence[str], optional: Sequence[str] = ()) -> Iterator[list[Any]]:
-    """The values of these columns, row by row; raises ValueError if the hub's copy has other columns."""
+    """Yield the values of these columns, row by row. Raise ValueError if the hub's copy lacks one of them."""
     for record in fetch(source):
         if missing := next((key for key in keys if key not in record), None):
             raise ValueError(f"{source.hub} has the columns {', '.join(record)}, and no {missing!r}")
@@ -47,12 +47,12 @@ def columns(fetch: Fetch, source: Source, keys: Sequence[str], optional: Sequenc
 
 
 def one_cell(value: object) -> str:
-    """A text as one cell of a TSV: tabs and line ends become spaces."""
+    """Return a text as one cell of a TSV file. Tabs and line ends become spaces."""
     return str(value).replace("\t", " ").replace("\r", " ").replace("\n", " ").strip(" ")
 
 
 def write_sts(name: str, fetch: Fetch, folder: Path) -> Counts:
-    """STS-B and SICK-R with their three splits, the others with the scored pairs."""
+    """Write the pairs of a set. STS-B and SICK-R are written with their three splits, the other sets as test."""
     rows: list[tuple[str, ...]] = []
     for split, theirs in (SPLITS if DATASETS[name].split else {"test": "test"}).items():
         source = Source(DATASETS[name].hub, theirs, revision=KNOWN[name]["revision"])
@@ -65,7 +65,10 @@ def write_sts(name: str, fetch: Fetch, folder: Path) -> Counts:
 
 
 def write_nli(fetch: Fetch, folder: Path) -> Counts:
-    """Every different premise and hypothesis of SNLI's validation and test and MultiNLI's matched validation."""
+    """Write all different premises and hypotheses.
+
+    They come from the validation and test splits of SNLI and from the matched validation split of MultiNLI.
+    """
     records = (both for source in NLI_SOURCES for both in columns(fetch, source, ("premise", "hypothesis")))
     sentences = list(dict.fromkeys(filter(None, (one_cell(text) for both in records for text in both))))
     path = folder / NLI_FILE
@@ -88,7 +91,7 @@ def write_qnli(fetch: Fetch, folder: Path) -> Counts:
 
 
 class Candidate(NamedTuple):
-    """A row of WikiQA, in the columns of its own files."""
+    """A row of WikiQA, with the columns of WikiQA's own files."""
 
     question_id: str
     question: str
@@ -100,9 +103,11 @@ class Candidate(NamedTuple):
 
 
 def read_wikiqa(fetch: Fetch) -> dict[str, list[Candidate]]:
-    """The rows by split, with ids of documents and sentences, which the hub's copy lacks, in the order they appear.
+    """Return the rows of each split.
 
-    A document is its title, a sentence its text in it; one that appears twice under a question counts as two.
+    The hub's copy has no ids of documents and sentences, so both are numbered in the order in which they appear. A
+    document is identified by its title. A sentence is identified by its title and text. A sentence that appears twice
+    under one question counts as two sentences.
     """
     documents: dict[str, str] = {}
     sentences: dict[tuple[str, str, int], str] = {}
@@ -125,7 +130,7 @@ def read_wikiqa(fetch: Fetch) -> dict[str, list[Candidate]]:
 
 
 def answered(rows: Sequence[Candidate]) -> list[Candidate]:
-    """The rows of questions that have an answer: the filtered splits."""
+    """Return the rows of the questions that have an answer. WikiQA's filtered splits consist of these rows."""
     kept = {row.question_id for row in rows if row.label == "1"}
     return [row for row in rows if row.question_id in kept]
 
@@ -141,7 +146,10 @@ def write_wikiqa(fetch: Fetch, folder: Path) -> Counts:
 
 
 def write_open_wikiqa(fetch: Fetch, folder: Path) -> Counts:
-    """WikiQA for search: every sentence of every question is a document, every answered question a query."""
+    """Write WikiQA as a BEIR folder for search.
+
+    Every sentence of every question is a document. Every question that has an answer is a query.
+    """
     found = read_wikiqa(fetch)
     documents = {row.sentence_id: (row.title, row.sentence) for rows in found.values() for row in rows}
     queries = {row.question_id: row.question for rows in found.values() for row in answered(rows)}

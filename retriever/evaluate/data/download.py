@@ -1,10 +1,10 @@
-"""Downloads the benchmark sets from the Hugging Face hub into the layout of our benchmarks.
+"""Download the benchmark sets from the Hugging Face hub into the layout of our benchmarks.
 
     retriever bench download data/
     retriever bench sts --data data/
 
-A set that is complete is not downloaded again, so a stopped download continues with the next set. The numbers of rows
-are checked.
+A set that is complete is not downloaded again, so an interrupted download continues with the next set. The numbers of
+rows are compared with the known numbers.
 """
 
 import tempfile
@@ -30,7 +30,7 @@ class Wanted:
 
 SETS = {name: Wanted(**KNOWN[name]) for name in WRITERS}
 BY_HAND = {
-    "cranfield": "of Cranfield no dependable copy on the hub is known. It is at "
+    "cranfield": "no reliable copy of Cranfield is known on the hub. It is at "
     "http://ir.dcs.gla.ac.uk/resources/test_collections/cran/ and in the package ir_datasets; write it as a BEIR "
     "folder cranfield/: corpus.jsonl with _id, title and text (1,400 documents), queries.jsonl with _id and text, the "
     "225 queries numbered from 1 in the order of the file, and qrels/test.tsv with query-id, corpus-id and score "
@@ -40,7 +40,7 @@ BY_HAND = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """Rows by kind, empty if the set was there already, and notes."""
+    """The numbers of rows by kind and notes. The numbers are empty if the set existed already."""
 
     name: str
     counts: Counts
@@ -52,7 +52,10 @@ class Unreachable(RetrieverError):
 
 
 def download(folder: Path, names: Sequence[str] = (), fetch: Fetch | None = None) -> Iterator[Outcome]:
-    """Download each missing set in turn. Failures are raised at the end, except if the hub cannot be reached."""
+    """Download each missing set in turn.
+
+    Failures of single sets are raised together at the end. If the hub cannot be reached, the error is raised at once.
+    """
     if folder.exists() and not folder.is_dir():
         raise Misuse(f"{folder} is a file; give a folder for the sets.")
     rows_of, failures = fetch or from_hub, []
@@ -92,13 +95,13 @@ def _write(name: str, fetch: Fetch, folder: Path) -> Counts:
 def _notes(wanted: Wanted, counts: Counts) -> Iterator[str]:
     for kind, known in wanted.known.items():
         if (found := counts.get(kind, 0)) != known:
-            yield f"{found:,} {kind} where {known:,} are expected: figures on this copy do not compare with others'"
+            yield f"{found:,} {kind} where {known:,} are expected: figures on this copy cannot be compared"
     if wanted.lost:
         yield wanted.lost
 
 
 def from_hub(source: Source) -> Iterable[Record]:
-    """The rows of a source through `datasets`; raises ValueError if the hub does not have it."""
+    """Return the rows of a source, read with `datasets`. Raise ValueError if the hub does not have the source."""
     from datasets import load_dataset
     from huggingface_hub import constants
 
@@ -106,7 +109,7 @@ def from_hub(source: Source) -> Iterable[Record]:
         probe(source.hub)
     try:
         found: Iterable[Record] = load_dataset(source.hub, source.config, split=source.split, revision=source.revision)
-    except Exception as error:  # the library raises a different class for each way to fail
+    except Exception as error:  # the library raises many different classes
         if constants.HF_HUB_OFFLINE:
             raise ValueError(f"{source.hub} is not in the local cache, and HF_HUB_OFFLINE is set") from error
         raise ValueError(f"{source.hub} cannot be downloaded ({type(error).__name__}: {first_line(error)})") from error
@@ -114,7 +117,7 @@ def from_hub(source: Source) -> Iterable[Record]:
 
 
 def probe(hub: str) -> None:
-    """Ask the hub for the data set once; `datasets` itself would retry for half a minute."""
+    """Ask the hub for the data set once. Without this check, `datasets` would retry for half a minute."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -122,16 +125,15 @@ def probe(hub: str) -> None:
         HfApi().dataset_info(hub, timeout=PROBE_SECONDS)
     except HfHubHTTPError as error:
         raise ValueError(f"{hub} cannot be downloaded ({first_line(error)})") from error
-    except Exception as error:  # one class for each thing that can be wrong with a connection
+    except Exception as error:  # connection errors have many different classes
         raise Unreachable(
-            f"the Hugging Face hub cannot be reached for {hub} ({type(error).__name__}: {first_line(error)}). The "
-            "same command continues; behind a proxy or mirror set HTTPS_PROXY "
-            "or HF_ENDPOINT."
+            f"the Hugging Face hub cannot be reached for {hub} ({type(error).__name__}: {first_line(error)}). Run "
+            "the same command again to continue. Behind a proxy or mirror, set HTTPS_PROXY or HF_ENDPOINT."
         ) from error
 
 
 def by_hand(folder: Path, names: Sequence[str]) -> str:
-    """The files to put into the folder by hand."""
+    """Return a sentence that lists the files that the user can put into the folder by hand."""
     files = [file for name in names if name in SETS for file in SETS[name].files]
     missing = ", ".join(file for file in files if not (folder / file).is_file())
     return f"By hand, put into {folder}: {missing}; the README describes each."

@@ -1,9 +1,9 @@
-"""The question answering sets: QNLI's dev pairs and the candidate sentences of WikiQA's test questions.
+"""Read the question answering sets: QNLI's dev pairs and the candidate sentences of WikiQA's test questions.
 
-QNLI (Wang et al., GLUE, 2019) pairs a question with one sentence that answers it or does not. WikiQA (Yang et al.,
+QNLI (Wang et al., GLUE, 2019) pairs a question with one sentence, which may or may not answer it. WikiQA (Yang et al.,
 EMNLP 2015) has the sentences of a Wikipedia summary for every question. Its filtered file has only questions with an
-answer, 243 in the test split. We count the 237 that also have a wrong candidate, as do the filtered judgements of
-github castorini/data, because every order of the other six is perfect. Others count all 243.
+answer, 243 in the test split. We count the 237 of them that also have a wrong candidate, because for the other six
+every order is perfect. The filtered judgements of github castorini/data do the same. Others count all 243.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,7 +52,11 @@ class QaSet:
 
     @cached_property
     def evaluated(self) -> tuple[QaPair, ...]:
-        """All pairs of QNLI; of WikiQA those of questions with both a right and a wrong candidate."""
+        """Return the pairs that are scored.
+
+        For QNLI these are all pairs. For WikiQA they are the pairs of questions with both a right and a wrong
+        candidate.
+        """
         if self.name == "qnli":
             return self.pairs
         labels: dict[str, set[bool]] = {}
@@ -62,12 +66,12 @@ class QaSet:
 
     @cached_property
     def texts(self) -> list[str]:
-        """Every different question and sentence, in the order of the file."""
+        """Return every different question and sentence, in the order of the file."""
         return list(dict.fromkeys(text for pair in self.pairs for text in (pair.question, pair.sentence)))
 
 
 def read_qa(data: Path, names: Sequence[str] = tuple(DATASETS)) -> Reading[QaSet]:
-    """Read these sets; a missing one is left out with a note."""
+    """Read the named sets. A missing set is left out with a note."""
     wanted = {name: DATASETS[name] for name in names}
     if not any((data / known.file).is_file() for known in wanted.values()):
         raise Misuse(how_to_get(data))
@@ -75,7 +79,7 @@ def read_qa(data: Path, names: Sequence[str] = tuple(DATASETS)) -> Reading[QaSet
     for name, known in wanted.items():
         path = data / known.file
         if not path.is_file():
-            problems.append(f"{path} is not there: {known.title} is left out")
+            problems.append(f"{path} does not exist: {known.title} is left out")
             continue
         records = read_records(path, known.columns, _qnli_pair if name == "qnli" else _wikiqa_parser())
         problems += records.problems
@@ -83,7 +87,7 @@ def read_qa(data: Path, names: Sequence[str] = tuple(DATASETS)) -> Reading[QaSet
             continue
         found = QaSet(name, records.found, records.sha256)
         if len({pair.answers for pair in found.evaluated}) < 2:
-            problems.append(f"{path} has no right or no wrong answers: {known.title} is left out")
+            problems.append(f"{path} needs both right and wrong answers: {known.title} is left out")
             continue
         sets.append(found)
     if not sets:
@@ -97,7 +101,10 @@ def _qnli_pair(cells: list[str]) -> QaPair:
 
 
 def _wikiqa_parser() -> Callable[[list[str]], QaPair]:
-    """A parser that checks each row against those before: a question has one text, and each candidate once."""
+    """Return a parser that checks each row against the rows before it.
+
+    A question must always have the same text, and a candidate may appear only once.
+    """
     questions: dict[str, str] = {}
     candidates: set[tuple[str, str]] = set()
 
@@ -123,7 +130,7 @@ def _pair(question_id: str, question: str, sentence: str, label: str, known: Seq
 
 
 def how_to_get(data: Path) -> str:
-    """The message for a folder without any set."""
+    """Return the message for a folder without any set."""
     where = f"{data} holds none of" if data.is_dir() else f"there is no folder {data}; it should hold"
     layouts = "; ".join(f"{known.file} with the header {' '.join(known.columns)!r}" for known in DATASETS.values())
     return (

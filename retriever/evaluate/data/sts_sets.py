@@ -1,4 +1,4 @@
-"""The sentence similarity sets STS-B, SICK-R and STS12 to STS16, in files of one layout.
+"""Read the sentence similarity sets STS-B, SICK-R and STS12 to STS16. All files have the same layout.
 
 A file is UTF-8 TSV with the header `split source score sentence1 sentence2`, one pair per line, without quoting. A row
 that cannot be read is skipped with a note.
@@ -24,7 +24,7 @@ NLI_FILE = "nli/nli_sentences.txt.gz"
 
 @dataclass(frozen=True)
 class Dataset:
-    """A known set. `split` is the one that is scored; None scores all rows."""
+    """A known set. `split` is the split that is scored. If it is None, all rows are scored."""
 
     title: str
     split: str | None
@@ -60,14 +60,14 @@ class StsSet:
 
     @cached_property
     def evaluated(self) -> tuple[Pair, ...]:
-        """The scored pairs: the test split of STS-B and SICK-R, all pairs of the others."""
+        """Return the pairs that are scored: the test split of STS-B and SICK-R, all pairs of the other sets."""
         return self.of(DATASETS[self.name].split)
 
     def of(self, split: str | None) -> tuple[Pair, ...]:
         return self.pairs if split is None else tuple(pair for pair in self.pairs if pair.split == split)
 
     def sentences(self, split: str | None = None) -> list[str]:
-        """Every different sentence, of one split or of all, in the order of the file."""
+        """Return every different sentence of one split, or of all splits, in the order of the file."""
         return distinct(self.of(split))
 
 
@@ -76,12 +76,15 @@ def distinct(pairs: Sequence[Pair]) -> list[str]:
 
 
 def with_phrases(texts: Sequence[str]) -> list[str]:
-    """The texts and a phrase cut from each, without duplicates: the text to fit on for `target-short`."""
+    """Return the texts and one phrase cut from each, without duplicates. The fit `target-short` uses them."""
     return list(dict.fromkeys([*texts, *short_texts(texts, len(texts), seed=1)]))
 
 
 def read_sets(data: Path, names: Sequence[str] = tuple(DATASETS), *, scored: bool = True) -> Reading[StsSet]:
-    """Read the named sets from the folder or its folder `sts`; `scored` leaves out sets without pairs to score."""
+    """Read the named sets from the folder, or from its subfolder `sts` if that exists.
+
+    If `scored` is True, sets with fewer than two pairs to score are left out with a note.
+    """
     folder = data / "sts" if (data / "sts").is_dir() else data
     if not any((folder / f"{name}.tsv").is_file() for name in names):
         raise Misuse(how_to_get(folder, names))
@@ -89,7 +92,7 @@ def read_sets(data: Path, names: Sequence[str] = tuple(DATASETS), *, scored: boo
     for name in names:
         path = folder / f"{name}.tsv"
         if not path.is_file():
-            problems.append(f"{path} is not there: {DATASETS[name].title} is left out, the other sets go on")
+            problems.append(f"{path} does not exist: {DATASETS[name].title} is left out")
             continue
         found, bad = read_set(path, name)
         problems += bad
@@ -106,7 +109,7 @@ def read_sets(data: Path, names: Sequence[str] = tuple(DATASETS), *, scored: boo
 
 
 def read_set(path: Path, name: str) -> tuple[StsSet | None, tuple[str, ...]]:
-    """The set, or None if the header is wrong, and a line about each skipped row."""
+    """Return the set and a note about each skipped row. The set is None if the header is wrong."""
     records = read_records(path, COLUMNS, _pair)
     return None if records.found is None else StsSet(name, records.found, records.sha256), records.problems
 
@@ -116,16 +119,16 @@ def _pair(cells: list[str]) -> Pair:
     try:
         score = float(given)
     except ValueError:
-        raise ValueError(f"the score {given[:40]!r} is no number") from None
+        raise ValueError(f"the score {given[:40]!r} is not a number") from None
     if not math.isfinite(score):
-        raise ValueError(f"the score {given[:40]!r} is no finite number")
+        raise ValueError(f"the score {given[:40]!r} is not a finite number")
     if not first.strip() or not second.strip():
         raise ValueError("a sentence is empty")
     return Pair(split, source, score, first, second)
 
 
 def how_to_get(folder: Path, names: Sequence[str]) -> str:
-    """The message for a folder without any set."""
+    """Return the message for a folder without any set."""
     wanted = ", ".join(f"{name}.tsv" for name in names)
     hubs = ", ".join(DATASETS[name].hub for name in names)
     where = f"{folder} holds none of" if folder.is_dir() else f"there is no folder {folder}; it should hold"
@@ -138,21 +141,21 @@ def how_to_get(folder: Path, names: Sequence[str]) -> str:
 
 
 def read_nli(data: Path, count: int, seed: int = 0) -> list[str]:
-    """A seeded sample of the natural language inference sentences: the text to fit on for `nli`."""
+    """Return a seeded sample of natural language inference sentences. The fit `nli` uses them."""
     if count < 1:
         raise Misuse(f"`nli_sample` must be at least 1, not {count}.")
     path = next((base / NLI_FILE for base in (data, data.parent) if (base / NLI_FILE).is_file()), None)
     if path is None:
         raise Misuse(
-            f'`fits="nli"` needs {data / NLI_FILE}: one sentence a line, gzipped, such as the premises and hypotheses '
-            "of SNLI and MultiNLI (Hugging Face: stanfordnlp/snli, nyu-mll/multi_nli)."
+            f'`fits="nli"` needs {data / NLI_FILE}: a gzipped file with one sentence per line, e.g. the premises and '
+            "hypotheses of SNLI and MultiNLI (Hugging Face: stanfordnlp/snli, nyu-mll/multi_nli)."
         )
     try:
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
             sentences = list(dict.fromkeys(line.rstrip("\n") for line in file if line.strip()))
     except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
         raise Misuse(
-            f'{path} cannot be read as gzipped UTF-8 text ({error}); get it again, or leave out `fits="nli"`.'
+            f'{path} cannot be read as gzipped UTF-8 text ({error}); download it again, or leave out `fits="nli"`.'
         ) from error
     if len(sentences) <= count:
         return sentences

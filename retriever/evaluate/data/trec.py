@@ -1,7 +1,7 @@
-"""TREC run files: one line for each hit, `query Q0 document rank score tag`, as trec_eval reads them.
+"""Read and write TREC run files. Each hit is a line `query Q0 document rank score tag`.
 
 trec_eval ignores the rank, reads scores in single precision and breaks ties by the document's id. Scores are therefore
-made strictly decreasing in single precision, so that it sees the same ranking.
+made strictly decreasing in single precision, so that trec_eval sees the same ranking.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ COLUMNS = 6
 
 
 def strictly_decreasing(hits: Hits) -> list[tuple[str, float]]:
-    """The same ranking, with each score lowered if it is not below the one before."""
+    """Return the hits in the same order. A score that is not below the score before it is lowered."""
     ranked = []
     before = np.float32(np.inf)
     for document, score in hits:
@@ -27,7 +27,7 @@ def strictly_decreasing(hits: Hits) -> list[tuple[str, float]]:
 
 
 def unwritable(ids: Iterable[str]) -> list[str]:
-    """The ids with white space, which would end a column."""
+    """Return the ids that contain white space. TREC's format cannot hold them, because white space ends a column."""
     return [id_ for id_ in ids if id_.split() != [id_]]
 
 
@@ -40,12 +40,12 @@ def write_run(path: Path, hits: Mapping[str, Hits], tag: str) -> None:
 
 
 def read_run(path: Path, queries: Sequence[str]) -> dict[str, list[tuple[str, float]]]:
-    """The hits of these queries in the order of the file; an empty list for a query that is not in it."""
+    """Return the hits of these queries in the order of the file. A query that is not in the file has no hits."""
     hits: dict[str, list[tuple[str, float]]] = {query: [] for query in queries}
     with path.open(encoding="utf-8", newline="\n") as file:
         for number, line in enumerate(file, 1):
             cells = line.split()
             if len(cells) != COLUMNS or cells[0] not in hits:
-                raise Damaged(f"{path}:{number} is not a line of this run; delete the file to make it again.")
+                raise Damaged(f"{path}:{number} is not a line of this run; delete the file, and it is written again.")
             hits[cells[0]].append((cells[2], float(np.float32(cells[4]))))
     return hits

@@ -1,4 +1,4 @@
-"""The tab-separated files of the benchmarks: UTF-8, a header, one record per line, without quoting.
+"""Read the tab-separated files of the benchmarks: UTF-8, a header, one record per line, without quoting.
 
 Only \\n ends a line, because some sentences contain U+2028. A row that cannot be read is skipped with a note.
 """
@@ -24,16 +24,16 @@ class Reading(Generic[T]):
 
 @dataclass(frozen=True)
 class Records(Generic[T]):
-    """The records of a file, a sentence about each problem, and its SHA-256."""
+    """The records of a file, a sentence about each problem, and the SHA-256 of the file."""
 
     found: tuple[T, ...] | None
-    """None if the header is wrong."""
+    """The records, or None if the header is wrong."""
     problems: tuple[str, ...]
     sha256: str
 
 
 def read_records(path: Path, columns: Sequence[str], parse: Callable[[list[str]], T]) -> Records[T]:
-    """Parse every row; `parse` takes the cells and raises ValueError for an invalid row."""
+    """Parse every row. `parse` receives the cells of a row and raises ValueError if the row is invalid."""
     content = path.read_bytes()
     sha256 = hashlib.sha256(content).hexdigest()
     lines = content.removesuffix(b"\n").split(b"\n")

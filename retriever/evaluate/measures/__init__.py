@@ -1,1 +1,1 @@
-"""The measures: rank correlations, confidence intervals, word overlap."""
+"""Measures: rank correlations, confidence intervals and word overlap."""

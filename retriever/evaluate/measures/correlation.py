@@ -1,8 +1,8 @@
-"""Rank correlations with people's scores, times 100, and edit distance.
+"""Compute correlations with human scores, times 100, and edit distances.
 
-STS12 to STS16 have subsets, and the literature scores them in two ways that differ by up to 20 points. We compute both:
-`spearman_all`, one correlation over all pairs (SBERT, SimCSE), and `spearman_wmean`, the mean of the subsets'
-correlations weighted by their size (BERT-flow, BERT-whitening).
+STS12 to STS16 have subsets, and the literature scores them in two ways that differ by up to 20 points. We compute both.
+`spearman_all` is one correlation over all pairs (SBERT, SimCSE). `spearman_wmean` is the mean of the correlations of
+the subsets, weighted by their size (BERT-flow, BERT-whitening).
 """
 
 import re
@@ -18,13 +18,13 @@ WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
 
 
 def pair_cosines(rows: NDArray[np.float32], first: Sequence[int], second: Sequence[int]) -> Floats:
-    """Cosine of rows[first[i]] and rows[second[i]]."""
+    """Return the cosine of rows[first[i]] and rows[second[i]] for each i."""
     unit = unit_rows(rows)
     return np.asarray(np.einsum("ij,ij->i", unit[list(first)], unit[list(second)]))
 
 
 def spearman(one: Sequence[float] | Floats, other: Sequence[float] | Floats) -> float:
-    """Spearman's rank correlation times 100; NaN if either side is constant."""
+    """Return Spearman's rank correlation times 100, or NaN if either side is constant."""
     from scipy.stats import spearmanr
 
     if len(one) < 2 or np.ptp(one) == 0 or np.ptp(other) == 0:
@@ -33,14 +33,14 @@ def spearman(one: Sequence[float] | Floats, other: Sequence[float] | Floats) -> 
 
 
 def pearson(one: Sequence[float] | Floats, other: Sequence[float] | Floats) -> float:
-    """Pearson's correlation times 100; NaN if either side is constant."""
+    """Return Pearson's correlation times 100, or NaN if either side is constant."""
     if len(one) < 2 or np.ptp(one) == 0 or np.ptp(other) == 0:
         return float("nan")
     return 100 * float(np.corrcoef(one, other)[0, 1])
 
 
 def spearman_wmean(similarity: Floats, gold: Floats, subsets: Sequence[str]) -> float:
-    """The mean of the subsets' Spearman correlations, weighted by their number of pairs."""
+    """Return the mean of the subsets' Spearman correlations, weighted by their number of pairs."""
     names = np.asarray(subsets)
     total, weight = 0.0, 0
     for name in dict.fromkeys(subsets):
@@ -51,7 +51,10 @@ def spearman_wmean(similarity: Floats, gold: Floats, subsets: Sequence[str]) -> 
 
 
 def edit_distance(one: str, other: str, unit: str = "word") -> int:
-    """Levenshtein's distance between two sentences, in lower-cased words and punctuation marks or in characters."""
+    """Return Levenshtein's distance between two sentences.
+
+    The unit is a lower-cased word or punctuation mark, or a character.
+    """
     from rapidfuzz.distance import Levenshtein
 
     if unit == "character":

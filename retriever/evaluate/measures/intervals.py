@@ -1,7 +1,7 @@
-"""95 % intervals of figures and of paired gains, and tests of the gains. All figures are times 100 except p.
+"""Compute 95 % intervals of figures and of paired gains, and test the gains.
 
-An area under ROC has DeLong's interval and test (DeLong, DeLong and Clarke-Pearson, 1988). A mean over questions has a
-percentile bootstrap and a sign-flip permutation test, both seeded.
+All figures are times 100 except p. An area under ROC has DeLong's interval and test (DeLong, DeLong and Clarke-Pearson,
+1988). A mean over questions has a percentile bootstrap interval and a sign-flip permutation test, both seeded.
 """
 
 import math
@@ -19,9 +19,11 @@ CONFIDENCE = 0.95
 
 
 def placements(scores: Floats, positive: Labels) -> tuple[Floats, Floats]:
-    """For each positive the share of negatives below it, for each negative that of positives above it; ties count half.
+    """Return the placements of the positives and of the negatives.
 
-    The mean of either is the area under ROC: the probability that a positive scores above a negative.
+    The placement of a positive is the share of negatives below it. The placement of a negative is the share of
+    positives above it. Ties count half. The mean of either list is the area under ROC, i.e. the probability that a
+    positive scores above a negative.
     """
     from scipy.stats import rankdata
 
@@ -33,7 +35,10 @@ def placements(scores: Floats, positive: Labels) -> tuple[Floats, Floats]:
 
 
 def area_figures(scores: Floats, positive: Labels, raw: Floats | None = None) -> dict[str, float]:
-    """The area under ROC with DeLong's interval and, given the scores of raw vectors, the gain over them with its p."""
+    """Return the area under ROC with DeLong's interval.
+
+    If the scores of the raw vectors are given, also return the gain over them with its interval and p-value.
+    """
     own = placements(scores, positive)
     figures = _with_interval("auc", own, least=0.0)
     if raw is not None:
@@ -45,7 +50,7 @@ def area_figures(scores: Floats, positive: Labels, raw: Floats | None = None) ->
 
 
 def _with_interval(name: str, parts: tuple[Floats, Floats], least: float) -> dict[str, float]:
-    """The mean with an interval that is clipped to the possible values."""
+    """Return the mean with its interval, clipped to the possible values."""
     from scipy.stats import norm
 
     mean, reach = float(parts[0].mean()), float(norm.ppf((1 + CONFIDENCE) / 2)) * _error(parts)
@@ -53,7 +58,10 @@ def _with_interval(name: str, parts: tuple[Floats, Floats], least: float) -> dic
 
 
 def _error(parts: tuple[Floats, Floats]) -> float:
-    """DeLong's standard error of an area, or of the difference of two, from the placements or their differences."""
+    """Return DeLong's standard error of an area under ROC, computed from its placements.
+
+    For the difference of two areas, pass the differences of their placements.
+    """
     return math.sqrt(sum(part.var(ddof=1) / len(part) if len(part) > 1 else 0.0 for part in parts))
 
 
@@ -66,7 +74,10 @@ def _normal_p(difference: float, error: float) -> float:
 
 
 def mean_figures(name: str, values: Floats, raw: Floats | None = None) -> dict[str, float]:
-    """The mean over questions with a bootstrap interval and, given the raw vectors' values, the gain with its p."""
+    """Return the mean over questions with a bootstrap interval.
+
+    If the values of the raw vectors are given, also return the gain over them with its interval and p-value.
+    """
     figures = _points(name, float(values.mean()), *mean_interval(values))
     if raw is not None:
         gains = values - raw
@@ -80,7 +91,10 @@ def _points(name: str, mean: float, low: float, high: float) -> dict[str, float]
 
 
 def mean_interval(values: Floats, least: float = 0.0) -> tuple[float, float]:
-    """The 95 % percentile bootstrap interval of the mean; for a single value everything from `least` to 1."""
+    """Return the 95 % percentile bootstrap interval of the mean.
+
+    For a single value the interval is everything from `least` to 1.
+    """
     if len(values) < 2:
         return least, 1.0
     rng, count = np.random.default_rng(0), len(values)
@@ -90,9 +104,12 @@ def mean_interval(values: Floats, least: float = 0.0) -> tuple[float, float]:
 
 
 def sign_flip_p(differences: Floats) -> float:
-    """Two-sided p: how often random signs give a mean at least as far from 0. All signs are tried if there are few."""
+    """Return the two-sided p-value: how often random signs give a mean at least as far from 0.
+
+    If there are few differences, all combinations of signs are tried.
+    """
     rng, count = np.random.default_rng(0), len(differences)
-    least = abs(float(differences.sum())) - 1e-9  # rounding depends on the order of summation
+    least = abs(float(differences.sum())) - 1e-9  # tolerance: rounding depends on the order of summation
     if 2**count <= RESAMPLES:
         every = 2.0 * (np.arange(2**count)[:, None] >> np.arange(count) & 1) - 1
         return float((np.abs(every @ differences) >= least).mean())
@@ -104,7 +121,7 @@ def sign_flip_p(differences: Floats) -> float:
 
 
 def _batches(count: int) -> Iterator[int]:
-    """The numbers of resamples to draw at once, so that memory is bounded."""
+    """Yield the numbers of resamples to draw at once, so that memory is bounded."""
     most = max(1, DRAWN_TOGETHER // count)
     for start in range(0, RESAMPLES, most):
         yield min(most, RESAMPLES - start)

@@ -1,6 +1,6 @@
 """Lexical baselines: the similarity of a question and a sentence by their shared words.
 
-Jaccard and containment take words lower-cased, as sets; BM25 counts repetitions and weighs rare words more.
+Jaccard and containment use sets of lower-cased words. BM25 counts repeated words and gives rare words more weight.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,19 +16,19 @@ BATCH = 256
 
 
 def jaccard(questions: Sequence[str], sentences: Sequence[str]) -> Floats:
-    """Shared words divided by all words; 0 without words."""
+    """Return the number of shared words divided by the number of all words, or 0 if there are no words."""
     pairs = zip(map(_set, questions), map(_set, sentences), strict=True)
     return np.array([len(one & other) / max(len(one | other), 1) for one, other in pairs])
 
 
 def containment(questions: Sequence[str], sentences: Sequence[str]) -> Floats:
-    """The share of the question's words that the sentence has; 0 without words."""
+    """Return the share of the question's words that the sentence has, or 0 if the question has no words."""
     pairs = zip(map(_set, questions), map(_set, sentences), strict=True)
     return np.array([len(one & other) / max(len(one), 1) for one, other in pairs])
 
 
 def bm25(questions: Sequence[str], sentences: Sequence[str]) -> Floats:
-    """BM25 of the question for the sentence, among all different sentences given."""
+    """Return the BM25 score of each sentence for its question. The corpus is all different sentences given."""
     texts = list(dict.fromkeys(sentences))
     number = {text: n for n, text in enumerate(texts)}
     columns = np.array([number[sentence] for sentence in sentences], np.int64)

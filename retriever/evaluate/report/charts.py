@@ -1,4 +1,4 @@
-"""The bars of the report as positions in an SVG view box; the template draws them."""
+"""Compute the positions of the report's bars in an SVG view box. The template draws the bars."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ LEAST = 1.0
 
 
 def svg_bars(bars: Sequence[Bar], colours: Mapping[str, str]) -> dict[str, Any]:
-    """Groups in the order given, the bars of a group in the order of their colours."""
+    """Return the positions of the bars. Groups stay in the given order; bars of a group follow the order of colours."""
     groups = BarPanel("", bars).groups(list(colours))
     wrapped = {system: wrap(system) for system in groups}
     left = LETTER * max(len(line) for lines in wrapped.values() for line in lines) + 12
@@ -52,7 +52,7 @@ def svg_bars(bars: Sequence[Bar], colours: Mapping[str, str]) -> dict[str, Any]:
 
 
 def wrap(label: str) -> list[str]:
-    """A label on short lines, e.g. whiten:dimension=256 on two; the rest of a long label is cut."""
+    """Split a label into short lines, e.g. whiten:dimension=256 into two. The end of a long label is cut off."""
     lines = [""]
     for piece in label.replace(":", ":\0").replace(",", ",\0").replace(" ", " \0").split("\0"):
         if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > LONGEST_LABEL:

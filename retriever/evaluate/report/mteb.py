@@ -1,9 +1,10 @@
-"""Figures in the files that `mteb` reads: results/MODEL/REVISION/TASK.json, with a model_meta.json.
+"""Write the figures as files that `mteb` reads: results/MODEL/REVISION/TASK.json, with a model_meta.json.
 
-Each configuration (encoder, pooling, transform, text of the fit) is a model. The main score of an STS task is one
-Spearman correlation over all pairs, from 0 to 1: our `spearman_all` / 100. MTEB's SICK-R scores all 9,927 pairs, while
-SICK's own test split has 4,927. The main score of a retrieval task is nDCG@10; a task has MTEB's name if its folder is
-named like a known set, else the folder's name. `dataset_revision` is a SHA-256 of the user's files.
+Each configuration (encoder, pooling, transform, text of the fit) counts as a model. The main score of an STS task is
+one Spearman correlation over all pairs, from 0 to 1. It is our `spearman_all` divided by 100. For SICK-R we score the
+4,927 pairs of SICK's own test split, while MTEB scores all 9,927 pairs. The main score of a retrieval task is nDCG@10.
+If the folder of a task has the name of a known set, the task has MTEB's name. Otherwise it has the folder's name.
+`dataset_revision` is a SHA-256 of the user's files.
 """
 
 import datetime
@@ -21,12 +22,15 @@ from retriever.evaluate.runs import Findings
 from retriever.evaluate.sts import ALL, PEARSON, WMEAN
 
 LANGUAGES = ["eng-Latn"]
-# MTEB's tasks by the usual names of BEIR's folders.
+# The names of MTEB's tasks, by the usual names of BEIR folders.
 RETRIEVAL_TASKS = json.loads((Path(data.__file__).parent / "mteb_tasks.json").read_bytes())
 
 
 def write_mteb(findings: Findings, folder: Path) -> None:
-    """One file for each task and configuration; over several seeds the mean, with each seed's scores beside it."""
+    """Write one file for each task and configuration.
+
+    If there are several seeds, the scores are their means, and the file also has the scores of each seed.
+    """
     groups: dict[tuple[Configuration, str], list[Row]] = {}
     for row in findings.rows:
         if row.dataset != AVERAGE:
@@ -50,7 +54,10 @@ def _scores(values: dict[str, float]) -> dict[str, float]:
 
 
 def write_retrieval_mteb(rankings: Sequence[Ranking], folder: Path) -> None:
-    """One file for each task and configuration; the revision of BM25 is that of the code, because it has no weights."""
+    """Write one file for each task and configuration.
+
+    BM25 has no weights, so its revision is the digest of the code.
+    """
     for ranking in rankings:
         inputs: Any = ranking.provenance["inputs"]
         scores: dict[str, object] = {metric.replace("@", "_at_"): ranking.mean(metric) for metric in ranking.scores}
@@ -69,7 +76,7 @@ def _write(
     scores: dict[str, object],
     provenance: Mapping[str, Any],
 ) -> None:
-    """Write the file of a task and its split, with the other splits that it has of the same data."""
+    """Write the file of a task and split. Other splits in the file are kept if they come from the same data."""
     (task, split), model_revision = place, provenance["encoder_weights"]
     target = folder / line.file_name / model_revision
     target.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,7 @@
-"""Names, order and colours of data sets, encoders, systems and metrics, the same in tables, plots and the report."""
+"""Names, order and colours of data sets, encoders, systems and metrics.
+
+Tables, plots and the report all use them.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -9,11 +12,11 @@ from retriever.evaluate.data.sts_sets import DATASETS as STS_SETS
 from retriever.evaluate.rankings import MAIN, Comparison, Ranking, Topics
 from retriever.evaluate.results import RAW, Configuration
 
-# The transforms that the report picks where it shows only one.
+# The transforms that the report prefers where it shows only one transform.
 PREFERRED = ("flow", "auto")
 METRIC_NAMES = {"ndcg": "nDCG", "mrr": "MRR", "map": "MAP", "auc": "AUC"}
 SET_TITLES = {name: known.title for sets in (STS_SETS, QA_SETS) for name, known in sets.items()}
-# Okabe and Ito's palette, which colour-blind readers can tell apart.
+# Okabe and Ito's palette, whose colours colour-blind readers can distinguish.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 GREY = COLOURS[-1]
 
@@ -26,7 +29,7 @@ class Place(NamedTuple):
 
 
 class Series(NamedTuple):
-    """What has its own colour: an encoder, its pooling, and the text of the fit if that differs."""
+    """An encoder and its pooling, with the text of the fit if fits differ. Each series has its own colour."""
 
     encoder: str
     pooling: str
@@ -46,30 +49,30 @@ def place_of(item: Topics | Ranking | Comparison) -> Place:
 
 
 def place_names(places: Iterable[Place]) -> dict[Place, str]:
-    """The data set's name, with the split only if the data set has several."""
+    """Name each place by its data set. The split is added only if the data set has several splits."""
     places = list(dict.fromkeys(places))
     datasets = [place.dataset for place in places]
     return {place: place.dataset if datasets.count(place.dataset) == 1 else " ".join(place) for place in places}
 
 
 def series_of(line: Configuration) -> Series:
-    """A system without pooling, e.g. BM25, belongs to no encoder."""
+    """Return the series of a configuration. A system without pooling, e.g. BM25, has no encoder."""
     return Series(line.encoder, line.pooling, line.fit) if line.pooling else NO_ENCODER
 
 
 def system_of(line: Configuration) -> str:
-    """The transform, or the name of a system that needs no encoder."""
+    """Return the transform, or the name of a system that needs no encoder."""
     return "raw" if line.transform == RAW else line.transform or line.encoder
 
 
 def named(line: Configuration) -> str:
-    """System and encoder, e.g. "flow with bert (mean)"."""
+    """Return the names of system and encoder, e.g. "flow with bert (mean)"."""
     series = series_of(line)
     return system_of(line) if series == NO_ENCODER else f"{system_of(line)} with {series}"
 
 
 def without_shared_fit(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The comparisons without the text of the fit, if it is the same in all of them."""
+    """Remove the text of the fit from the comparisons if it is the same in all of them."""
     if len({one.configuration.fit for one in comparisons} - {""}) > 1:
         return list(comparisons)
     return [
@@ -79,13 +82,13 @@ def without_shared_fit(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def preference(line: Configuration) -> tuple[int, int]:
-    """Sort key: the transform that stands for its encoder comes first."""
+    """Return a sort key that puts the transform that represents its encoder first."""
     family = line.transform.partition(":")[0]
     return PREFERRED.index(family) if family in PREFERRED else len(PREFERRED), int(line.transform != family)
 
 
 def points(value: float, sign: str = "") -> str:
-    """A figure from 0 to 1 times 100, with one decimal."""
+    """Format a figure from 0 to 1 times 100, with one decimal."""
     return f"{100 * value:{sign}z.1f}".replace("-", "−")
 
 
@@ -95,7 +98,7 @@ def metric_name(metric: str) -> str:
 
 
 def main_metrics(comparisons: Sequence[Comparison]) -> dict[Place, str]:
-    """The main metric of each data set: nDCG@10 if it has that, else its first metric."""
+    """Return the main metric of each data set: nDCG@10 if it was measured, otherwise the first metric."""
     metrics: dict[Place, list[str]] = {}
     for one in comparisons:
         metrics.setdefault(place_of(one), []).append(one.metric)
@@ -103,7 +106,7 @@ def main_metrics(comparisons: Sequence[Comparison]) -> dict[Place, str]:
 
 
 def colours_of(comparisons: Sequence[Comparison]) -> dict[Series, str]:
-    """Every series with its colour, systems without an encoder last and grey."""
+    """Return the colour of every series. Systems without an encoder come last and are grey."""
     found = dict.fromkeys(series_of(one.configuration) for one in comparisons)
     series = sorted(found, key=lambda one: one == NO_ENCODER)
     palette = COLOURS[:-1]

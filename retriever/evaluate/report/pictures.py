@@ -1,4 +1,4 @@
-"""What the plots of each benchmark show: bars of every configuration, the shape of a space, words by frequency."""
+"""Choose what the plots of each benchmark show: bars of configurations, the shape of a space, words by frequency."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,21 +18,21 @@ from retriever.evaluate.results import AVERAGE, RAW, Row, average_rows
 from retriever.evaluate.runs import Findings
 from retriever.evaluate.sts import ALL, SPLIT, WMEAN
 
-# The published configurations that are marked, by transform and text of the fit: where bert-base starts and ends.
+# The published configurations that are marked, by transform and text of the fit: bert-base raw and with BERT-flow.
 MARKED = {(RAW, ""): ("raw", ":"), ("bert-flow", "target"): ("BERT-flow, target", "--")}
 WORD_MEASURES = {"mean_norm": "mean l2 norm", "mean_3nn_distance": "mean l2 distance to the 3 nearest"}
 MOST_TAILS = 6
 SHOWN_DENSITY = 0.02
-"""Cosines are drawn where some transform has at least this share of its highest density."""
+"""The plot shows the range of cosines in which a transform has more than this share of its highest density."""
 
 Shown = tuple[str, str, str]
 """Data set, split and metric of a panel."""
 Details = Mapping[str, Mapping[str, Any]]
-"""What was measured of a space for its plot, by transform."""
+"""The measured data of a space for its plot, by transform."""
 
 
 def bars_of(figures: Iterable[Comparison], *shown: str) -> list[Bar]:
-    """A bar for each configuration; whiskers are 95 % intervals, or the spread over seeds."""
+    """Return a bar for each configuration. Whiskers are 95 % intervals, or the spread over seeds."""
     bars = []
     for one in figures:
         if (one.dataset, one.split, one.metric) == shown:
@@ -57,7 +57,7 @@ def _draw(
 
 
 def draw_retrieval(figures: Sequence[Comparison], path: Path) -> Path:
-    """A panel for each data set with its main metric."""
+    """Draw a panel for each data set with its main metric."""
     figures = names.without_shared_fit([one for one in figures if math.isfinite(one.mean)])
     mains = names.main_metrics(figures)
     titles = names.place_names(mains)
@@ -75,14 +75,20 @@ def _published_marks(published: Sequence[Row], encoder: str, shown: Shown) -> li
 
 
 def draw_sts(rows: Sequence[Row], published: Sequence[Row], path: Path) -> Path:
-    """The average in both aggregations, then each set; published averages only beside ours over all sets."""
+    """Draw the average in both aggregations, then each set.
+
+    Published averages are shown only if our average is over all sets too.
+    """
     sets = [name for name in DATASETS if any(row.dataset == name for row in rows)]
     rows = [*(row for row in rows if row.dataset != AVERAGE), *average_rows(rows, sets)]
     average = f"average of {len(sets)} sets"
     panels = {f"{average}, all": (AVERAGE, SPLIT, ALL), f"{average}, wmean": (AVERAGE, SPLIT, WMEAN)}
     panels |= {f"{DATASETS[name].title}, wmean": (name, SPLIT, WMEAN) for name in sets}
     theirs = [row for row in published if len(sets) == len(DATASETS) or row.dataset != AVERAGE]
-    title, figures = "Agreement of cosine with people, Spearman × 100", names.without_shared_fit(comparisons(rows))
+    title, figures = (
+        "Cosine and human scores, Spearman × 100",
+        names.without_shared_fit(comparisons(rows)),
+    )
     return _draw(path, title, figures, panels, lambda shown: _published_marks(theirs, "bert-base", shown))
 
 
@@ -97,24 +103,27 @@ def draw_qa(rows: Sequence[Row], published: Sequence[Row], path: Path) -> Path:
 
 
 def draw_lexical(rows: Sequence[Row], path: Path) -> Path:
-    """The correlations beside those of people and of the paper, and the share of the way from raw to people."""
+    """Draw the correlations next to those of human scores and those in the paper.
+
+    Also draw how much of the gap between the raw vectors and the human scores each transform closes.
+    """
     own = names.without_shared_fit(comparisons(row for row in rows if row.encoder != GOLD and not row.published))
     gold, split = next((row.value, row.split) for row in rows if row.encoder == GOLD)
-    marks = [Mark(gold, f"people (gold scores): {gold:.1f}", "-", plots.GOLD_COLOUR)]
+    marks = [Mark(gold, f"human (gold) scores: {gold:.1f}", "-", plots.GOLD_COLOUR)]
     theirs = [row for row in rows if row.published and row.metric == CORRELATION]
     for row, style in zip(theirs, ("-", ":", "--"), strict=True):
         name = f"bert-base, {system_of(row.configuration)}" if row.transform else GOLD
         marks.append(Mark(row.value, f"published: {name} {row.value}", style))
     panels = {
         "Spearman × 100 of cosine with edit distance": (DATASET, split, CORRELATION),
-        "share of the way from raw to people, %": (DATASET, split, SHARE),
+        "share of the gap from raw to human scores, %": (DATASET, split, SHARE),
     }
     title = "Does similarity follow the wording or the meaning? STS-B"
     return _draw(path, title, own, panels, lambda shown: marks if shown[2] == CORRELATION else ())
 
 
 def draw_words(rows: Sequence[Row], published: Sequence[Row], path: Path) -> Path:
-    """Norm and distance to the nearest words by frequency rank, for each encoder and as published."""
+    """Draw norm and distance to the nearest words by frequency rank, for each encoder and as published."""
     rows = [*published, *rows]
     bars = {
         metric: [
@@ -131,7 +140,10 @@ def draw_words(rows: Sequence[Row], published: Sequence[Row], path: Path) -> Pat
 
 
 def draw_spaces(findings: Findings, folder: Path) -> list[Path]:
-    """A plot for each encoder and pooling: cosines, spectrum and tails of every transform, with the first seed."""
+    """Draw one plot for each encoder and pooling, with the first seed.
+
+    It shows the cosines, the spectrum and the tails of every transform.
+    """
     groups: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for run in findings.runs:
         if details := findings.provenance(run).get("details"):
@@ -169,7 +181,7 @@ def _spectrum(found: Details) -> LinePanel:
 
 
 def _tails(found: Details) -> list[LinePanel]:
-    """Quantiles of the least Gaussian dimensions against those of a Gaussian."""
+    """Plot the quantiles of the least Gaussian dimensions against those of a Gaussian."""
     from scipy.stats import norm
 
     expected = norm.ppf((np.arange(QUANTILES) + 1) / (QUANTILES + 1)).tolist()

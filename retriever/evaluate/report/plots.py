@@ -1,6 +1,6 @@
-"""Plots as PNG files: panels of horizontal bars, and panels of lines.
+"""Draw plots as PNG files: panels of horizontal bars, and panels of lines.
 
-A panel is a plain description; `draw_bars` and `draw_lines` lay the panels out, draw them and write the file.
+A panel is a plain description. `draw_bars` and `draw_lines` lay the panels out, draw them and write the file.
 """
 
 import math
@@ -26,7 +26,7 @@ BAR, GAP = 0.2, 0.14
 def _grid(
     panels: int, across: int, panel: tuple[float, float], around: tuple[float, float]
 ) -> tuple["Figure", list["Axes"]]:
-    """A figure with a place for each panel, which needs no display and no global state; sizes are in inches."""
+    """Return a figure with a place for each panel. It needs no display and no global state. Sizes are in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -52,7 +52,7 @@ def _finish(figure: "Figure", path: Path, title: str, handles: list[Any], column
 
 
 def as_text(name: str) -> str:
-    """A name as a label; matplotlib would read a dollar sign as the start of a formula."""
+    """Escape a name for use as a label. Matplotlib would read a dollar sign as the start of a formula."""
     return name.replace("$", r"\$")
 
 
@@ -65,7 +65,7 @@ def colour(number: int) -> str:
 
 
 def plain(axes: "Axes", grid: str = "x") -> None:
-    """Remove the frame and draw a faint grid."""
+    """Remove the top and right side of the frame and draw a faint grid."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.grid(axis=grid, color="#dddddd", linewidth=0.8)  # type: ignore[arg-type]
@@ -74,7 +74,7 @@ def plain(axes: "Axes", grid: str = "x") -> None:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar of one series in one group, with its interval if low and high are finite."""
+    """A bar of one series in one group. Its interval is drawn if low and high are finite."""
 
     group: str
     series: str
@@ -96,14 +96,14 @@ class Mark:
 
 @dataclass(frozen=True)
 class BarPanel:
-    """Horizontal bars: a group for each system, a colour for each series."""
+    """Horizontal bars with a group for each system and a colour for each series."""
 
     title: str
     bars: Sequence[Bar]
     marks: Sequence[Mark] = ()
 
     def groups(self, series: Sequence[str]) -> dict[str, list[Bar]]:
-        """The bars by group, each group in the order of the series."""
+        """Return the bars by group. The bars of a group are in the order of the series."""
         found: dict[str, list[Bar]] = {}
         for bar in self.bars:
             found.setdefault(bar.group, []).append(bar)
@@ -116,7 +116,7 @@ def draw_bars(path: Path, title: str, panels: Sequence[BarPanel], colours: Mappi
     from matplotlib.patches import Patch
 
     if not any(panel.bars for panel in panels):
-        raise Misuse(f"{path} would be a plot of no figures; measure something first.")
+        raise Misuse(f"there are no figures to plot in {path}; measure something first.")
     tall = max(len(panel.bars) * BAR + len(panel.groups(list(colours))) * GAP for panel in panels) + BAR
     figure, places = _grid(len(panels), 3, (4.2, 0.6 + tall), (1.5, 1.3))
     for axes, panel in zip(places, panels, strict=True):
@@ -163,7 +163,7 @@ def _draw_bars(axes: "Axes", panel: BarPanel, colours: Mapping[str, str]) -> Non
 
 @dataclass(frozen=True)
 class Line:
-    """A line or, without a line style, markers; `options` go to matplotlib's plot."""
+    """A line or, without a line style, markers. `options` are passed to matplotlib's plot."""
 
     x: Sequence[float]
     y: Sequence[float]
@@ -174,20 +174,23 @@ class Line:
 
 @dataclass(frozen=True)
 class LinePanel:
-    """Lines over a shared x axis; `settings` go to matplotlib's `Axes.set`, e.g. xscale or ylim."""
+    """Lines over a shared x axis. `settings` are passed to matplotlib's `Axes.set`, e.g. xscale or ylim."""
 
     title: str
     lines: Sequence[Line]
     settings: Mapping[str, Any] = field(default_factory=dict)
     ticks: Sequence[float] = ()
     level: float | None = None
-    """Where a dotted horizontal line is drawn."""
+    """The y value at which a dotted horizontal line is drawn."""
 
 
 def draw_lines(
     path: Path, title: str, panels: Sequence[LinePanel], across: int = 2, legend: Iterable[Line] = ()
 ) -> Path:
-    """Draw the panels in rows of `across`, with one legend: of the given lines, else of all that have a label."""
+    """Draw the panels in rows of `across`, with one legend.
+
+    The legend shows the given lines and all lines of the panels that have a label.
+    """
     from matplotlib.lines import Line2D
 
     figure, places = _grid(len(panels), across, (6, 3.7), (0, 0.9))

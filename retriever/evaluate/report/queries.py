@@ -1,4 +1,7 @@
-"""Raw vectors against a transform, query by query: the scatter plot, and the hits of the queries that moved most."""
+"""Compare raw vectors with a transform query by query.
+
+The report shows a scatter plot of all queries, and the hits of the queries that changed most.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,7 +24,7 @@ from retriever.terminal import cut, one_line
 
 MOVED = 5
 SHOWN_HITS = 5
-# More than the report shows of any text.
+# Longer than any text that the report shows.
 LONGEST_TEXT = 500
 QUERY_LENGTH = 80
 SAME = 1e-9
@@ -32,7 +35,7 @@ SMALLEST_DOT, LARGEST_DOT = 3.0, 13.0
 
 @dataclass(frozen=True)
 class Pair:
-    """The raw ranking of an encoder on a data set and the ranking of one of its transforms."""
+    """The raw ranking of an encoder on a data set, and the ranking of one of its transforms."""
 
     name: str
     series: Series
@@ -44,7 +47,7 @@ class Pair:
 
     @cached_property
     def figures(self) -> dict[str, tuple[float, float]]:
-        """Query id to its figure before and after."""
+        """Return the figures of each query before and after the transform, by query id."""
         before, after = self.base.scores[self.metric], self.other.scores[self.metric]
         return {query: (value, after[query]) for query, value in before.items() if query in after}
 
@@ -55,17 +58,17 @@ class Pair:
 
     @cached_property
     def directions(self) -> dict[str, int]:
-        """Query id to 1 if it gained, -1 if it lost, 0 if it stayed."""
+        """Map each query id to 1 if the query gained, -1 if it lost, and 0 if it did not change."""
         return {q: 0 if abs(b - a) <= SAME else int(math.copysign(1, b - a)) for q, (a, b) in self.figures.items()}
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """How many queries gained, lost and stayed."""
+        """Return how many queries gained, lost and did not change."""
         found = list(self.directions.values())
         return found.count(1), found.count(-1), found.count(0)
 
     def most(self, direction: int) -> list[str]:
-        """The queries that gained or lost most, the largest change first."""
+        """Return the queries that gained or lost most, the largest change first."""
         found = [query for query, own in self.directions.items() if own == direction]
         return sorted(found, key=lambda query: -abs(self.figures[query][1] - self.figures[query][0]))[:MOVED]
 
@@ -73,7 +76,7 @@ class Pair:
         return one_line(self.topics.queries.get(query, query))
 
     def hits(self, query: str, shown: Ranking, against: Ranking) -> list[tuple[str, str, str, int | None, str]]:
-        """The first hits of a list: id, title, text, grade, and the place in the other list."""
+        """Return the first hits of a ranking: id, title, text, grade, and the move relative to the other ranking."""
         ranks = {document: rank for rank, (document, _) in enumerate(against.hits.get(query, ()), 1)}
         grades = self.topics.judgements.get(query, {})
         found = []
@@ -84,9 +87,10 @@ class Pair:
         return found
 
     def dots(self, grid: int, names: int) -> dict[str, list[dict[str, object]]]:
-        """Every query at its figure before (across) and after (up), rounded to a grid.
+        """Return one dot per query, or per group of queries at the same place.
 
-        Queries in the same place share a dot, which names the first `names` of them.
+        The x of a dot is the query's figure before the transform, its y the figure after it, both rounded to a grid.
+        The tooltip of a dot names at most `names` of its queries.
         """
         places: dict[tuple[int, int, int], list[str]] = {}
         for query, (before, after) in self.figures.items():
@@ -107,7 +111,10 @@ class Pair:
 def pairs(
     topics: Sequence[Topics], rankings: Sequence[Ranking], mains: Mapping[Place, str], names: Mapping[Place, str]
 ) -> tuple[list[Pair], list[str]]:
-    """What can be compared query by query, and a sentence for each encoder and data set where nothing can."""
+    """Return the pairs of rankings that can be compared query by query.
+
+    Also return a sentence for each encoder and data set where no comparison is possible.
+    """
     found: list[Pair] = []
     missing: list[str] = []
     for one in topics:
@@ -132,7 +139,7 @@ def pairs(
 
 
 def _pair(topics: Topics, name: str, main: str | None, rankings: Sequence[Ranking]) -> Pair | str:
-    """The two rankings of an encoder to compare, or why there are none."""
+    """Return the two rankings of an encoder to compare, or the reason why they cannot be compared."""
     series = series_of(rankings[0].configuration)._replace(fit="")
     others = [ranking for ranking in rankings if ranking.configuration.transform != RAW]
     raws = [ranking for ranking in rankings if ranking.configuration.transform == RAW]
@@ -151,7 +158,10 @@ def _pair(topics: Topics, name: str, main: str | None, rankings: Sequence[Rankin
 
 
 def _move(rank: int, other: int | None, *, before: bool) -> str:
-    """Where a document of the list before goes to, or a document of the list after comes from."""
+    """Describe the move of a document between the two rankings.
+
+    For a hit of the first ranking, say where it goes to. For a hit of the second ranking, say where it comes from.
+    """
     if other is None:
         return "gone" if before else "new"
     if other == rank:

@@ -1,8 +1,9 @@
-"""A benchmark of rankings as one HTML file: tables, plots, the queries that moved, and where each figure comes from.
+"""Write a benchmark of rankings as one HTML file.
 
-The file needs no script, font or network, and its content security policy forbids a browser to fetch anything. The
-template escapes everything that comes from data. If the file would be too large for a mail, texts are shortened and the
-dots of a scatter plot share places.
+The report has tables, plots, the queries that changed most, and the origin of each figure. The file needs no script,
+font or network, and its content security policy forbids a browser to fetch anything. The template escapes everything
+that comes from data. If the file would be too large to be sent by mail, texts are shortened and the dots of the scatter
+plot are rounded to a coarser grid.
 """
 
 import datetime
@@ -27,13 +28,17 @@ from retriever.terminal import cut, one_line
 
 LARGEST = 2_000_000
 HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,}\b")
-# Measured over pairs instead of queries, so it has another interval and test.
+# This metric is over pairs instead of queries, so its interval and test differ.
 AREA = "auc"
 
 
 @dataclass(frozen=True)
 class Detail:
-    """How much is shown: characters of a text, places along a side of the scatter, queries named, queries moved."""
+    """How much the report shows.
+
+    `excerpt` is the number of characters of a text, `grid` the number of places along a side of the scatter plot,
+    `names` the number of queries that a dot names, and `moved` the number of changed queries.
+    """
 
     excerpt: int
     grid: int
@@ -52,7 +57,7 @@ def write_report(
     comparisons: Sequence[Comparison],
     notes: Sequence[str],
 ) -> Path:
-    """Write the report atomically. Figures are from 0 to 1 and shown times 100."""
+    """Write the report atomically. Figures are given from 0 to 1 and shown times 100."""
     known = {(place_of(one), one.configuration, one.metric) for one in comparisons}
     untested = [
         Comparison(*place_of(one), one.configuration, metric, one.mean(metric), math.nan, math.nan)
@@ -62,7 +67,7 @@ def write_report(
     ]
     comparisons = names.without_shared_fit([one for one in (*comparisons, *untested) if math.isfinite(one.mean)])
     if not comparisons:
-        raise Misuse(f"{path} would be a report of no figures; measure something first.")
+        raise Misuse(f"there are no figures to report in {path}; measure something first.")
     content = _content(topics, rankings, comparisons, notes)
     page = ""
     for detail in DETAILS:
@@ -115,7 +120,7 @@ def _environment() -> Environment:
         loader=PackageLoader("retriever.evaluate.report"),
         autoescape=True,
         undefined=StrictUndefined,
-        # Invisible characters could reverse the text beside them, so none reaches the page.
+        # Invisible characters could reverse the text next to them, so they are removed.
         finalize=lambda value: value if isinstance(value, Markup) else one_line(str(value)),
         trim_blocks=True,
         lstrip_blocks=True,
@@ -128,5 +133,5 @@ def _environment() -> Environment:
 
 
 def _breakable(spec: str) -> Markup:
-    """A spec that a browser may break after its punctuation."""
+    """Return a spec that a browser may break after its punctuation."""
     return Markup("<wbr>").join(re.split(r"(?<=[:,=])", one_line(spec)))

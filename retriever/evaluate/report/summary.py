@@ -1,4 +1,4 @@
-"""The tables of the report, and its sentences about the best configuration and about the gain of each encoder."""
+"""Make the tables of the report, and its sentences about the best configuration and each encoder's gain."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,16 +15,22 @@ Cells = Mapping[tuple[Configuration, Place], Comparison]
 
 @dataclass(frozen=True)
 class Table:
-    """Lines grouped by encoder, with a column for each data set; a column has a name and details below it."""
+    """A table with lines grouped by encoder and a column for each data set.
+
+    A column has a name and details below it.
+    """
 
     caption: str
     columns: Mapping[Place, tuple[str, Sequence[str]]]
     comparisons: Sequence[Comparison]
     gains: bool = False
-    """If True, cells are gains over raw, else figures."""
+    """If True, cells are gains over raw. Otherwise they are figures."""
 
     def groups(self) -> list[tuple[str, list[tuple[str, list[Comparison | None]]]]]:
-        """The name of each encoder and its lines: the system, and a cell for each column."""
+        """Return the name of each encoder and its lines.
+
+        A line has the name of the system and a cell for each column.
+        """
         cells: Cells = {(one.configuration, place_of(one)): one for one in self.comparisons}
         lines = list(dict.fromkeys(one.configuration for one in self.comparisons))
         return [
@@ -40,18 +46,24 @@ class Table:
         ]
 
     def best(self, one: Comparison) -> bool:
-        """True for the best figure of its column, as far as it is shown; gains have none."""
+        """Return whether this is the best figure of its column, after rounding.
+
+        In a table of gains no figure is marked as best.
+        """
         own = [other.mean for other in self.comparisons if place_of(other) == place_of(one)]
         return not self.gains and points(one.mean) == points(max(own))
 
 
 def mark(one: Comparison) -> str:
-    """A triangle up for a gain over raw at p < 0.05, two at p < 0.01; triangles down for a loss."""
+    """Return triangles for a significant change: one at p < 0.05, two at p < 0.01.
+
+    They point up for a gain over raw and down for a loss.
+    """
     return ("▲" if one.gain > 0 else "▼") * sum(one.p is not None and one.p < level for level in LEVELS)
 
 
 def summary_tables(topics: Sequence[Topics], comparisons: Sequence[Comparison]) -> list[Table]:
-    """The main metric of every data set, the gains over raw, and every other metric."""
+    """Return the tables of the main metric of every data set, of the gains over raw, and of every other metric."""
     mains = names.main_metrics(comparisons)
     titles, known = names.place_names(mains), {place_of(one): one for one in topics}
     metrics = set(mains.values())
@@ -91,7 +103,7 @@ def _averages(cells: Cells, places: Mapping[Place, str]) -> list[Comparison]:
 
 
 def headline(comparisons: Sequence[Comparison]) -> str:
-    """The best configuration: on average over the sets of a metric, or on the one set."""
+    """Name the best configuration for each metric: on average over its data sets, or on the only data set."""
     mains = names.main_metrics(comparisons)
     titles, cells = names.place_names(mains), _cells(comparisons, mains)
     parts = []
@@ -105,7 +117,7 @@ def headline(comparisons: Sequence[Comparison]) -> str:
 
 
 def gains(comparisons: Sequence[Comparison]) -> list[str]:
-    """For each encoder, the figures of its raw vectors, of the flow and of the automatic choice."""
+    """For each encoder, describe the figures of its raw vectors, of the flow and of the automatic choice."""
     mains = names.main_metrics(comparisons)
     cells = _cells(comparisons, mains)
     sentences = []
@@ -123,7 +135,7 @@ def gains(comparisons: Sequence[Comparison]) -> list[str]:
 def _change(
     cells: Cells, raw: Configuration, lines: Sequence[Configuration], metric: str, places: Sequence[Place]
 ) -> str:
-    """The metric of raw and of each line, on the sets that all of them have."""
+    """Describe the metric of raw and of each line, averaged over the sets on which all of them were measured."""
     shared = [place for place in places if all((line, place) in cells for line in (raw, *lines))]
     if not shared:
         return ""

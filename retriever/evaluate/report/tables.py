@@ -1,7 +1,7 @@
-"""The figures of a benchmark as tables in the terminal.
+"""Print the figures of a benchmark as tables in the terminal.
 
-A table is a title and columns. A column names a data set, a metric and how a figure is written, e.g.
-`Column("95 %", "qnli", "auc", "[{low:.1f}, {high:.1f}]")`; `figures_table` makes a line of each configuration.
+A table is a title and columns. A column names a data set, a metric and the format of a figure, e.g. `Column("95 %",
+"qnli", "auc", "[{low:.1f}, {high:.1f}]")`. `figures_table` makes one line per configuration.
 """
 
 import math
@@ -36,7 +36,7 @@ QA_TITLES = {
     "qnli": "QNLI dev: area under ROC × 100 of question and sentence",
     "wikiqa": "WikiQA test: ranking of a question's sentences, × 100",
 }
-# The measures of a space: the head of the column and the format of a figure.
+# For each measure of a space: the head of its column and the format of its figures.
 MEASURES = {
     "mean_cosine": ("mean cos", "z.3f"),
     "uniformity": ("uniformity", "z.2f"),
@@ -54,13 +54,13 @@ LEGEND = (
     "* p < 0.05, ** p < 0.01, *** p < 0.001, not corrected for the number of comparisons."
 )
 
-# Names and texts come from users, so [markup] and :emoji: are printed as they are.
+# Names and texts come from users, so [markup] and :emoji: are printed literally.
 out = Console(highlight=False, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 def text_table(title: str, heads: Sequence[str], left: int = 1) -> Table:
-    """An empty table whose first `left` columns are text and the others figures."""
+    """Return an empty table. Its first `left` columns are for text, the others for figures."""
     table = Table(title=title, box=None, padding=(0, 2, 0, 0))
     for number, head in enumerate(heads):
         text = number < left
@@ -69,7 +69,7 @@ def text_table(title: str, heads: Sequence[str], left: int = 1) -> Table:
 
 
 def show(table: Table) -> None:
-    """Print a table; without a terminal it is as wide as its content."""
+    """Print a table. If the output is not a terminal, the table is as wide as its content."""
     if table.title:
         out.print(table.title, style="bold", soft_wrap=True)
         table.title = None
@@ -87,7 +87,10 @@ def show_notes(notes: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of figures; `form` may use mean, shown (with the spread over seeds), low, high, gain, p and stars."""
+    """A column of figures.
+
+    `form` may use mean, shown (with the spread over seeds), low, high, gain, gain_low, gain_high, p and stars.
+    """
 
     head: str
     dataset: str
@@ -97,7 +100,7 @@ class Column:
     """If True, the best figure of the column is bold."""
 
     def text(self, one: Comparison | None) -> str:
-        """The figure as text; a dash if there is no figure or not what `form` asks for."""
+        """Return the figure as text. Return a dash if there is no figure, or if it lacks a value that `form` uses."""
         if one is None:
             return NOTHING
         values: dict[str, object] = {"mean": 100 * one.mean, "stars": ""}
@@ -117,7 +120,10 @@ class Column:
 def figures_table(
     title: str, figures: Iterable[Comparison], columns: Sequence[Column], published: Iterable[Comparison] = ()
 ) -> Table:
-    """A line for each configuration, published ones dim; what all configurations share is in the title."""
+    """Return a table with a line for each configuration.
+
+    Lines with published figures are dim. Parts that all configurations share are in the title.
+    """
     found = {(one.configuration, one.dataset, one.metric): one for one in (*figures, *published)}
     wanted = {(column.dataset, column.metric) for column in columns}
     lines = list(dict.fromkeys(line for line, *place in found if tuple(place) in wanted))
@@ -140,7 +146,10 @@ def figures_table(
 
 
 def sts_tables(rows: Sequence[Row], published: Sequence[Row]) -> list[Table]:
-    """For each aggregation a table with a column for each set, and the average over the sets that were measured."""
+    """Return a table for each aggregation.
+
+    It has a column for each measured set, and the average over these sets.
+    """
     names = [name for name in DATASETS if any(row.dataset == name for row in rows)]
     figures = comparisons([*(row for row in rows if row.dataset != AVERAGE), *average_rows(rows, names)])
     shown = [one for one in comparisons(published) if one.dataset in names or len(names) == len(DATASETS)]
@@ -164,7 +173,10 @@ def isotropy_table(rows: Sequence[Row]) -> Table:
 
 
 def words_table(rows: Sequence[Row]) -> Table:
-    """Norm and distance to the nearest words by frequency rank, a line for each encoder and measure."""
+    """Return norm and distance to the nearest words by frequency rank.
+
+    There is a line for each encoder and measure.
+    """
     splits = list(dict.fromkeys(row.split for row in rows))
     heads = ["encoder", "measure", *(split.removeprefix("rank ") for split in splits)]
     table = text_table("Word embeddings by frequency rank", heads, 2)
@@ -183,7 +195,7 @@ def compared_table(
     metrics: Sequence[str],
     published: Sequence[Comparison] = (),
 ) -> Table:
-    """The main metric with its interval and its gain over raw, then the other metrics."""
+    """Return a table of the main metric with its interval and its gain over raw, then the other metrics."""
     main = metrics[0]
     columns = [
         Column(metric_name(main), dataset, main, bold=True),
@@ -206,7 +218,7 @@ def qa_tables(rows: Sequence[Row], published: Sequence[Row]) -> list[Table]:
 
 
 def show_retrieval(findings: RetrievalFindings) -> None:
-    """A table for each set, one over all sets, the legend, and what `auto` chose."""
+    """Print a table for each set, a table over all sets, the legend, and what `auto` chose."""
     rows = [row._replace(fit="") for row in findings.rows]  # a collection is always fitted on its documents
     figures, names = comparisons(rows), [topics.dataset for topics in findings.topics]
     for topics in findings.topics:
@@ -223,7 +235,7 @@ def show_retrieval(findings: RetrievalFindings) -> None:
 
 
 def show_choices(findings: Findings) -> None:
-    """What `auto` chose on each set: pooling, transform, and the strength of `flow`."""
+    """Print what `auto` chose on each set: pooling, transform, and the strength of `flow`."""
     chosen: dict[str, dict[str, list[str]]] = {}
     for run in findings.runs:
         known, title = findings.provenance(run), SET_TITLES.get(run.dataset, run.dataset)
