@@ -1,7 +1,7 @@
 """Threads that search, one per core. Each thread searches for several waiting queries in one batch.
 
 A single query is never delayed to fill a batch. While all threads are busy, queries wait in a queue. The next free
-thread takes its share of the queue, all for one collection. It encodes these queries in one batch. Queries with the same
+thread takes its share of the queue, all for one collection. It encodes these queries in one batch. Queries with equal
 parameters are also searched in the index in one batch.
 """
 

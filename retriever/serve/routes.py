@@ -205,7 +205,7 @@ async def card_json(served: Served) -> Response:
 @router.get("/card.html", response_class=HTMLResponse, responses=READ_PROBLEMS, tags=["card"])
 async def card_html(
     served: Served,
-    part: Annotated[bool, Query(description="Return only the article; /card.css has its style.")] = False,
+    part: Annotated[bool, Query(description="Only the article; /card.css has its style.")] = False,
 ) -> HTMLResponse:
     """Show the card of a collection as a web page."""
     card = await _card(served)
