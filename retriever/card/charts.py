@@ -1,4 +1,4 @@
-"""The plots of a card as coordinates, which the template draws as SVG.
+"""The plots of a card. Each is computed as coordinates, which the template draws as SVG.
 
 Lengths are in units of the SVG view box, about one pixel each.
 """
@@ -22,19 +22,22 @@ MOST_OF_A_SPECTRUM = 0.97
 ROW, LETTER, LONGEST_LABEL = 18.0, 6.6, 24
 MARGIN_LABEL = 36.0
 """Space at the right for the label of the margin's line."""
-# Bins are drawn from the first to the last that has this share of the highest, and some more on both sides.
+# The range of bins that are drawn: all with more than this share of the highest bin, and BINS_AROUND on both sides.
 WORTH_DRAWING = 0.002
 BINS_AROUND = 5
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A frame with axes, and curves or rows, as plots.html draws them. Ticks and marks are positions with labels."""
+    """A plot with axes, and with curves or rows. The template plots.html draws it.
+
+    Ticks and marks are pairs of a position and a label.
+    """
 
     kind: str
     title: str
     description: str
-    """For screen readers."""
+    """The text for screen readers."""
     left: float
     bottom: float
     x_ticks: Sequence[tuple[float, str]]
@@ -60,7 +63,7 @@ def steps(least: float, most: float, count: int = TICKS) -> list[float]:
 
 
 def cosine_plot(space: IsotropyReport) -> Plot:
-    """Plot the histogram of cosines between random passages: before the transform above, after it below."""
+    """Plot the histograms of the cosines of random passages: above, before the transform; below, after it."""
     shown = _series(space)
     drawn = [
         place
@@ -100,7 +103,7 @@ def spectrum_plot(space: IsotropyReport) -> Plot:
     """Plot the singular values by rank, relative to the largest, on a logarithmic axis."""
     shown = _series(space)
     longest = max(len(shape.spectrum) for _, _, shape in shown)
-    # Most encoders leave a few directions empty. An axis that included them would show nothing else.
+    # Most encoders have a few directions with nearly no variance. An axis down to these would hide all differences.
     tails = [shape.spectrum[int(MOST_OF_A_SPECTRUM * (len(shape.spectrum) - 1))] for _, _, shape in shown]
     least = min((value for value in tails if value > 0), default=1.0)
     lowest = min(-1, max(LOWEST_POWER, math.floor(math.log10(least))))
@@ -132,7 +135,10 @@ def spectrum_plot(space: IsotropyReport) -> Plot:
 
 
 def candidates_plot(choice: Mapping[str, Any], name: str) -> Plot | None:
-    """Plot the gain of each candidate over the baseline with 95 % intervals; None if there is nothing to compare."""
+    """Plot the gain of each candidate over the baseline with 95 % intervals.
+
+    Return None if there is no baseline, or no other candidate.
+    """
     rival = choice["rival"]
     others = [one for one in choice["candidates"] if one[name] != rival]
     base = next((one["agreement"] for one in choice["candidates"] if one[name] == rival), None)

@@ -1,4 +1,4 @@
-"""The contents of a card, collected from a collection as values that JSON can represent."""
+"""The contents of a card, collected from a collection. All values can be written as JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -23,7 +23,7 @@ VALUES = 5
 
 @dataclass(frozen=True)
 class Card:
-    """A collection on one page."""
+    """The facts about a collection that a card shows."""
 
     name: str
     made: str
@@ -40,7 +40,7 @@ class Card:
     precision_choice: dict[str, Any] | None
     index: dict[str, Any]
     space: IsotropyReport | None
-    """None if there are too few vectors, or no transform yet."""
+    """The isotropy of the vectors; None if there are too few vectors, or no transform yet."""
     drift: dict[str, Any]
     fields: list[dict[str, Any]]
 
@@ -49,7 +49,7 @@ class Card:
 
 
 def collect_card(collection: Collection, info: Mapping[str, Any], transform: Transform | None) -> Card:
-    """Collect the card of a collection from its `info` and the published transform, if there is one."""
+    """Collect the card of a collection from its `info` and its published transform (None if there is none)."""
     index, precision = info["index"], info["precision_choice"]
     return Card(
         name=Path(collection.folder).resolve().name,
@@ -114,7 +114,7 @@ def _transform(transform: Mapping[str, Any], fitted_on: Mapping[str, int]) -> di
 
 
 def _choice(choice: Mapping[str, Any] | None, names: Sequence[str]) -> dict[str, Any] | None:
-    """Return the evidence for a choice by agreement with BM25, with the best candidates first."""
+    """Return the evidence for a choice that was made by agreement with BM25. The best candidates come first."""
     if not choice:
         return None
     keys = (*names, "agreement", "gain", "low", "high")

@@ -1,7 +1,7 @@
-"""Renders a card as an HTML file, as a part of a page, and as Markdown.
+"""Rendering of a card as an HTML file, as a part of a page, or as Markdown.
 
-The HTML file is complete: it has no script and no external font, and its policy forbids browsers to load anything. The
-templates escape all data.
+The HTML file needs no other file. It has no script and no external font, and its content security policy forbids
+browsers to load anything. The templates escape all data.
 """
 
 import re
@@ -21,7 +21,7 @@ from retriever.files import atomic_write
 from retriever.terminal import one_line
 
 EXTENSIONS = (".html", ".htm", ".md")
-# Characters with a meaning in Markdown, and those that GitHub turns into links or mentions.
+# Characters that have a meaning in Markdown, or that GitHub turns into links or mentions.
 _MARKS = re.compile(r"[\\`*_\[\]<>&|~#!$@{}]|:(?=//)|(?<=www)\.", re.IGNORECASE)
 
 
@@ -30,7 +30,7 @@ class RawMarkdown(str):
 
 
 def article(card: Card) -> str:
-    """Render `<article class="card">` without style or script; card.css styles it."""
+    """Render `<article class="card">` without style or script. The file card.css has its style."""
     return _render("article.html", card).strip()
 
 
@@ -46,7 +46,7 @@ def markdown(card: Card) -> str:
 
 
 def write_card(card: Card, path: Path) -> None:
-    """Write the card atomically, as HTML or Markdown according to the file name extension."""
+    """Write the card atomically. The file name extension decides between HTML and Markdown."""
     check_extension(path)
     text = markdown(card) if path.suffix.lower() == ".md" else page(card)
     with atomic_write(path) as temporary:
@@ -63,7 +63,7 @@ def check_extension(path: Path) -> None:
 def _environment(finalize: Callable[[object], str], autoescape: bool) -> Environment:
     environment = Environment(
         loader=PackageLoader("retriever.card"),
-        autoescape=autoescape,  # off for Markdown, which `_escaped` escapes
+        autoescape=autoescape,  # off for Markdown, because `_escaped` escapes it
         undefined=StrictUndefined,
         finalize=finalize,
         trim_blocks=True,
@@ -81,7 +81,7 @@ def _render(template: str, card: Card, **more: Any) -> str:
 
 
 def _visible(value: object) -> str:
-    """Remove invisible characters, which could e.g. reverse the text beside them."""
+    """Remove invisible characters. They could e.g. reverse the text that follows them."""
     return value if isinstance(value, Markup) else one_line(str(value))
 
 

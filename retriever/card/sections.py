@@ -20,24 +20,24 @@ MEASURES = [
     ("uniformity", "uniformity", "low"),
     ("partition_isotropy", "partition isotropy", "1"),
 ]
-"""For each measure, its field, its name, and its value for isotropic vectors."""
+"""For each measure: the field of `Isotropy`, the name, and the value for isotropic vectors."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table. The first cell of a row is its heading; `strong` is the number of the row in bold."""
+    """A table. The first cell of a row is its heading. `strong` is the index of the row in bold."""
 
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     strong: int | None = None
     texts: int = 1
-    """The number of leading columns with text instead of numbers."""
+    """How many columns, from the left, have text instead of numbers."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, paragraphs, then facts, tables and plots."""
+    """A section of a card: a heading, then paragraphs, facts, tables and plots."""
 
     name: str
     title: str
@@ -48,7 +48,7 @@ class Section:
 
 
 def headline(card: Card) -> str:
-    """Describe the collection in a sentence."""
+    """Describe the collection in one sentence."""
     counts = card.counts
     held = f"{plural(counts['documents'], 'document')} in {plural(counts['passages'], 'passage')}"
     if card.index["generation"] is None:

@@ -10,14 +10,14 @@ from indexes.folder.collection import Collection
 from retriever.transforms import Transform, isotropy
 
 FEWEST = 10
-"""With fewer vectors, isotropy is not measured."""
+"""Minimum number of vectors to measure isotropy."""
 BINS = 200
 SIGNIFICANT = 6
 
 
 @dataclass(frozen=True)
 class Isotropy:
-    """The measures of some vectors, with the formulas of `retriever.transforms.isotropy`; None if undefined."""
+    """Measures of isotropy. A measure is None if it is undefined. `retriever.transforms.isotropy` has the formulas."""
 
     dimension: int
     mean_cosine: float | None
@@ -26,14 +26,14 @@ class Isotropy:
     uniformity: float | None
     partition_isotropy: float | None
     cosines: tuple[float, ...]
-    """A histogram: the share of pairs with a cosine in each of BINS equal intervals from -1 to 1."""
+    """A histogram: the share of all pairs whose cosine is in each of BINS equal intervals from -1 to 1."""
     spectrum: tuple[float, ...]
-    """The singular values, largest first, relative to the largest."""
+    """The singular values divided by the largest one, in descending order."""
 
 
 @dataclass(frozen=True)
 class IsotropyReport:
-    """The isotropy of the same vectors before and after the transform."""
+    """The isotropy of a sample of vectors before and after the transform."""
 
     sample: int
     before: Isotropy
@@ -41,7 +41,7 @@ class IsotropyReport:
 
 
 def isotropy_report(collection: Collection, transform: Transform) -> IsotropyReport | None:
-    """Measure a seeded sample of the vectors in use; return None if there are too few."""
+    """Measure the isotropy of a seeded sample of the vectors in use. Return None if there are fewer than FEWEST."""
     store = collection.store
     numbers = store.used_vectors()
     if len(numbers) > isotropy.SAMPLE:

@@ -1,4 +1,4 @@
-"""Facts about a collection in words, for the terminal and for cards."""
+"""Descriptions of facts about a collection, for the terminal and for cards."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from retriever.terminal import one_line, plural
 
 
 def describe_drift(drift: dict[str, Any]) -> str:
-    """Describe how much the added passages differ from those the transform was fitted on."""
+    """Describe how much passages that were added later differ from those that the transform was fitted on."""
     if not drift.get("added"):
         return str(drift["verdict"])
     of = "" if drift["scored"] == drift["added"] else f" of {drift['scored']:,} measured"
@@ -18,7 +18,7 @@ def describe_drift(drift: dict[str, Any]) -> str:
 
 
 def notes(info: dict[str, Any]) -> list[str]:
-    """Return notes about deviations from what was requested, by the fit of the transform or the build of the index."""
+    """Return the notes of the transform and the index. They report where the result differs from the request."""
     return [*info["transform"].get("notes", []), *filter(None, [info["index"]["note"]])]
 
 
@@ -27,7 +27,7 @@ def is_exact(index: Mapping[str, Any]) -> bool:
 
 
 def describe_recall(exact: bool, recall: float | None, measured: Mapping[str, Any]) -> str:
-    """Describe the recall at 10 with its interval, and how it was measured."""
+    """Describe recall@10 with its 95 % interval, and the queries that measured it."""
     if exact:
         return "exact"
     if recall is None:
@@ -37,7 +37,7 @@ def describe_recall(exact: bool, recall: float | None, measured: Mapping[str, An
 
 
 def describe_index(index: dict[str, Any]) -> str:
-    """Describe an index in a line: its type, recall, size and speed."""
+    """Describe an index in one line: its factory string, recall, size, speed and settings."""
     measured = index["measured"] or {}
     parts = [describe_recall(is_exact(index), measured.get("recall"), measured)]
     if "bytes_per_vector" in measured:
@@ -50,18 +50,18 @@ def describe_index(index: dict[str, Any]) -> str:
 
 
 def transform_name(transform: Mapping[str, Any]) -> str:
-    """Return the spec, or the family that a spec such as `auto` led to."""
+    """Return the spec of a transform. For a spec such as `auto`, return the family that was chosen."""
     return str(transform["spec"] if transform["spec"].startswith(transform["family"]) else transform["family"])
 
 
 def describe_fit(counts: Mapping[str, int]) -> str:
-    """Describe what a transform was fitted on."""
+    """Describe the numbers of passages and short texts that a transform was fitted on."""
     short = f" and {plural(counts['short_texts'], 'short text')} cut from them" if counts.get("short_texts") else ""
     return f"{plural(counts['passages'], 'passage')}{short}"
 
 
 def describe_transform(transform: dict[str, Any], counts: dict[str, int]) -> str:
-    """Describe a transform in a line: its name, what it was fitted on (`counts`), and the training of a flow."""
+    """Describe a transform in one line: its name, the texts it was fitted on (`counts`), and the training of a flow."""
     if "family" not in transform:
         return f"{transform['spec']} (not fitted yet)"
     line = f"{transform_name(transform)}, fitted on {describe_fit(counts)}"

@@ -1,7 +1,8 @@
 """A layout of vectors on a plane that preserves neighbourhoods: t-SNE over the nearest neighbours by cosine.
 
-Van der Maaten and Hinton, "Visualizing data using t-SNE", JMLR 2008, computed by openTSNE (Poličar et al. 2024) from
-the principal components. The layout is seeded: equal vectors give an equal layout.
+The method is from van der Maaten and Hinton, "Visualizing data using t-SNE", JMLR 2008. It is computed by openTSNE
+(Poličar et al. 2024) and starts from the principal components. The layout is seeded, so the same vectors always give
+the same layout.
 """
 
 import math
@@ -20,12 +21,12 @@ Numbers = NDArray[np.int64]
 
 PERPLEXITY = 20.0
 FEWEST = 10
-"""Fewer vectors are laid out by their principal components."""
+"""Minimum number of vectors for t-SNE. Fewer vectors are laid out by their principal components."""
 EARLY, LATE = 200, 450
 EARLY_EXAGGERATION = 12.0
-# With fewer points, so strong an attraction would keep them all in one place.
+# With fewer points, this exaggeration would keep all points in one place, so it is reduced.
 EXAGGERATED_FROM = 120
-# With fewer points, threads cost more than they save.
+# With fewer points, several threads are slower than one.
 THREADS_FROM = 1000
 # With fewer points, a Barnes-Hut tree is faster than interpolation on a grid.
 GRID_FROM = 4000
@@ -33,14 +34,15 @@ REPORTED_EVERY = 10
 SEARCHED_TOGETHER = 2048
 
 PLACED_NEAR = 5
-"""Neighbours that determine where a new point is placed."""
-# Neighbours farther from the nearest one than this share of the width belong to another island, and are ignored.
+"""Number of neighbours that determine where a new point is placed."""
+# A neighbour is ignored if its distance from the nearest neighbour exceeds this share of the map's width. It belongs to
+# another island of the map.
 SAME_ISLAND = 0.03
 JITTER = 0.002
 
 
 def lay_out(vectors: Matrix, progress: Callable[[int, int], None], seed: int = 0) -> Places:
-    """Return a point for each unit vector."""
+    """Return a point on the plane for each unit vector."""
     count = len(vectors)
     first = _components(vectors)
     if count < FEWEST:
@@ -83,7 +85,7 @@ def lay_out(vectors: Matrix, progress: Callable[[int, int], None], seed: int = 0
 
 
 def _components(vectors: Matrix) -> Places:
-    """Project the rows on their two principal components, with a fixed sign for each."""
+    """Project the vectors on their first two principal components. The sign of each component is fixed."""
     if not len(vectors):
         return np.zeros((0, 2))
     centred = vectors - vectors.mean(axis=0)
@@ -99,7 +101,7 @@ def nearest(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Return the rows of `among` that are nearest to each unit vector, nearest first, and their cosines.
 
-    `own` is the row of each vector itself, which is left out.
+    If the vectors are themselves in `among`, `own` gives the row of each one. This row is left out.
     """
     index = import_faiss().IndexFlatIP(among.shape[1])
     index.add(among)
@@ -113,13 +115,16 @@ def nearest(
     if own is None:
         return rows, cosines
     others = rows != own[:, None]
-    others[others.all(axis=1), -1] = False  # many duplicates of the vector, so that it is not among its own nearest
+    others[others.all(axis=1), -1] = False  # if a vector has many duplicates, its own row may not be among the nearest
     shape = (len(vectors), wanted - 1)
     return rows[others].reshape(shape), cosines[others].reshape(shape)
 
 
 def placed_among(vectors: Matrix, known: Matrix, places: Places, seed: int = 0) -> tuple[Places, Numbers]:
-    """Place vectors near their nearest of `known`, which have `places`; return the points and the nearest rows."""
+    """Place each vector near its nearest neighbours among the `known` vectors, whose points are `places`.
+
+    Return the new points, and for each vector the row of its nearest neighbour in `known`.
+    """
     rows, _ = nearest(vectors, known, PLACED_NEAR)
     width = max(float(np.ptp(places, axis=0).max()), 1e-9)
     around = places[rows]
@@ -130,9 +135,10 @@ def placed_among(vectors: Matrix, known: Matrix, places: Places, seed: int = 0) 
 
 
 def preserved(places: NDArray[Any], measured: Numbers, neighbours: Numbers, within: int) -> float | None:
-    """Return the share of true neighbours that are among the `within` nearest points; None without neighbours.
+    """Return the share of true neighbours that are also among the `within` nearest points on the plane.
 
-    `neighbours` has, for each of the `measured` rows, the rows nearest to it in the vector space.
+    For each of the `measured` rows, `neighbours` has the rows that are nearest to it in the vector space. If
+    `neighbours` is empty, return None.
     """
     from scipy.spatial import KDTree
 

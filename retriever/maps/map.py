@@ -1,7 +1,7 @@
-"""The map of a collection: the points of its documents, and named clusters of them; in memory and on disk.
+"""The map of a collection, in memory and on disk. It has a point for each document, and labelled clusters.
 
-A map is stored as an .npz file without pickles, one per generation, in the cache folder. A file that is damaged or has
-another format is treated as missing, because a map can always be made again.
+The cache folder has one map per generation, as an .npz file without pickles. A file that is damaged or has another
+format is treated as missing, because a map can always be rebuilt.
 """
 
 import contextlib
@@ -33,48 +33,48 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Preserved:
-    """How faithful a map is: the share of a document's ten nearest neighbours that are among its 10 and 50 nearest
-    points on the map."""
+    """How well a map preserves neighbourhoods: the mean share of a document's ten nearest neighbours that are among its
+    10 (or 50) nearest points on the map."""
 
     within_10: float | None
     within_50: float | None
     measured_on: int
-    """Number of documents measured; 0 if there are too few."""
+    """Number of documents that were measured; 0 if the collection has too few."""
 
 
 @dataclass(frozen=True)
 class Map:
-    """Points, one per document, in the order of the documents' numbers in the collection."""
+    """A map with one point per document. The points are in ascending order of the documents' numbers."""
 
     generation: str
     """The hash of the generation that the map was made for."""
     numbers: NDArray[np.int64]
     signatures: NDArray[np.uint64]
-    """A hash of each document's vectors at the time it was placed."""
+    """For each document, a hash of its vectors at the time when it was placed on the map."""
     x: NDArray[np.uint16]
     y: NDArray[np.uint16]
     cluster: NDArray[np.uint8]
     clusters: tuple[Cluster, ...]
     kept: Preserved
     placed: int
-    """Number of documents that were placed next to their neighbours instead of being laid out with all others."""
+    """Number of documents that were placed near their neighbours, because they were not part of the layout."""
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     @property
     def key(self) -> str:
-        """A hash that changes with any point."""
+        """A hash over the generation and all points, which identifies the map."""
         parts = (getattr(self, name).tobytes() for name in ARRAYS)
         return hashlib.sha256(b"".join([self.generation.encode(), *parts])).hexdigest()[:32]
 
     def point_of(self, number: int) -> int | None:
-        """Return the point of a document, or None if it is not on the map."""
+        """Return the number of a document's point, or None if the document is not on the map."""
         point = int(np.searchsorted(self.numbers, number))
         return point if point < len(self.numbers) and self.numbers[point] == number else None
 
     def shows(self, numbers: NDArray[np.int64], signatures: NDArray[np.uint64]) -> bool:
-        """Tell whether the map shows exactly these documents with these vectors."""
+        """Return whether the map shows exactly these documents with these vectors."""
         return np.array_equal(self.numbers, numbers) and np.array_equal(self.signatures, signatures)
 
 
@@ -95,7 +95,7 @@ def save(made: Map, path: Path) -> None:
 
 
 def load(path: Path) -> Map | None:
-    """Read a map; return None if there is no usable one."""
+    """Read a map. Return None if the file is missing, damaged, or has another format."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in ARRAYS}
@@ -115,14 +115,14 @@ def load(path: Path) -> Map | None:
 
 
 def cached(generation: str) -> Map | None:
-    """Read the map of a generation from the cache."""
+    """Read the map of a generation from the cache. Return None if the cache does not have it."""
     found = load(_cache_path(generation))
     return found if found is not None and found.generation == generation else None
 
 
 def cache(made: Map) -> None:
     """Write a map to the cache, and delete the oldest maps if there are too many."""
-    with contextlib.suppress(OSError):  # a cache that cannot be written only costs time
+    with contextlib.suppress(OSError):  # without the cache, the map is made again next time
         path = _cache_path(made.generation)
         save(made, path)
         files = sorted(path.parent.glob("*.npz"), key=lambda file: file.stat().st_mtime)

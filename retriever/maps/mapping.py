@@ -1,8 +1,9 @@
-"""Makes the map of a collection.
+"""Making the map of a collection.
 
-A document's vector is the mean of its passages' transformed vectors. Up to LAID_OUT documents are laid out together. Of
-more, a seeded sample is laid out, and the others are placed near their nearest neighbours in it. A map belongs to a
-generation. Documents that change later are placed near their neighbours, until the collection is published again.
+The vector of a document is the mean of the transformed vectors of its passages. Up to LAID_OUT documents are laid out
+together. If a collection has more, a seeded sample is laid out. The other documents are placed near their nearest
+neighbours in the sample. A map belongs to a generation. If documents change later, they are placed near their
+neighbours until the collection is published again.
 """
 
 from collections.abc import Callable
@@ -28,7 +29,7 @@ LAID_OUT = 20_000
 MEASURED = 1000
 READ_TOGETHER = 4096
 STILL_VALID = 0.5
-"""A map with a smaller share of unchanged documents is made anew."""
+"""If a smaller share of the documents is unchanged, the map is made from scratch."""
 READ_FOR_LABELS = 200
 LABEL_TEXT = 1000
 SIDE = 65_535
@@ -37,13 +38,13 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 class DocumentState:
-    """The numbers of a collection's documents, and a signature of each one's vectors, to compare with a map."""
+    """The number of each document, and a hash of its vectors (its signature). They are compared with those of a map."""
 
     def __init__(self, store: DocumentStore) -> None:
         self.store = store
         documents, self._vectors = store.passage_vectors()
         self.numbers, self._starts = np.unique(documents, return_index=True)
-        # A hash of the vectors' numbers regardless of their order. The number of a vector is never reused.
+        # The hash is over the numbers of the vectors, in any order. The number of a vector is never reused.
         mixed = (self._vectors.astype(np.uint64) + np.uint64(1)) * _MULTIPLIER
         mixed = (mixed ^ (mixed >> np.uint64(29))) * _MULTIPLIER
         self.signatures = np.add.reduceat(mixed, self._starts) if len(mixed) else mixed
@@ -53,7 +54,7 @@ class DocumentState:
 
 
 class Documents(DocumentState):
-    """The documents with their vectors, which are read on demand."""
+    """The documents of a collection, with their vectors, which are read on demand."""
 
     def __init__(self, store: DocumentStore, transform: Transform) -> None:
         super().__init__(store)
@@ -61,7 +62,7 @@ class Documents(DocumentState):
         self._ends = np.append(self._starts[1:], len(self._vectors))
 
     def rows(self, places: Numbers, seen: Callable[[int], None] = lambda done: None) -> Matrix:
-        """Return the unit vectors of the documents at these places."""
+        """Return the unit vectors of the documents at these positions in `numbers`."""
         rows = np.zeros((len(places), self._transform.dimension_out), np.float32)
         for start in range(0, len(places), READ_TOGETHER):
             some = places[start : start + READ_TOGETHER]
@@ -77,7 +78,7 @@ class Documents(DocumentState):
 
 
 def map_of(collection: Collection, progress: Progress = silent) -> Map:
-    """Return the map of the published generation with the current documents, from the cache if possible."""
+    """Return a map of the current documents. Use or update the cached map of the published generation if possible."""
 
     def load(generation: Any) -> tuple[str, Transform]:
         published = collection.published()
@@ -137,7 +138,10 @@ def _placed(
     progress: Progress,
     see: Callable[[Numbers, Matrix], None] = lambda places, rows: None,
 ) -> tuple[Places, Numbers]:
-    """Place new documents near their nearest of `known`, which have `points`; return points and nearest rows."""
+    """Place each new document near its nearest neighbours among the `known` vectors, whose points are `points`.
+
+    Return the new points, and for each new document the row of its nearest neighbour in `known`.
+    """
     found, beside = np.zeros((len(new), 2)), np.zeros(len(new), np.int64)
     for start in range(0, len(new), READ_TOGETHER):
         part = slice(start, start + READ_TOGETHER)
@@ -149,7 +153,10 @@ def _placed(
 
 
 def _updated(old: Map, documents: Documents, progress: Progress) -> Map | None:
-    """Return the old map with the changed documents placed near their neighbours; None if too many have changed."""
+    """Return the old map with new and changed documents placed near their neighbours.
+
+    Return None if too many documents have changed.
+    """
     known = dict(zip(zip(old.numbers.tolist(), old.signatures.tolist(), strict=True), range(len(old)), strict=True))
     now = zip(documents.numbers.tolist(), documents.signatures.tolist(), strict=True)
     before = np.array([known.get(document, -1) for document in now], np.int64)
@@ -180,7 +187,7 @@ def _updated(old: Map, documents: Documents, progress: Progress) -> Map | None:
 
 
 def _scaled(points: Places) -> NDArray[np.uint16]:
-    """Scale points to integers from 0 to SIDE, both axes by the same factor, centred."""
+    """Scale and centre the points, to integers from 0 to SIDE. Both axes are scaled by the same factor."""
     if not len(points):
         return np.zeros((0, 2), np.uint16)
     low, high = points.min(axis=0), points.max(axis=0)
@@ -190,7 +197,7 @@ def _scaled(points: Places) -> NDArray[np.uint16]:
 
 
 def _clusters(documents: Documents, groups: Numbers, progress: Progress) -> tuple[Cluster, ...]:
-    """Label the clusters by a seeded sample of their documents' texts."""
+    """Return the clusters. Their labels come from the texts of a seeded sample of their documents."""
     if not len(groups):
         return ()
     rng = np.random.default_rng(SEED)

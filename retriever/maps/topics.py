@@ -1,9 +1,10 @@
-"""Clusters of similar documents, each labelled with its characteristic words.
+"""Clusters of similar documents, and their labels, which consist of characteristic words.
 
-A word is characteristic of a cluster if many of its documents contain it and few others do. Its weight is
-p log(p / q) log(1 / q), where p is the share of the cluster's documents that contain it and q the share of all
-documents. The first two factors are the word's part of the Kullback-Leibler divergence, the last is its idf. A word
-that every text contains, such as "the", has no weight, so no language needs a list of stop words.
+A word is characteristic of a cluster if many documents of the cluster contain it, and few other documents do. Its
+weight is p log(p / q) log(1 / q). Here p is the share of the cluster's documents that contain the word, and q is the
+share of all documents that contain it. The factors p log(p / q) are the word's part of the Kullback-Leibler divergence.
+The factor log(1 / q) is its idf. A word that every text contains, such as "the", has the weight 0, so no list of stop
+words is needed.
 """
 
 import math
@@ -24,15 +25,18 @@ WORDS_SHOWN = 3
 LONGEST_WORD = 24
 SHORTEST_WORD = 3
 SHARED_BY = 2
-"""Number of documents of a cluster that must contain a word."""
+"""Minimum number of documents of a cluster that contain a word of its label."""
 MORE_FREQUENT = 1.2
-"""A word must be this many times as frequent in a cluster as everywhere."""
-# Scripts without spaces between words are cut into pairs of characters.
+"""A word of a label must be more than this many times as frequent in the cluster as in all documents."""
+# Text in scripts without spaces between words is cut into pairs of characters.
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff]")
 
 
 def groups(vectors: NDArray[np.float32], seed: int = 0) -> NDArray[np.int64]:
-    """Return the cluster of each unit vector, by k-means over cosines: about sqrt(n / 2) clusters, largest first."""
+    """Return the cluster of each unit vector, by k-means over cosines.
+
+    There are about sqrt(n / 2) clusters, and at most MOST_CLUSTERS. Cluster 0 is the largest.
+    """
     distinct = len({hash(row.tobytes()) for row in vectors})
     count = min(MOST_CLUSTERS, max(1, round(math.sqrt(len(vectors) / 2))), distinct)
     if count <= 1:
@@ -55,7 +59,7 @@ def groups(vectors: NDArray[np.float32], seed: int = 0) -> NDArray[np.int64]:
 
 
 def labels(texts: Sequence[Sequence[str]]) -> list[str]:
-    """Return a label for each cluster of texts: its most characteristic words."""
+    """Return a label for each cluster of texts. A label consists of the cluster's most characteristic words."""
     spellings: dict[str, Counter[str]] = {}
     counts = [Counter[str]() for _ in texts]
     for own, group in zip(counts, texts, strict=True):
@@ -89,7 +93,7 @@ def _words(text: str) -> list[str]:
 
 
 def _unrelated(ranked: Sequence[str]) -> list[str]:
-    """Return the first words that are not forms of one another, as `cell` and `cells` are."""
+    """Return the first WORDS_SHOWN words, without other forms of the same word, e.g. `cells` after `cell`."""
     chosen: list[str] = []
     for word in ranked:
         stem = word[: max(4, len(word) - 3)]

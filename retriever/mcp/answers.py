@@ -1,4 +1,4 @@
-"""Arguments and answers of the tools. An answer is sent as data and, by `readable`, as text."""
+"""The arguments and answers of the tools. An answer is sent both as data and as the text that `readable` returns."""
 
 import contextlib
 import json
@@ -20,10 +20,10 @@ LONGEST_PAGE = 20_000
 
 
 def _filters(given: Any) -> Any:
-    """Accept one filter without a list, or a list written as JSON text, which some clients send."""
+    """Convert filters to a list. Some clients send a single filter as a text, or a list as JSON text."""
     if not isinstance(given, str):
         return given
-    if not given.lstrip().startswith("["):  # no filter begins so
+    if not given.lstrip().startswith("["):  # no filter begins with [
         return [given]
     with contextlib.suppress(ValueError):
         return json.loads(given)
@@ -34,11 +34,11 @@ class NoArguments(BaseModel):
     """Lists the collections with their metadata fields and the most frequent values. Call it before you use a
     filter."""
 
-    # Arguments that some clients send nevertheless are ignored.
+    # Some clients send arguments anyway. These are ignored.
 
 
 class Arguments(BaseModel):
-    """The argument of all other tools, whose docstrings are the descriptions that language models read."""
+    """The argument that all other tools have. The docstring of a subclass describes its tool to language models."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -94,7 +94,7 @@ class DocumentArguments(Arguments):
 
 
 class Quoted(BaseModel):
-    """What an answer quotes of a document."""
+    """The parts of a document that an answer quotes."""
 
     id: str
     title: str
@@ -103,7 +103,7 @@ class Quoted(BaseModel):
 
     @classmethod
     def of(cls, found: Hit | Document, longest: Mapping[str, int] = LONGEST, **more: Any) -> Self:
-        """Quote a document, and `more`; `longest` has the maximum length of each field."""
+        """Quote a hit or a document. `longest` has the maximum length of each field, and `more` has further fields."""
         metadata, left_out = shortened(found.metadata)
         return cls(
             id=cut(found.id, longest["id"]),
@@ -137,7 +137,7 @@ class QuotedHit(Quoted):
 
 
 class HitsAnswer(BaseModel):
-    """Documents that were found, best first."""
+    """The documents that were found. The best comes first."""
 
     collection: str
     hits: list[QuotedHit]
@@ -222,7 +222,7 @@ class CollectionFacts(BaseModel):
 
 
 class CollectionsAnswer(BaseModel):
-    """All collections."""
+    """The answer of the tool `collections`."""
 
     collections: list[CollectionFacts]
     problems: list[str] = Field(description="Collections that cannot be read, and why.")

@@ -1,7 +1,8 @@
-"""Text of documents as a language model receives it: shortened, without invisible characters, and marked as quoted.
+"""Quoting of documents for language models: shortened, without invisible characters, and between marks.
 
-A document may contain text that its author wants a language model to obey. In readable answers, everything from
-documents is enclosed in two marks with a random word of that answer, so that no document can end its own quotation.
+A document may contain text that its author wants a language model to obey. In readable answers, everything that comes
+from documents is therefore enclosed in two marks. The marks contain a word that is random for each answer, so that no
+document can contain the end mark.
 """
 
 import json
@@ -22,7 +23,7 @@ NAMES_SHOWN = 10
 
 
 class Quotation:
-    """The marks of one answer."""
+    """The marks around quoted text. Each answer has its own marks."""
 
     def __init__(self) -> None:
         self._word = secrets.token_hex(4)
@@ -35,7 +36,7 @@ class Quotation:
 
 
 def visible(text: str) -> str:
-    """Remove the characters that people would not see; keep line breaks."""
+    """Remove characters that people cannot see, but keep line breaks."""
     return lines("\n".join(text.replace("\t", "    ").splitlines()))
 
 
@@ -51,7 +52,7 @@ def visible_value(value: Any) -> Any:
 
 
 def literal(text: str) -> str:
-    """Return a JSON string that can be copied into an argument, with invisible characters escaped."""
+    """Return the text as a JSON string, with invisible characters escaped. It can be copied into an argument."""
     quoted = json.dumps(text, ensure_ascii=False)
     if quoted.isprintable():
         return quoted
@@ -59,7 +60,7 @@ def literal(text: str) -> str:
 
 
 def shortened(metadata: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the fields that fit into LONGEST_METADATA characters, and the names of the others."""
+    """Return the fields that fit into LONGEST_METADATA characters, and the names of the fields that were left out."""
     kept: dict[str, Any] = {}
     left_out: list[str] = []
     room = LONGEST_METADATA

@@ -1,7 +1,7 @@
-"""The Model Context Protocol over standard input and output.
+"""A server for the Model Context Protocol (MCP) over standard input and output.
 
-Standard output carries the protocol only; everything else is written to standard error. The process ends when its input
-is closed.
+Standard output is used only for the protocol. Everything else is written to standard error. The process ends when its
+standard input is closed.
 """
 
 import threading
@@ -28,13 +28,13 @@ from retriever.retriever import Retriever
 from retriever.terminal import cut
 
 MOST_THREADS = 4
-"""Tools that run at once. Each has a thread, and every thread its own connection to the database."""
+"""Maximum number of tool calls that run at once. Each runs in a thread with its own connection to the database."""
 
 
 class OpenCollections(dict[str, Retriever]):
     """Open collections by the names of their folders.
 
-    If another collection has replaced one in its folder, the next access opens that one.
+    If the collection in a folder was replaced by another one, the next access opens the new collection.
     """
 
     def __init__(self, folders: Sequence[Path], encoder: str | None, device: str, progress: Progress) -> None:
@@ -43,7 +43,7 @@ class OpenCollections(dict[str, Retriever]):
         self._open = partial(Retriever.open, encoder=encoder, device=device, progress=progress)
         self._lock = threading.Lock()
         self._replaced: list[Retriever] = []
-        """Kept open, because another thread may still be reading them."""
+        """Collections that were replaced. They stay open, because another thread may still read them."""
         try:
             for name, folder in self._folders.items():
                 self[name] = self._open(folder)
@@ -72,7 +72,7 @@ def serve(
         try:
             anyio.run(_serve, Toolbox(collections))
         except* (BrokenPipeError, ConnectionResetError):
-            pass  # the client disconnected during an answer
+            pass  # the client disconnected while an answer was sent
 
 
 async def _serve(toolbox: Toolbox) -> None:

@@ -1,4 +1,4 @@
-"""The tools for language models: search, similar, document and collections, with their descriptions."""
+"""The tools for language models (search, similar, document and collections) and their descriptions."""
 
 import logging
 import re
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 DOCUMENTS_READ = 1_000
 FIELDS_SHOWN = 20
 VALUES_SHOWN = 8
-# A model trusts a tool's description, so only plain field names appear there, no sentences.
+# A language model trusts the description of a tool. Only field names that match this pattern appear there.
 PLAIN_NAME = re.compile(r"[\w.-]{1,40}")
 SCORES = {"dense": "cosines, at most 1", "lexical": "BM25", "hybrid": "nats of evidence"}
 
@@ -37,18 +37,21 @@ TOOLS: dict[str, tuple[str, type[BaseModel], type[BaseModel]]] = {
     "document": ("Read a document", answers.DocumentArguments, DocumentAnswer),
     "collections": ("List collections", answers.NoArguments, CollectionsAnswer),
 }
-"""For each tool, its title, the model of its arguments, whose docstring describes the tool, and that of its answer."""
+"""For each tool: its title, the class of its arguments, and the class of its answer.
+
+The docstring of the arguments is the description of the tool.
+"""
 
 
 class Toolbox:
-    """The tools over some collections, of which the first is the default. Threads may share a toolbox."""
+    """The tools for some collections. The first collection is the default. Threads may share a toolbox."""
 
     def __init__(self, collections: Mapping[str, Retriever]) -> None:
         self._collections = collections
         self._default = next(iter(self._collections))
 
     def described(self) -> list[Tool]:
-        """Return the tools, with descriptions of the current collections."""
+        """Return the tools with their descriptions. The tool `search` also describes the current collections."""
         there = "\n".join(self._summary(name) for name in self._collections)
         collection = {
             "type": "string",
@@ -91,7 +94,7 @@ class Toolbox:
         return f"{start}{count}; metadata fields: {', '.join(plain)}{more}." if fields else f"{start}{count}."
 
     def call(self, name: str, given: Mapping[str, Any]) -> CallToolResult:
-        """Run a tool. Errors are returned as text, so that the model can correct its call."""
+        """Run a tool. Return errors as text, so that the language model can correct its call."""
         takes = TOOLS[name][1]
         try:
             answer: Any = getattr(self, name)(takes.model_validate(given))

@@ -39,7 +39,8 @@ def create_app(
 ) -> FastAPI:
     """Create the application. It loads the collections at startup and closes them at shutdown.
 
-    `on_loaded` is called once all collections are loaded, or with the error that prevented it.
+    The application calls `on_loaded(None)` when all collections are loaded. If loading fails, it calls `on_loaded` with
+    the error.
     """
     readiness, metrics = Readiness(), Metrics()
     threads = SearchThreads(metrics.batch.observe)
@@ -59,10 +60,10 @@ def create_app(
                 error = None
             except Exception as failure:
                 error = failure
-            with contextlib.suppress(RuntimeError):  # the event loop has been closed meanwhile
+            with contextlib.suppress(RuntimeError):  # the event loop may already be closed
                 loop.call_soon_threadsafe(loaded, error)
 
-        # A daemon thread: loading an encoder may take minutes, and shutdown does not wait for it.
+        # Loading an encoder may take minutes. The thread is a daemon, so that shutdown does not wait for it.
         loading = threading.Thread(target=load, name="loading", daemon=True)
         loading.start()
         yield
@@ -94,7 +95,7 @@ def create_app(
         if path.suffix in MEDIA_TYPES:
             _add_file(app, path)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
-    # A request passes the middleware that was added last first.
+    # The middleware that is added last sees a request first.
     app.add_middleware(Gate, settings=settings, readiness=readiness)
     if settings.origins:
         app.add_middleware(
@@ -109,7 +110,7 @@ def create_app(
 
 
 def _add_file(app: FastAPI, path: Path) -> None:
-    """Serve a file of the page as it is at startup, with an ETag, so that browsers load it only once."""
+    """Serve a file of the page as it is at startup. Its ETag lets browsers download the file only once."""
     content = path.read_bytes()
     etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     headers = {"ETag": etag, "Cache-Control": "no-cache"}

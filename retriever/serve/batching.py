@@ -1,8 +1,8 @@
-"""Search threads, one per core, which batch the queries that are waiting.
+"""Threads that search, one per core. Each thread searches for several waiting queries in one batch.
 
-There is no timer: a single query is searched at once. While all threads are busy, queries wait, and the next free
-thread takes its share of them. These go through the encoder together. Those for the same collection with the same
-parameters go through the index together too.
+A single query is never delayed to fill a batch. While all threads are busy, queries wait in a queue. The next free
+thread takes its share of the queue, all for one collection. It encodes these queries in one batch. Queries with equal
+parameters are also searched in the index in one batch.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from retriever.serve.collections import ServedCollection
 from retriever.serve.problems import problem_of
 
 LARGEST_BATCH = 32
-"""Queries per batch. Larger batches are not faster, and the first query would wait for the last."""
+"""Maximum number of queries per batch. Larger batches are not faster, and the first query waits for the last."""
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The answers to some queries, and the generation that was published when they were found."""
+    """The answers to the queries of one request, and the generation that was published at that time."""
 
     answers: list[Answer]
     generation: int | None
@@ -55,7 +55,7 @@ class Job:
 
 
 class SearchThreads:
-    """The threads and their queue of jobs. `on_batch` is called with the number of queries of every batch."""
+    """The threads and their queue of jobs. For every batch, `on_batch` is called with its number of queries."""
 
     def __init__(self, on_batch: Callable[[int], None]) -> None:
         self._on_batch = on_batch
@@ -67,7 +67,7 @@ class SearchThreads:
         self._changing = threading.Lock()
 
     async def search(self, served: ServedCollection, queries: Sequence[str], k: int, options: Options) -> SearchResult:
-        """Search, possibly in one batch with the queries of other requests."""
+        """Search for queries. They may share a batch with the queries of other requests."""
         job = Job(served, queries, k, options, asyncio.get_running_loop().create_future())
         served.hold()  # the request may end before the job does
         with self._changing:
@@ -76,7 +76,7 @@ class SearchThreads:
         return await job.done
 
     async def call(self, served: ServedCollection, call: Callable[[], Result]) -> Result:
-        """Run a short function that reads the collection."""
+        """Run a short function that reads the collection in one of the threads."""
         served.hold()
         called = self._threads.submit(call)
         called.add_done_callback(lambda _: served.release())
@@ -84,7 +84,7 @@ class SearchThreads:
             return await asyncio.wrap_future(called)
 
     def _work(self) -> None:
-        """Search for the next batch. There may be none, because earlier batches took several jobs."""
+        """Search for the next batch. The queue may be empty, because an earlier batch can take several jobs."""
         jobs = self._take()
         if not jobs:
             return
@@ -96,11 +96,11 @@ class SearchThreads:
                 self._busy -= len(jobs)
             for job in jobs:
                 job.served.release()
-        with contextlib.suppress(RuntimeError):  # the event loop has been closed meanwhile
+        with contextlib.suppress(RuntimeError):  # the event loop may already be closed
             jobs[0].done.get_loop().call_soon_threadsafe(_set_results, jobs)
 
     def _take(self) -> list[Job]:
-        """Take the first job, and this thread's share of those that search the same collection."""
+        """Take the first job from the queue, and this thread's share of the jobs that search the same collection."""
         taken: list[Job] = []
         skipped: list[Job] = []
         queries = 0
@@ -129,20 +129,20 @@ def _set_results(jobs: Sequence[Job]) -> None:
 
 
 def _run(jobs: Sequence[Job]) -> None:
-    """Set each job's result, or the error that it ended with."""
+    """Search for the jobs, and set the result of each job to its answers or its error."""
     try:
         _search(jobs)
     except BaseException as error:
         if len(jobs) == 1:
             jobs[0].result = error
             return
-        for job in jobs:  # an invalid query must not fail the others
+        for job in jobs:  # an invalid query must not make the other jobs fail
             _run([job])
 
 
 def _search(jobs: Sequence[Job]) -> None:
     retriever = jobs[0].served.retriever
-    jobs = sorted(jobs, key=lambda job: job.parameters)  # the queries that need vectors come first
+    jobs = sorted(jobs, key=lambda job: job.parameters)  # jobs that need vectors come first
     dense = [query for job in jobs if not job.lexical for query in job.queries]
     vectors: Any = retriever.encoder().encode_here(dense) if dense else ()
     for _, grouped in groupby(jobs, key=lambda job: job.parameters):

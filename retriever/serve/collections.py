@@ -1,7 +1,7 @@
 """The collections of a server, by the names of their folders.
 
-A folder may be removed, or replaced by another collection, while the server runs. Every request checks for that. The
-server then opens the new collection, or answers 503 until there is one that it can open.
+A folder may be removed, or replaced by another collection, while the server runs. The server checks this at every
+request. It then opens the new collection. As long as that is not possible, it answers 503.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ Result = TypeVar("Result")
 
 HELD = "held_collections"
 REOPEN_AFTER = 1.0
-"""Seconds before a failed opening is tried again: the folder may have been copied only in part."""
+"""Seconds between attempts to open a collection. An attempt may fail because the folder is still being copied."""
 MOST_CACHED = 16
 
 
 class ServedCollection:
-    """One open collection, with a thread each for quick reads, slow reads and writes, so that searches do not wait.
+    """An open collection with three threads: for quick reads, slow reads and writes. Searches do not wait for them.
 
-    Users hold it while they use it. A retired collection is closed once nobody holds it.
+    Callers hold the collection while they use it. A retired collection is closed once nobody holds it.
     """
 
     def __init__(self, name: str, retriever: Retriever) -> None:
@@ -43,7 +43,7 @@ class ServedCollection:
         self.retriever = retriever
         retriever.local.store.owner_detects_replacement = True
         self.summary = Summary(0, 0, "", "", None)
-        """As last read."""
+        """The summary as it was last read."""
         self._threads = {kind: ThreadPoolExecutor(1, f"{kind}-{name}") for kind in ("quick", "slow", "write")}
         self._cache: dict[tuple[str, Hashable], tuple[tuple[int, ...], Any]] = {}
         self._holders = 0
@@ -53,38 +53,41 @@ class ServedCollection:
 
     @property
     def generation(self) -> int | None:
-        """The number of the published generation. Reads the database, so call it in a worker thread."""
+        """The number of the published generation. It is read from the database, so use it only in a worker thread."""
         published = self.retriever.local.published()
         return published[0] if published else None
 
     def load(self) -> None:
-        """Load encoder and index by searching once, so that the first client does not wait."""
+        """Load the encoder and the index by searching once, so that the first client does not wait for this."""
         if len(self.retriever):
             self.retriever.answer_many(["ready"], 1)
         else:
             self.retriever.encoder().encode(["ready"])
         self.summary = summary(self.retriever.local)
-        self.retriever.progress = silent  # progress of clients' requests is not shown in the server's terminal
+        self.retriever.progress = silent  # do not show the progress of requests in the server's terminal
 
     async def current_summary(self) -> Summary:
         self.summary = await self._run("quick", lambda: summary(self.retriever.local), "summary")
         return self.summary
 
     async def current_facets(self) -> list[Facet]:
-        """The metadata fields with their most frequent values."""
+        """Return the metadata fields with their most frequent values."""
         return await self._run("quick", lambda: facets(self.retriever.local.store), "facets")
 
     async def read(self, read: Callable[[], Result], cache_key: Hashable = None) -> Result:
-        """Run a slow read; with `cache_key`, cache its result until the collection changes."""
+        """Run `read` in the thread for slow reads.
+
+        If `cache_key` is given, cache the result until the collection changes.
+        """
         return await self._run("slow", read, cache_key)
 
     async def write(self, change: Callable[[], Result]) -> Result:
-        """Change the collection, after all changes that were requested before."""
+        """Run `change` in the thread for writes, after all changes that were requested earlier."""
         return await self._run("write", change)
 
     async def _run(self, kind: str, work: Callable[[], Result], cache_key: Hashable = None) -> Result:
         def cached() -> Any:
-            # The connection of a thread detects the changes of all others, so each thread has its own versions.
+            # `data_version` differs between the connections of the threads, so each thread has its own cache entries.
             key, version = (kind, cache_key), self.retriever.local.store.data_version
             known, result = self._cache.pop(key, (None, None))
             if known != version:
@@ -99,14 +102,14 @@ class ServedCollection:
 
     @contextlib.contextmanager
     def problems(self) -> Iterator[None]:
-        """Raise errors of the collection as problems for the client."""
+        """Convert errors of the collection into problems for the client."""
         try:
             yield
         except Exception as error:
             raise problem_of(error, self.name) from error
 
     def hold(self) -> None:
-        """Keep the collection open until `release`."""
+        """Keep the collection open until `release` is called."""
         with self._lock:
             self._holders += 1
 
@@ -131,7 +134,7 @@ class ServedCollection:
             self._retired = True
 
     def close(self) -> None:
-        """Finish writing and close. Errors are logged, because no caller could handle them."""
+        """Finish all reads and writes, then close. Errors are only logged, because no caller could handle them."""
         with self._closing:
             for thread in self._threads.values():
                 thread.shutdown()
@@ -142,7 +145,7 @@ class ServedCollection:
 
 
 class CollectionFolder:
-    """A served folder, and the collection that was opened there last."""
+    """A served folder, and the collection in it that was opened last."""
 
     def __init__(self, name: str, open_: Callable[..., Retriever], progress: Progress) -> None:
         self.name = name
@@ -152,15 +155,15 @@ class CollectionFolder:
         self._failed: tuple[float, str] | None = None
 
     async def current(self) -> ServedCollection:
-        """Return the collection that is in the folder now; raise a problem if it cannot be opened."""
+        """Return the collection that is in the folder now. Raise a problem if it cannot be opened."""
         if self.served.retriever.local.store.replaced:
             async with self._opening:
-                if self.served.retriever.local.store.replaced:  # another request may have opened the new one meanwhile
+                if self.served.retriever.local.store.replaced:  # another request may have opened it
                     await self._reopen()
         return self.served
 
     async def summary(self) -> tuple[Summary, str | None]:
-        """Return what the collection contains, or did when it was last read, and why it cannot be read now, if so."""
+        """Return the collection's summary and None. If it cannot be read, return the last summary and the reason."""
         try:
             served = await self.current()
             with served.held():
@@ -192,7 +195,7 @@ class CollectionFolder:
 
 
 class ServedCollections:
-    """All collections of a server by name; the first is the default. No two folders may have the same name."""
+    """All collections of a server by name. The first one is the default. Two folders must not have the same name."""
 
     def __init__(
         self, folders: Iterable[Path], *, encoder: str | None = None, device: str = "auto", progress: Progress = silent
@@ -211,7 +214,7 @@ class ServedCollections:
         return iter(self._by_name.values())
 
     def named(self, name: str | None) -> CollectionFolder:
-        """Return the folder with this name, or the default; raise a problem if there is none."""
+        """Return the folder with this name, or the default if `name` is None. Raise a problem for an unknown name."""
         if name is None:
             return self.default
         if name not in self._by_name:
@@ -219,7 +222,7 @@ class ServedCollections:
         return self._by_name[name]
 
     def load(self) -> None:
-        """Load all collections concurrently; raise the first error."""
+        """Load all collections at the same time. Raise the first error, if there is one."""
         failures: list[Exception] = []
 
         def load(served: ServedCollection) -> None:
@@ -242,7 +245,7 @@ class ServedCollections:
 
 
 async def requested_collection(request: Request, name: CollectionParameter = None) -> ServedCollection:
-    """Return the collection that a request names, or the default, and hold it until the request has ended."""
+    """Return the collection with this name, or the default. Hold it until the request has ended."""
     collections: ServedCollections = request.app.state.collections
     served = await collections.named(name).current()
     request.scope[HELD].enter_context(served.held())
@@ -250,4 +253,4 @@ async def requested_collection(request: Request, name: CollectionParameter = Non
 
 
 Served = Annotated[ServedCollection, Depends(requested_collection)]
-"""The collection that the URL names."""
+"""The collection that the URL parameter `collection` names, or the default."""

@@ -1,7 +1,7 @@
-"""Makes the map of a collection in a process of its own: python -m retriever.serve.map_process FOLDER TARGET
+"""A separate process that makes the map of a collection: python -m retriever.serve.map_process FOLDER TARGET
 
-The server starts it, so that neither its searches nor its memory suffer. The process prints its progress as lines of
-JSON. It ends when its standard input is closed, and so with the server.
+The server starts this process, so that making a map does not slow down searches or use the server's memory. The process
+prints its progress as lines of JSON. It ends when its standard input is closed, so it also ends when the server ends.
 """
 
 import json

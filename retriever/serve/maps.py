@@ -1,6 +1,6 @@
-"""The map of a served collection: made in a process of its own, and coloured by metadata.
+"""The maps of a served collection, which a separate process makes, and the colours of points by metadata.
 
-The newest map is shown until the next one is done. The map before it is kept for pages that still show it.
+The server shows the newest map until the next one is complete. It keeps the previous map for pages that still show it.
 """
 
 import base64
@@ -35,7 +35,7 @@ KEPT_MAPS = 2
 RETRY_AFTER = 30.0
 STDERR_LOGGED = 4_000
 STAGES = {"reading": (0.0, 0.05), "laying out": (0.05, 0.75), "placing": (0.8, 0.15), "naming": (0.95, 0.05)}
-"""For each stage, where it begins and its share of the whole."""
+"""For each stage, the progress at its start, and its share of the total progress."""
 
 NO_COLOUR = 255
 GREATEST_CODE = 254
@@ -43,20 +43,20 @@ MOST_CATEGORIES = 20
 LONGEST_NAME = 200
 # A field with at most this many different numbers is categorical, e.g. grades.
 FEW_NUMBERS = 12
-# This share of the values must be numbers for a numeric scale.
+# A field has a numeric scale if at least this share of its values are numbers.
 MOSTLY = 0.9
 
 
 @dataclass(frozen=True)
 class MapProgress:
-    """Progress of a map that is being made: the share that is done, and the current stage."""
+    """The progress of a map that is being made: the completed share from 0 to 1, and the current stage."""
 
     done: float
     what: str
 
 
 class CollectionMaps:
-    """The maps of one collection. Call `newest` in the collection's thread for slow reads only."""
+    """The maps of one collection. Call `newest` only in the collection's thread for slow reads."""
 
     def __init__(self, served: ServedCollection) -> None:
         self.served = served
@@ -70,9 +70,9 @@ class CollectionMaps:
         self._lock = threading.Lock()
 
     def newest(self) -> tuple[Map, int] | MapProgress:
-        """Return the newest map and how many documents it lacks, or the progress of the first map.
+        """Return the newest map, and how many of the collection's documents are not on it.
 
-        If the collection has changed, a new map is started.
+        If there is no map yet, return the progress of the first one. If the collection has changed, start a new map.
         """
         version = self.served.retriever.local.store.data_version
         if version != self._version or not self._current:
@@ -86,7 +86,7 @@ class CollectionMaps:
             raise Problem(503, f"the map of {self.served.name!r} could not be made; the server's log says why.")
 
     def named(self, key: str) -> Map:
-        """Return the map with this key; raise a problem if it no longer exists."""
+        """Return the map with this key. Raise a problem if the server no longer has it."""
         with self._lock:
             for one in self._maps:
                 if one.key == key:
@@ -94,7 +94,7 @@ class CollectionMaps:
         raise Problem(404, "this map no longer exists; /v1/map returns the newest.")
 
     def close(self) -> None:
-        """End the process that makes a map, if there is one."""
+        """Terminate the process that is making a map, if there is one."""
         with self._lock:
             if self._process:
                 self._process.terminate()
@@ -134,7 +134,7 @@ class CollectionMaps:
                 target = Path(folder) / "map.npz"
                 self._run(target)
                 found = load(target)
-        except Exception as error:  # whatever failed, the next attempt must be possible
+        except Exception as error:  # after any error, the next attempt must be possible
             log.error("the map of %s: %s", self.served.name, first_line(error), exc_info=error)
         if found is not None:
             self._add(found)
@@ -143,9 +143,9 @@ class CollectionMaps:
             self._failed_at = None if found is not None else time.monotonic()
 
     def _run(self, target: Path) -> None:
-        """Run the process until it ends; follow its progress, and log its errors."""
+        """Run the process until it ends. Follow its progress, and log its errors."""
         folder = self.served.retriever.local.folder.resolve()
-        # The process must import the package that runs here, not one in the current folder (-P).
+        # The process must import the package that the server uses, not one in the current folder (-P).
         paths = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")]))
         command = [sys.executable, "-P", "-m", "retriever.serve.map_process", str(folder), str(target)]
         pipe, error = subprocess.PIPE, ""
@@ -173,7 +173,7 @@ class CollectionMaps:
 
 
 def _message(line: bytes) -> dict[str, Any]:
-    """Parse a message of the process; libraries may print other lines, which give an empty dict."""
+    """Parse a line that the process printed. Return an empty dict for other output, e.g. of libraries."""
     with contextlib.suppress(ValueError):
         message = json.loads(line)
         if isinstance(message, dict):
@@ -182,7 +182,7 @@ def _message(line: bytes) -> dict[str, Any]:
 
 
 def colour_fields(facets: list[Facet]) -> list[str]:
-    """Return the fields worth colouring by: numbers, or values that several documents share."""
+    """Return the fields that are useful for colours: those with numbers, or with values that documents share."""
 
     def useful(facet: Facet) -> bool:
         if not facet.values:
@@ -194,7 +194,10 @@ def colour_fields(facets: list[Facet]) -> list[str]:
 
 
 def colours(store: DocumentStore, shown: Map, field: str) -> dict[str, Any] | None:
-    """Return a colour code per point, 255 for no value or a rare one; None if no document has the field."""
+    """Return a colour code for every point, or None if no document has the field.
+
+    The code is 255 for a document without a value, and for a value that is not among the most frequent.
+    """
     by_number = {
         number: value
         for number, metadata in store.each_metadata()
@@ -207,7 +210,7 @@ def colours(store: DocumentStore, shown: Map, field: str) -> dict[str, Any] | No
     known = [number for number in numbers if number is not None]
     if len(set(known)) > FEW_NUMBERS and len(known) >= MOSTLY * sum(value is not None for value in values):
         least, greatest = min(known), max(known)
-        # Halved, because the difference of the largest floats would be infinite.
+        # Both are halved, because the difference of the two largest floats would be infinite.
         span = greatest / 2 - least / 2
         codes = [NO_COLOUR if n is None else round(GREATEST_CODE * (n / 2 - least / 2) / span) for n in numbers]
         return {"kind": "number", "least": least, "greatest": greatest, "codes": _base64(codes)}
@@ -220,7 +223,7 @@ def colours(store: DocumentStore, shown: Map, field: str) -> dict[str, Any] | No
 
 
 def _number(value: Any) -> float | None:
-    """Return a number, also from a text, because all values of a CSV file are texts."""
+    """Return the value as a number, or None. Texts are parsed, because all values of a CSV file are texts."""
     if value is None or isinstance(value, bool):
         return None
     try:

@@ -1,11 +1,12 @@
-"""Checks that a request passes before its route runs, and the headers of responses.
+"""Middleware that checks requests before their route runs, and adds headers to responses.
 
-Every web page open in a browser on this machine can send requests to a server on loopback. Without CORS, pages of other
-sites cannot read the responses. Three checks close the remaining gaps:
-- DNS rebinding could make a foreign page same-origin, so a loopback server refuses Host headers that name another host.
-- A page can send requests whose responses it cannot read, so API requests from pages of other sites are refused.
-  Following a link is allowed.
-- A body must be JSON, because a form of another site could send any other type without a preflight request.
+Any web page that is open in a browser on this machine can send requests to a server on loopback. Without CORS, pages of
+other sites cannot read the responses. Three checks close the remaining gaps:
+- With DNS rebinding, a page of another site could count as same-origin. A loopback server therefore refuses Host
+  headers that name another host.
+- A page can send requests even if it cannot read the responses. API requests from pages of other sites are therefore
+  refused. Following a link is allowed.
+- A form on another site can send some content types without a preflight request. A body must therefore be JSON.
 """
 
 import asyncio
@@ -56,11 +57,13 @@ class SecurityHeaders:
 
 
 class Gate:
-    """Middleware that checks and counts requests, and answers with the problems raised behind it.
+    """Middleware that checks and counts requests. It also sends the problems that routes raise to the client.
 
-    Only the API has limits; the page, health and metrics have none. It answers 503 while the server is not ready or has
-    too many requests, 429 to a client with too many, 413 to a body that is too large, however it is sent, and 408 to a
-    body that arrives too slowly.
+    Only the API has limits. The page, health and metrics have none. The statuses are:
+    - 503 if the server is not ready, or has too many requests,
+    - 429 if the client has too many requests,
+    - 413 if the body is too large, with or without a Content-Length header,
+    - 408 if the body arrives too slowly.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings, readiness: Readiness) -> None:
@@ -90,11 +93,11 @@ class Gate:
         except Exception as error:
             problem = error if isinstance(error, Problem) else unexpected(error)
             if started:
-                raise  # too late for another response: the server cuts the connection, so the client notices
+                raise  # the response has begun: the server closes the connection, so that the client notices
             await problem.response()(scope, receive, send)
 
     def _admit(self, scope: Scope, headers: Headers, receive: Receive, until: ExitStack) -> Receive:
-        """Count a request of the API `until` it has ended; return a `receive` that limits its body."""
+        """Count an API request until the stack `until` is closed. Return a `receive` that limits the body."""
         client = scope["client"][0] if scope.get("client") else ""
         if self._readiness.problem:
             raise Problem(503, f"{self._readiness.problem}; try again in a moment.")
@@ -130,9 +133,9 @@ def _limited(receive: Receive, largest: int) -> Receive:
 
     async def limited_receive() -> Message:
         nonlocal received, complete
-        if complete:  # the next message says that the client has disconnected
+        if complete:  # the body is complete: the next message reports that the client disconnected
             return await receive()
-        # The deadline moves by the bytes received, so sending a byte from time to time does not extend it.
+        # A received byte extends the deadline only a little, so a client cannot hold a connection with single bytes.
         deadline = began + limits.SECONDS_FOR_BODY + received / limits.SLOWEST_BODY
         try:
             async with asyncio.timeout_at(deadline):
@@ -149,11 +152,11 @@ def _limited(receive: Receive, largest: int) -> Receive:
 
 
 def check_access(settings: Settings, method: str, path: str, headers: Headers) -> None:
-    """Check host name, token, origin, permission to write, and content type; raise the problem, if there is one."""
+    """Check host name, token, origin, permission to write, and content type. Raise a problem if a check fails."""
     host = headers.get("host", "")
     if settings.loopback and not _names_this_machine(host):
         raise Problem(400, f"{host!r} does not name this machine; use localhost or 127.0.0.1.")
-    # The page, /health and /ready are public; everything that reveals a collection needs the token.
+    # The page, /health and /ready are public. Everything that shows data of a collection needs the token.
     public = not path.startswith("/v1/") and path not in ("/v1", "/metrics")
     if settings.token and not public and method != "OPTIONS":
         given = headers.get("authorization", "")
@@ -166,7 +169,7 @@ def check_access(settings: Settings, method: str, path: str, headers: Headers) -
     api = path.startswith("/v1/") and method != "OPTIONS"
     if api and not followed_link and not _from_own_page(headers, host, settings.origins):
         raise Problem(403, "pages of other sites may not use the API; the operator of the server can allow a site.")
-    # Checked before the body is read, which may be large.
+    # This is checked before the body is read, because the body may be large.
     changes = (method, path) == ("POST", "/v1/documents") or (method == "DELETE" and path.startswith("/v1/documents/"))
     if changes and not settings.writable:
         raise Problem(403, "this server is read-only; its operator can allow changes.")
@@ -176,7 +179,7 @@ def check_access(settings: Settings, method: str, path: str, headers: Headers) -
 
 
 def _from_own_page(headers: Headers, host: str, allowed: Sequence[str]) -> bool:
-    """Tell whether a request comes from the own page, an allowed site, or a client that is not a browser."""
+    """Return whether a request comes from the server's own page, an allowed site, or a client other than a browser."""
     origin = headers.get("origin")
     if origin is not None:
         return origin in allowed or origin.partition("://")[2].casefold() == host.casefold()
@@ -184,7 +187,7 @@ def _from_own_page(headers: Headers, host: str, allowed: Sequence[str]) -> bool:
 
 
 def _names_this_machine(host: str) -> bool:
-    """Tell whether a Host header names this machine by loopback, at any port."""
+    """Return whether a Host header has a loopback name or address, with any port."""
     try:
         name = urlsplit(f"//{host}").hostname
     except ValueError:

@@ -1,4 +1,4 @@
-"""Requests and replies of the API, as OpenAPI describes them. Requests are checked field by field."""
+"""The requests and replies of the API. FastAPI validates requests with these models and describes them in OpenAPI."""
 
 from typing import Annotated, Any, Literal
 
@@ -18,7 +18,7 @@ def _not_blank(text: str) -> str:
     return text
 
 
-# SQLite ends a text at a NUL, and no stored id has one.
+# No stored id contains a NUL character.
 WITHOUT_NUL = r"^[^\x00]*$"
 
 QueryText = Annotated[
@@ -34,7 +34,7 @@ Filters = Annotated[
     list[Annotated[str, Field(max_length=settings.LONGEST_FILTER)]],
     Field(
         max_length=settings.MOST_FILTERS,
-        description="Filters on metadata, e.g. `year >= 2020` or `lang in (en, de)`. A document must match all.",
+        description="Filters on metadata, e.g. `year >= 2020` or `lang in (en, de)`. All must match.",
     ),
 ]
 Id = Annotated[str, Field(min_length=1, max_length=settings.LONGEST_ID, pattern=WITHOUT_NUL)]
@@ -48,7 +48,7 @@ IdParameter = Annotated[
 
 
 class Request(BaseModel):
-    """A request body. Unknown fields are refused, and values are not converted to other types."""
+    """A request body. Unknown fields and values of another type are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -74,7 +74,7 @@ class BatchRequest(SearchOptions):
 
 
 class SimilarRequest(Request):
-    """A stored document, to find similar ones."""
+    """The id of a stored document to which similar documents are searched."""
 
     id: Id
     collection: CollectionName = None
@@ -103,7 +103,7 @@ class LocateRequest(Request):
 
 
 class Reply(BaseModel):
-    """A reply has all of these fields and no others."""
+    """A reply. It has all fields of its model and no others."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -132,7 +132,7 @@ class Collection(Reply):
     generation: int | None
     writable: bool
     default: bool
-    problem: Annotated[str | None, Field(description="Why it cannot be read; its counts are then the last known.")]
+    problem: Annotated[str | None, Field(description="Why it cannot be read. Its counts are then the last known ones.")]
 
 
 class Collections(Reply):
@@ -151,9 +151,9 @@ class SearchAnswer(Reply):
     mode: str
     space: str
     hits: list[Hit]
-    novelty: Annotated[float | None, Field(description="How much the query differs from the collection's text.")]
+    novelty: Annotated[float | None, Field(description="How much the query differs from the collection's texts.")]
     limit: Annotated[float | None, Field(description="The novelty that ordinary short texts stay below.")]
-    strange: Annotated[bool, Field(description="True if the novelty exceeds the limit: the hits mean little then.")]
+    strange: Annotated[bool, Field(description="True if the novelty exceeds the limit, so hits may be irrelevant.")]
     generation: int | None
     took_ms: float
 
@@ -214,7 +214,10 @@ class MapMaking(Reply):
 
 
 class MapColours(Reply):
-    """Base64 of one byte per point, 255 for none: an index in `values`, or 0 to 254 from `least` to `greatest`."""
+    """A colour per point. `codes` is the Base64 of one byte per point; 255 means no colour.
+
+    For a category, the byte is an index in `values`. For a number, 0 to 254 is a scale from `least` to `greatest`.
+    """
 
     kind: Literal["category", "number"]
     codes: str
@@ -230,4 +233,4 @@ class MapPoint(Reply):
 
 
 class Located(Reply):
-    numbers: Annotated[list[int | None], Field(description="A point per id; null if the document is not on the map.")]
+    numbers: Annotated[list[int | None], Field(description="For each id its point; null if it is not on the map.")]

@@ -16,7 +16,7 @@ from retriever.serve.settings import Readiness
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 QUERIES = (1, 2, 4, 8, 16, 32)
 NONE = "none"
-"""Route and method of requests that match no route, so that clients cannot create labels."""
+"""The label for the route and method of requests that match no route. So clients cannot create new labels."""
 CLIENT_CLOSED_REQUEST = 499
 
 router = APIRouter(tags=["state"])
@@ -78,7 +78,7 @@ class RequestMetrics:
                 await self._app(scope, receive, observed_send)
         finally:
             found = scope.get("route")
-            route = getattr(found, "path_format", NONE)  # the template, because there are as many paths as documents
+            route = getattr(found, "path_format", NONE)  # the template: there are as many paths as documents
             method = scope["method"] if scope["method"] in (getattr(found, "methods", None) or ()) else NONE
             self._metrics.requests.labels(method, route, status).inc()
             self._metrics.seconds.labels(route).observe(time.perf_counter() - began)
@@ -86,13 +86,13 @@ class RequestMetrics:
 
 @router.get("/health", responses=documented(400, 431))
 async def health() -> models.State:
-    """Tell that the process is running."""
+    """Return `ok` if the process is running."""
     return models.State(state="ok")
 
 
 @router.get("/ready", responses=documented(400, 431, 503))
 async def ready(request: Request) -> models.State:
-    """Tell whether requests are answered: not while collections are loading, nor during shutdown."""
+    """Return `ok` if the server answers requests. It does not while it loads collections or shuts down."""
     readiness: Readiness = request.app.state.readiness
     if readiness.problem:
         raise Problem(503, f"{readiness.problem}.")
@@ -108,6 +108,6 @@ async def ready(request: Request) -> models.State:
     },
 )
 async def metrics(request: Request) -> Response:
-    """Metrics of the server and its collections."""
+    """Return the metrics of the server and its collections."""
     facts = {one.name: (await one.summary())[0] for one in request.app.state.collections}
     return Response(request.app.state.metrics.text(facts), media_type=prometheus.CONTENT_TYPE_LATEST)

@@ -1,4 +1,4 @@
-"""Errors as clients receive them: problem details (RFC 9457) that say what is wrong and where, without stack traces."""
+"""Errors that clients receive, as problem details (RFC 9457): what is wrong and where, without stack traces."""
 
 import logging
 import secrets
@@ -49,12 +49,12 @@ class Problem(HTTPException):
 
 
 def _encodable(text: str) -> str:
-    """Replace lone surrogates, which JSON can spell and a message may quote, but UTF-8 cannot encode."""
+    """Replace lone surrogates. A message may quote them from a JSON request, but UTF-8 cannot encode them."""
     return text.encode("utf-8", "replace").decode()
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Describe the problems a route may answer with, for OpenAPI."""
+    """Describe for OpenAPI the problems that a route may return."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
     return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
 
@@ -64,7 +64,7 @@ BODY_PROBLEMS = {**READ_PROBLEMS, **documented(408, 413, 415)}
 
 
 def problem_of(error: Exception, collection: str) -> Problem:
-    """Convert an error that a collection raised into what the client may know about it."""
+    """Convert an error of a collection into a problem that contains only what the client may know."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, NoSuchDocument):
@@ -77,7 +77,7 @@ def problem_of(error: Exception, collection: str) -> Problem:
     if isinstance(error, Locked):
         return Problem(503, f"another process is writing to the collection {collection!r}; try again when it is done.")
     log.error("the collection %s: %s", collection, error)
-    if isinstance(error, RetrieverError | sqlite3.Error):  # the text may contain paths of this machine: only logged
+    if isinstance(error, RetrieverError | sqlite3.Error):  # only log the text, which may contain paths
         return Problem(
             503,
             f"the collection {collection!r} cannot be used ({type(error).__name__}); the server's log says why. Check "
@@ -91,14 +91,14 @@ def no_document(id_: str, collection: str) -> Problem:
 
 
 def unexpected(error: BaseException) -> Problem:
-    """Log an unforeseen error completely; the client gets a reference to find it in the log."""
+    """Log an unexpected error with its stack trace. Return a problem with a reference to the log entry."""
     reference = secrets.token_hex(4)
     log.error("unexpected error, reference %s: %s", reference, first_line(error), exc_info=error)
     return Problem(500, f"the server failed; the request is not at fault. Reference in the server's log: {reference}.")
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Answer every error of the application's routes with problem details."""
+    """Make the application answer every error of its routes with problem details."""
 
     async def on_validation_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
@@ -115,7 +115,7 @@ def add_handlers(app: FastAPI) -> None:
             405: f"{request.url.path} does not support {request.method}.",
         }.get(error.status_code, error.detail)
         headers = dict(error.headers or {})
-        if error.status_code == 405:  # the router only knows the first route of a path
+        if error.status_code == 405:  # the router lists only the methods of the first route of a path
             methods = app.openapi()["paths"].get(getattr(request.scope.get("route"), "path_format", None), ())
             headers |= {"Allow": ", ".join(method.upper() for method in methods)} if methods else {}
         return Problem(error.status_code, detail, (), headers).response()

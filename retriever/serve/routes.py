@@ -1,4 +1,4 @@
-"""Routes of the API except the map's: searching, collections, documents, the card, and, if allowed, changes."""
+"""Routes of the API for searching, collections, documents, changes, and the card. The map has its own module."""
 
 import asyncio
 import base64
@@ -27,12 +27,12 @@ from retriever.serve.problems import BODY_PROBLEMS, READ_PROBLEMS, no_document
 
 NDJSON = "application/x-ndjson"
 AHEAD = 2
-"""Parts of a batch request that are searched at once: one is searched while another is sent."""
+"""Number of parts of a batch request that are under way: one is searched while the one before is sent."""
 CARD_POLICY = "default-src 'none'; style-src {style}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
 class Anything(PathConvertor):
-    """Matches the rest of a path including line breaks, which an id may contain."""
+    """A URL convertor that matches the rest of a path, including line breaks, because an id may contain them."""
 
     regex = "(?s:.*)"
 
@@ -42,7 +42,7 @@ router = APIRouter(prefix="/v1")
 
 
 def json_response(content: Mapping[str, Any], status: int = 200) -> Response:
-    """Encode content without validating it: that would take as long as making it."""
+    """Return content as a JSON response. It is not validated, because validation takes as long as a search."""
     return Response(to_json(content), status, media_type="application/json")
 
 
@@ -75,7 +75,7 @@ async def search_batch(request: Request, body: models.BatchRequest) -> Response:
     """Search for many queries."""
     served = await requested_collection(request, body.collection)
     threads: SearchThreads = request.app.state.threads
-    # Once the response has begun, an invalid filter could not be reported.
+    # Filters are checked first, because an invalid one cannot be reported once the response has begun.
     await threads.call(served, lambda: served.retriever.check_filters(body.where))
 
     async def lines() -> AsyncIterator[bytes]:
@@ -98,7 +98,7 @@ async def search_batch(request: Request, body: models.BatchRequest) -> Response:
 
 @router.post("/similar", response_model=models.SimilarAnswer, responses=BODY_PROBLEMS, tags=["search"])
 async def similar(request: Request, body: models.SimilarRequest) -> Response:
-    """Find the documents nearest to a stored one, without that one."""
+    """Find the documents that are most similar to a stored document. The stored document itself is left out."""
     began = time.perf_counter()
     served = await requested_collection(request, body.collection)
 
@@ -142,7 +142,7 @@ def _milliseconds(began: float) -> float:
 
 @router.get("/collections", response_model=models.Collections, responses=READ_PROBLEMS, tags=["documents"])
 async def collections(request: Request) -> Response:
-    """List the collections of the server, the default first."""
+    """List the collections of the server. The default is the first."""
     state, described = request.app.state, []
     for one in state.collections:
         summary, problem = await one.summary()
@@ -167,7 +167,7 @@ async def document(request: Request, id_: IdParameter, served: Served) -> Respon
 
 @router.post("/documents", response_model=models.Added, responses=BODY_PROBLEMS, tags=["documents"])
 async def add(request: Request, body: models.AddRequest) -> Response:
-    """Add documents, or replace those with the same id. Searches find them at once."""
+    """Add documents. A document replaces the stored one with the same id. Searches find added documents at once."""
     served = await requested_collection(request, body.collection)
     documents = [one.model_dump() for one in body.documents]
 
@@ -204,14 +204,15 @@ async def card_json(served: Served) -> Response:
 
 @router.get("/card.html", response_class=HTMLResponse, responses=READ_PROBLEMS, tags=["card"])
 async def card_html(
-    served: Served, part: Annotated[bool, Query(description="Only the article, to be styled by /card.css.")] = False
+    served: Served,
+    part: Annotated[bool, Query(description="Only the article; /card.css has its style.")] = False,
 ) -> HTMLResponse:
-    """Show the same as a web page."""
+    """Show the card of a collection as a web page."""
     card = await _card(served)
     if part:
         return HTMLResponse(article(card))
     text = page(card)
-    # The hash lets a browser apply the page's own style and no other.
+    # With this hash, a browser applies only the page's own style.
     style = text.partition("<style>")[2].partition("</style>")[0]
     hashed = f"'sha256-{base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()}'"
     return HTMLResponse(text, headers={"Content-Security-Policy": CARD_POLICY.format(style=hashed)})

@@ -1,4 +1,4 @@
-"""Routes of the map: its state, points, colours, and the documents of points."""
+"""Routes of the map: its state, its points, their colours, and their documents."""
 
 from typing import Annotated, Any
 
@@ -25,22 +25,22 @@ async def maps_of(request: Request, served: Served) -> CollectionMaps:
     maps = by_name.get(served.name)
     if maps is None or maps.served is not served:
         by_name[served.name] = CollectionMaps(served)
-        if maps:  # the folder contains another collection now
+        if maps:  # the folder now contains another collection
             maps.close()
     return by_name[served.name]
 
 
 Maps = Annotated[CollectionMaps, Depends(maps_of)]
-"""The maps of the collection that the URL names."""
+"""The maps of the collection that the URL parameter `collection` names, or of the default."""
 
 
 @router.get(
     "/map",
     response_model=models.MapReady,
-    responses={**READ_PROBLEMS, 202: {"model": models.MapMaking, "description": "Not ready yet; ask again."}},
+    responses={**READ_PROBLEMS, 202: {"model": models.MapMaking, "description": "The map is being made; try again."}},
 )
 async def state(maps: Maps) -> Response:
-    """Return the map of a collection, or the progress of making it. The first request starts making it."""
+    """Return the newest map of a collection, or the progress of the first map. The first request starts it."""
     served = maps.served
     found = await served.read(maps.newest)
     if isinstance(found, MapProgress):
@@ -67,13 +67,13 @@ async def state(maps: Maps) -> Response:
     responses={
         **READ_PROBLEMS,
         200: {
-            "description": "Little-endian: uint16 x of every point, uint16 y, uint8 cluster (255 for none).",
+            "description": "Three little-endian arrays: x (uint16), y (uint16) and cluster (uint8) of all points.",
             "content": {OCTETS: {"schema": {"type": "string", "format": "binary"}}},
         },
     },
 )
 async def points(maps: Maps, key: Key) -> Response:
-    """Return all points."""
+    """Return the coordinates and clusters of all points."""
     shown = maps.named(key)
     parts = (shown.x.astype("<u2"), shown.y.astype("<u2"), shown.cluster)
     return Response(b"".join(part.tobytes() for part in parts), media_type=OCTETS)
@@ -85,7 +85,7 @@ async def point_colours(
     key: Key,
     field: Annotated[str, Query(max_length=LONGEST_FILTER, description="A metadata field.")],
 ) -> Response:
-    """Return the colour of every point, by a metadata field."""
+    """Return the colour of every point by a metadata field."""
     served, shown = maps.served, maps.named(key)
 
     def read() -> dict[str, Any]:
@@ -106,7 +106,7 @@ async def point(maps: Maps, number: Annotated[int, Path(ge=0, le=2**53)], key: K
 
 @router.post("/map/locate", response_model=models.Located, responses=BODY_PROBLEMS)
 async def locate(request: Request, body: models.LocateRequest) -> Response:
-    """Return the points of documents."""
+    """Return the number of the point of each document."""
     maps = await maps_of(request, await requested_collection(request, body.collection))
     shown, store = maps.named(body.key), maps.served.retriever.local.store
 

@@ -1,4 +1,4 @@
-"""Runs the application: opens the port, limits connections, and shuts down after the running requests."""
+"""The server process: it opens the port, limits connections, and finishes running requests before it shuts down."""
 
 import asyncio
 import contextlib
@@ -30,16 +30,17 @@ SECONDS_IDLE = 30
 
 
 class LimitedHttpProtocol(HttpToolsProtocol):
-    """Closes a connection whose request head, or trailer after a body, is too large, or whose head comes too slowly.
+    """The HTTP protocol with limits. A connection is closed if a request head is too large or arrives too slowly.
 
-    The parser buffers a header until it is complete and copies it with every part that arrives. An endless header
-    would therefore use all of the server's time, before any token is checked.
+    A trailer after a body has the same limit on its size. The parser buffers a header until it is complete, and copies
+    the buffer with every part that arrives. Without a limit, an endless header would use all of the server's time
+    before the token is checked.
     """
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._pending = 0
-        """Bytes since the last complete head, part of a body or end of a request."""
+        """Bytes received since the last complete head, part of a body, or end of a request."""
         self._head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -90,7 +91,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self._head_timer = None
 
     def _on_timeout(self) -> None:
-        if self._answering:  # the previous request is being answered, and reading may be paused meanwhile
+        if self._answering:  # while a request is answered, reading may be paused
             self._start_timer()
         elif self.headers is None:  # nothing was sent: browsers open connections before they need them
             self.transport.close()
@@ -101,7 +102,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def _refuse(self, problem: Problem) -> None:
         if self.transport.is_closing():
             return
-        if not self._answering:  # otherwise a response has begun or will be sent by the application
+        if not self._answering:  # otherwise the application sends the response
             content = problem.to_json()
             body = json.dumps(content).encode()
             head = f"HTTP/1.1 {content['status']} {content['title']}\r\ncontent-type: {MEDIA_TYPE}\r\n"
@@ -110,14 +111,14 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
 
 class Server(uvicorn.Server):
-    """Runs the application until a signal ends it. Such an end is no error."""
+    """A server that runs the application until SIGINT or SIGTERM. It then ends without an error."""
 
     def __init__(self, app: FastAPI) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
                 http=LimitedHttpProtocol,
-                proxy_headers=False,  # otherwise any client on this machine could claim another address
+                proxy_headers=False,  # any client on this machine could pretend to have another address
                 log_level="error",
                 access_log=False,
                 server_header=False,
@@ -143,7 +144,7 @@ class Server(uvicorn.Server):
 
 
 def serve(folders: Sequence[Path], settings: Settings, *, progress: Progress = silent) -> None:
-    """Serve collections until a signal arrives; prints the address once everything is loaded."""
+    """Serve collections until a signal arrives. Print the address when all collections are loaded."""
     if not settings.loopback and not settings.token:
         raise Misuse(
             f"other machines can reach {settings.host} and could read every document: set `token`, or serve on "
@@ -173,7 +174,7 @@ def serve(folders: Sequence[Path], settings: Settings, *, progress: Progress = s
 
 
 def _greet(url: str, collections: ServedCollections, settings: Settings) -> None:
-    """Print what is served, where, and who can reach it."""
+    """Print the collections, the address, and a warning if other machines can reach the server."""
     for folder in collections:
         facts = folder.served.summary
         held = f"{plural(facts.documents, 'document')} in {plural(facts.passages, 'passage')}"
@@ -194,7 +195,7 @@ def _greet(url: str, collections: ServedCollections, settings: Settings) -> None
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """Open a socket that listens on this address; port 0 means any free port."""
+    """Open a socket that listens on this address. With port 0, the system chooses a free port."""
     bare = host.strip("[]")
     try:
         family = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]

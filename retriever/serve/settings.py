@@ -1,4 +1,4 @@
-"""Settings of a server, whether it is ready, and the limits on what clients may send."""
+"""The settings of a server, its readiness, and the limits on requests."""
 
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -7,7 +7,8 @@ LONGEST_QUERY = 10_000
 MOST_QUERIES = 1_000
 MOST_HITS = 1_000
 MOST_FILTERS = 32
-# These may appear in a URL: escaped, a character takes up to twelve bytes, and a head may have LARGEST_HEAD bytes.
+# Filters and ids may appear in a URL. There, an escaped character has up to twelve bytes. The URL must fit into
+# LARGEST_HEAD bytes.
 LONGEST_FILTER = 4_000
 LONGEST_ID = 4_000
 LONGEST_NAME = 255
@@ -20,7 +21,7 @@ LARGEST_BODY = 1 << 20
 LARGEST_DOCUMENTS_BODY = 64 << 20
 SECONDS_FOR_BODY = 30.0
 SLOWEST_BODY = 4 << 10
-"""Bytes per second. A body may take the time its bytes need at this rate, and `SECONDS_FOR_BODY` more."""
+"""Bytes per second. A body must arrive in the time that it needs at this rate plus `SECONDS_FOR_BODY`."""
 
 MOST_REQUESTS = 256
 MOST_REQUESTS_PER_CLIENT = 32
@@ -28,14 +29,14 @@ MOST_REQUESTS_PER_CLIENT = 32
 
 @dataclass(frozen=True)
 class Settings:
-    """The address to listen on, who may connect, and what clients may do."""
+    """The address of a server, who may connect to it, what clients may do, and how the encoder runs."""
 
     host: str = "127.0.0.1"
     port: int = 8080
     token: str | None = None
     writable: bool = False
     origins: tuple[str, ...] = ()
-    """Web sites whose pages may send requests from a browser."""
+    """Origins, such as https://example.org, whose pages may use the API from a browser."""
     encoder: str | None = None
     device: str = "auto"
 
@@ -49,7 +50,10 @@ LOADING = "the collections are being loaded"
 
 
 class Readiness:
-    """Whether requests are answered: not while collections are loading, nor during shutdown."""
+    """The readiness of a server. `problem` is the reason why it does not answer requests, or None if it does.
+
+    A server answers no requests while it loads collections and while it shuts down.
+    """
 
     def __init__(self) -> None:
         self.problem: str | None = LOADING
@@ -63,7 +67,7 @@ class Readiness:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host name or address can only mean this machine."""
+    """Return whether a host name or address is a loopback one, so that only this machine can reach it."""
     if host.casefold() == "localhost":
         return True
     try:
