@@ -166,7 +166,7 @@ def _cut(text: str, span: Span, parts: int) -> list[Span]:
         elif target > position:
             break
     if not cuts:
-        # There is no white space after the first target. Cut at the last white space before it. Cut a single word anywhere.
+        # There is no white space after the first target. Cut at the last one before it, or a single word anywhere.
         before = max((gap.end() for gap in _SPACE.finditer(text, start, targets[0])), default=None)
         cuts = targets if before is None else [before]
     return [_stripped(text, *pair) for pair in pairwise([start, *cuts, end])]

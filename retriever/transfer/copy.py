@@ -64,9 +64,7 @@ def copy(
         sent = _send(one, other, progress)
         compared = _compare(one, other, progress)
         counts = generation.manifest["fitted_on"]
-        finished = {
-            COPY_OF: None
-        }  # stored in the same step as the index, so that a copy with an index is always complete
+        finished = {COPY_OF: None}  # stored together with the index, so that a copy with an index is complete
         republish(other, wanted, one.transform_files(), counts, settings=finished, progress=progress)
         made = other.generation()
         assert made is not None

@@ -106,8 +106,9 @@ def _unreachable(address: str, attempt: str) -> RetrieverError:
         f"no Ray cluster answers at {address}. Tried {attempt}. The limits are {TCP_SECONDS} s for TCP and "
         f"{CONNECT_SECONDS} s for Ray. Nothing was indexed. Check that the cluster is running (ray status) and that "
         "its port can be reached from this machine. HOST:PORT is the port of `ray start --head` (6379); it works only "
-        "if a Ray node runs on this machine. ray://HOST:PORT is the port of the client server (10001); it works without a "
-        "Ray node on this machine. If the cluster requires a token, put it into ~/.ray/auth_token or RAY_AUTH_TOKEN."
+        "if a Ray node runs on this machine. ray://HOST:PORT is the port of the client server (10001); it works "
+        "without a Ray node on this machine. If the cluster requires a token, put it into "
+        "~/.ray/auth_token or RAY_AUTH_TOKEN."
     )
 
 
