@@ -76,7 +76,7 @@ def test_labels(tmp_path: Path, labels: list[str] | int, relevant: int) -> None:
 def test_labels_that_say_nothing_of_relevance_are_refused(tmp_path: Path, labels: list[str] | int) -> None:
     folder = make_cross_encoder(tmp_path / "model", labels=labels)
     names = "LABEL_0, LABEL_1, LABEL_2" if isinstance(labels, int) else ", ".join(labels)
-    with pytest.raises(EncoderUnavailable, match=f"the labels {names}, and which of them"):
+    with pytest.raises(EncoderUnavailable, match=f"the labels {names}, and it is not clear which of them"):
         Reranker(str(folder), device="cpu").scores(QUERY, TEXTS)
 
 
@@ -112,7 +112,7 @@ def test_an_encoder_is_no_cross_encoder(tiny_bert: str) -> None:
 
 def test_missing_weights_are_refused(cross_encoder: Path, tmp_path: Path) -> None:
     folder = changed(cross_encoder, tmp_path / "model", num_hidden_layers=3)
-    with pytest.raises(EncoderUnavailable, match="not whole: 16 of them are missing .*ForSequenceClassification"):
+    with pytest.raises(EncoderUnavailable, match="incomplete: 16 of them are missing .*ForSequenceClassification"):
         Reranker(str(folder), device="cpu").scores(QUERY, TEXTS)
 
 

@@ -264,7 +264,7 @@ def test_configs_that_claim_more_than_there_is(model: Path, tmp_path: Path) -> N
 def test_configs_that_claim_much_more_than_the_weights_have(model: Path, claims: dict[str, int]) -> None:
     edit(model / "config.json", **claims)
     message = refusal(model)
-    assert "describes a model of" in message and "its weights are" in message
+    assert "describes a model with" in message and "but the weights hold" in message
 
 
 def test_a_cross_encoder_that_claims_more(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_a_tokenizer_of_another_model(model: Path) -> None:
     tokenizer = json.loads((model / "tokenizer.json").read_text())
     tokenizer["model"]["vocab"]["cat"] = 10**6
     (model / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(EncoderUnavailable, match="its tokenizer gives the token 1,000,000, and the model knows 30,522"):
+    with pytest.raises(EncoderUnavailable, match="produced the token id 1,000,000, but the model has only 30,522"):
         Encoder(str(model), device="cpu").encode(["cat"])
 
 
