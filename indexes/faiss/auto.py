@@ -65,7 +65,7 @@ def choose_index(
     if not fitting:
         raise Misuse(
             f"no index of these {len(vectors):,} vectors fits {format_bytes(request.memory or 0)}: the smallest takes "
-            f"{format_bytes(min(sizes.values()))}. Give `memory` at least that much."
+            f"{format_bytes(min(sizes.values()))}. Set `memory` to at least that much."
         )
     if "Flat" in fitting and len(vectors) <= SCANNED_EXACTLY:
         return _with_facts(build_tuned("Flat", request.target, vectors, queries, find, progress), [], len(vectors))

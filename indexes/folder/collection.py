@@ -93,7 +93,7 @@ class Collection(IndexPublisher):
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             raise Misuse(
-                f"the folder {folder} cannot be created, because there is a file of that name or in its path."
+                f"the folder {folder} cannot be created, because it or one of its parent folders is a file."
             ) from None
         with WriteLock(folder).held():
             collection = cls(folder, DocumentStore(folder / DATABASE, create=True))

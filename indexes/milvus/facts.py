@@ -141,9 +141,10 @@ def _nested_fields(name: str, value: Any, level: int) -> Iterator[tuple[str, Any
 
 
 def number_key(number: int | float) -> str:
-    """Return a number as hexadecimal digits that have the same order and equality as the numbers.
+    """Convert a number to a string of hexadecimal digits.
 
-    The digits encode the nearest floating-point number and, for an integer, its difference from that number.
+    The strings sort like the numbers, and equal numbers have equal strings. The digits encode the nearest
+    floating-point number and, for an integer, its difference from that number.
     """
     near = float(number) or 0.0  # -0.0 becomes 0.0
     (bits,) = struct.unpack(">Q", struct.pack(">d", near))

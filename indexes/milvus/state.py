@@ -227,7 +227,7 @@ class State:
 
     def _held_by(self, holder: dict[str, Any]) -> Locked:
         return Locked(
-            f"{self.client.address} is being written to by process {holder['pid']} on {holder['host']} since "
+            f"process {holder['pid']} on {holder['host']} has been writing to {self.client.address} since "
             f"{holder['since']}; try again when it is done. If it died, its lock expires after {LEASE_SECONDS:.0f} "
             "seconds."
         )

@@ -137,9 +137,9 @@ class Carved:
         return self.connection.execute("SELECT name, bytes FROM generation_files ORDER BY generation DESC").fetchall()
 
     def vectors(self, width: int) -> Iterator[tuple[list[bytes], np.ndarray[Any, np.dtype[np.float16]]]]:
-        """Yield the intact vectors of `width` bytes in blocks, in ascending order of the number:
+        """Yield the intact vectors of `width` bytes in blocks, in ascending order of their numbers.
 
-        (text hashes, rows).
+        Each block is a pair (text hashes, rows).
         """
         rows = self.connection.execute(
             "SELECT text_hash, vector FROM vectors WHERE length(vector) = ? ORDER BY number", [width]
@@ -149,7 +149,7 @@ class Carved:
             yield [text_hash for text_hash, _ in block], np.frombuffer(data, VECTOR_TYPE).reshape(len(block), -1)
 
     def documents(self, width: int) -> Iterator[CarvedDocument]:
-        """Yield every readable document in ascending order of the number. Store the others as damaged rows.
+        """Yield the readable documents in ascending order of their numbers. Store the others as damaged rows.
 
         The passages of a document are used only if their vectors have `width` bytes.
         """

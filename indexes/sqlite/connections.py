@@ -156,7 +156,7 @@ class WriteLock:
                     f"{self.folder} is being written to by {_holder(path)}; wait for it or stop it, then try again."
                 ) from None
             except PermissionError as error:
-                raise Misuse(f"{self.folder} may not be written to by this user: {first_line(error)}.") from error
+                raise Misuse(f"this user is not allowed to write to {self.folder}: {first_line(error)}.") from error
             self._own.identity, self._own.depth = file_identity(path), 1
             try:
                 yield
@@ -167,8 +167,9 @@ class WriteLock:
         """Refuse to continue if the lock file was removed or replaced, because another process may be writing now."""
         if self._own.depth and file_identity(self.folder / WRITE_LOCK) != self._own.identity:
             raise Locked(
-                f"{self.folder / WRITE_LOCK} was removed while it was held, so that another process may be writing to "
-                "the collection; nothing more is written. Leave that file alone, and run the same command again."
+                f"the lock file {self.folder / WRITE_LOCK} was removed while it was in use. Another process may now be "
+                "writing to the collection, so this one has stopped writing. Do not delete that file, and run the same "
+                "command again."
             )
 
 

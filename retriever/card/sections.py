@@ -126,8 +126,8 @@ def _compared(
         return Section(name, title, lead=lead)
     lead.append(
         f"{len(candidates)} {what} ranked {plural(choice['passages'], 'passage')} for {choice['queries']:,} sentences "
-        f"of the text. The best candidate is the one whose rankings agree most with those by words (BM25). This took "
-        f"{duration(choice['seconds'])}.{margin}"
+        f"of the text. The best candidate is the one whose rankings agree most with the rankings of a word "
+        f"search (BM25). This took {duration(choice['seconds'])}.{margin}"
     )
     first, *_ = names.values()
     rows = [

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @click.option(
     "--address",
     metavar="ADDRESS",
-    help="With --engine ray: the address of the cluster, auto, HOST:PORT or ray://HOST:PORT.  [default: start a "
+    help="With --engine ray: the address of the cluster (auto, HOST:PORT or ray://HOST:PORT).  [default: start a "
     "cluster on this machine for this run]",
 )
 @stops_cleanly

@@ -11,7 +11,7 @@ __all__ = ["Corpus", "Document", "Keys", "Skipped"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import `Corpus` on its first use, because a search does not read files."""
+    """Import `Corpus` on its first use, so that a search, which does not need it, does not import it."""
     if name != "Corpus":
         raise AttributeError(f"module 'retriever.corpus' has no attribute {name!r}")
     from retriever.corpus.files import Corpus

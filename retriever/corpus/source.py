@@ -89,7 +89,7 @@ class Source:
                 return
             if on_error == "stop":
                 raise BadSource(
-                    f"{item.where}: {item.reason}. Nothing was indexed. Fix it and run the same again, or give "
+                    f"{item.where}: {item.reason}. Nothing was indexed. Fix it and try again, or give "
                     '`on_error="skip"`.'
                 )
             if len(self._ahead) >= MOST_SKIPPED_AHEAD:

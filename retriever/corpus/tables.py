@@ -39,7 +39,7 @@ def _documents(rows: Iterator[tuple[str, list[str] | Skipped]], name: str, keys:
             columns = checked_columns(row, keys)
         elif len(row) != len(columns):
             width = len(row) if len(row) <= MOST_COLUMNS else f"more than {MOST_COLUMNS:,}"
-            yield Skipped(where, f"has {width} columns, the header {len(columns)}")
+            yield Skipped(where, f"has {width} columns, but the header has {len(columns)}")
         else:
             yield document_of(dict(zip(columns, row, strict=True)), keys, where)
     if columns is None:

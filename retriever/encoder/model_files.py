@@ -92,7 +92,7 @@ class EncoderIdentity:
             theirs = getattr(other, key)
             if key != "name" and own != theirs:
                 shown = (own[:12], theirs[:12]) if key in HASHES else (own, theirs)
-                parts.append(f"{key} {shown[0]} against {shown[1]}")
+                parts.append(f"{key} {shown[1]} instead of {shown[0]}")
         return "; ".join(parts)
 
 

@@ -3,10 +3,11 @@
     retriever bench lexical --data DIR --encoder DIR
 
 Li et al. (2020) found that BERT's similarity falls far more steeply with the edit distance of two sentences than human
-scores do, and that the flow removes most of this difference. For each transform we report Spearman's correlation of
-cosine with edit distance. We also report how much of the gap between the raw vectors' correlation and the gold scores'
-correlation the transform closes. The paper does not say in which unit it counts edits. With words and punctuation marks
-as units, our figure for the gold scores is closest to the paper's figure.
+scores do, and that the flow removes most of this difference. For each transform we report Spearman's correlation
+between cosine and edit distance. We also report how much of the gap between the raw vectors' correlation and the gold
+scores' correlation the transform closes. The paper does not say in which unit it counts edits. With words and
+punctuation marks as units, our correlation between gold scores and edit distance is closer to the paper's than with
+characters.
 """
 
 import math
@@ -59,7 +60,7 @@ def run(
     pairs = found.of(split)
     if len(pairs) < 2:
         known = ", ".join(dict.fromkeys(pair.split for pair in found.pairs))
-        raise Misuse(f"STS-B has {len(pairs)} pairs in the split {split!r}; give --split one of: {known}.")
+        raise Misuse(f"STS-B has {len(pairs)} pairs in the split {split!r}; set --split to one of: {known}.")
     fits = list(dict.fromkeys(fits))
     scorer = LexicalScorer(pairs, unit)
     if math.isnan(scorer.gold_correlation):

@@ -78,8 +78,8 @@ def judge(dataset: str, pairs: Sequence[QaPair], scores: Floats, raw: Floats | N
 def rank_candidates(pairs: Sequence[QaPair], scores: Floats) -> dict[str, NDArray[np.float64]]:
     """Return the average precision and the reciprocal rank of each question, computed by ir_measures.
 
-    ir_measures receives negated ranks as scores. It would cut real scores to float32 and order ties by the candidate's
-    id.
+    ir_measures receives negated ranks instead of the scores, because it would round the scores to float32 and break
+    ties by the candidate's id.
     """
     import ir_measures
     from ir_measures import AP, RR

@@ -48,7 +48,8 @@ def run(
 ) -> RetrievalFindings:
     """Measure every system of the plan on every set. Notes say what could not be measured.
 
-    `plan.transforms` are systems of `systems_of`. BM25 is measured once for each set, in the first model's collection.
+    `plan.transforms` contains systems that `systems_of` returned. BM25 is measured once for each set, in the first
+    model's collection.
     """
     findings = RetrievalFindings(plan, topics=[found.topics for found in sets])
     findings.problems += [note for found in sets for note in found.topics.notes]

@@ -121,7 +121,8 @@ class _Job:
     def texts(self) -> Sequence[str]:
         """Return the texts that the transform is fitted on.
 
-        "none" learns nothing, so for "none" these are the subject's own texts and no others are embedded.
+        The transform "none" learns nothing. For it, the texts of the measured set are returned, so that no other texts
+        have to be embedded.
         """
         return self.subject.texts if self.run.transform == "none" else self.subject.fit_texts[self.run.fit]
 

@@ -85,5 +85,7 @@ def run(
     findings.problems += reading.problems
     for fit in fits:
         if missing := [DATASETS[s.dataset].title for s in subjects if fit not in s.fit_texts]:
-            findings.problems.append(f"no train split, so no figure for --fit {fit}: {', '.join(missing)}")
+            findings.problems.append(
+                f"these sets have no train split, so they are not measured with --fit {fit}: {', '.join(missing)}"
+            )
     return findings

@@ -62,7 +62,10 @@ def read_ranks(path: Path) -> tuple[dict[str, int], list[str]]:
             if cells[3]:
                 ranks[cells[1]] = int(cells[3])
         elif line:
-            problems.append(f"{path}:{number}: not {COLUMNS} columns with a whole number as rank: the row is skipped")
+            problems.append(
+                f"{path}:{number}: the row is skipped, because it does not have {COLUMNS} columns or its rank is not a "
+                "whole number"
+            )
     return ranks, problems
 
 

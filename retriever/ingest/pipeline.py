@@ -216,7 +216,7 @@ class Ingestion:
     def _skip(self, item: Skipped) -> None:
         if self.on_error == "stop":
             raise BadSource(
-                f"{item.where}: {item.reason}. Everything before it is stored. Fix it and run the same again, or give "
+                f"{item.where}: {item.reason}. All documents before it were stored. Fix it and try again, or give "
                 '`on_error="skip"`.'
             )
         self.report.skipped += 1

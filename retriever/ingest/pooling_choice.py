@@ -96,9 +96,10 @@ def choose_pooling(
     seed: int = 0,
     progress: Progress = silent,
 ) -> PoolingChoice:
-    """Compare poolings on a sample of the documents. The pooling of `encoder` counts as the model's own.
+    """Compare poolings on a sample of the documents.
 
-    `transform` is the transform that the collection will have: a spec, or "auto".
+    The pooling that `encoder` has now is treated as the model's own pooling. `transform` is the transform that
+    the collection will have: a spec, or "auto".
     """
     began = time.perf_counter()
     progress(STAGE, 0, None)

@@ -77,7 +77,8 @@ class SearchArguments(Arguments):
 
 
 class SimilarArguments(Arguments):
-    """Finds the documents of a collection that are most similar to one of them, given by the id of a hit."""
+    """Finds the documents of a collection that are most similar to a given document of it. The document is
+    given by its id, as shown in a hit."""
 
     id: Id
     k: HitCount = 5

@@ -232,7 +232,7 @@ class Law:
         return max(0.0, trial.query_ms + self._index_ms(now, FLAT) - self._index_ms(before, FLAT))
 
     def _scanned(self, vectors: float, factory: str, trial: Trial) -> float:
-        """Return how many vectors of a flat index have as many bytes as this index reads for a query."""
+        """Return the bytes that this index reads for a query, divided by the bytes of one vector in a flat index."""
         code, lists = _sizes(factory, self.rates.dimension)[1], lists_of(factory)
         share = min(1.0, trial.settings.get("nprobe", 1) / lists) if lists else 1.0
         return lists + share * vectors * code / (4 * self.rates.dimension)

@@ -345,7 +345,7 @@ def test_a_wrong_encoder_is_refused_by_name(run: Run, collection: Path, tiny_ber
         output = run(*args, "--index", collection, "--encoder", other_bert, code=1).output
         assert tiny_bert in output and other_bert in output and "weights" in output
     output = run("index", collection.parent / "pets.jsonl", "--index", collection, "--pooling", "cls", code=1).output
-    assert "pooling first-last against cls" in output
+    assert "pooling cls instead of first-last" in output
 
 
 def test_an_encoder_that_moved_is_welcome(run: Run, collection: Path, tiny_bert: str, tmp_path: Path) -> None:

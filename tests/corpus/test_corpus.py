@@ -165,9 +165,9 @@ def test_csv(write: Write, name: str) -> None:
     read = list(Corpus([path]))
     assert read == [
         Document("1", "two\r\nlines, one field", 'A "quoted" title', {"lang": "en"}, f"{name}:2"),
-        Skipped(f"{name}:5", "has 3 columns, the header 4"),
+        Skipped(f"{name}:5", "has 3 columns, but the header has 4"),
         Skipped(f"{name}:6", "has no text: 'text' is empty"),
-        Skipped(f"{name}:7", "has 5 columns, the header 4"),
+        Skipped(f"{name}:7", "has 5 columns, but the header has 4"),
         Skipped(f"{name}:8", "its id is empty"),
         Document("5", "nul", "t", {"lang": "en"}, f"{name}:9"),
     ]
@@ -199,8 +199,8 @@ def test_tsv_knows_no_quotes(write: Write) -> None:
     assert list(Corpus([path])) == [
         Document("1", '"open', "", {}, "t.tsv:2"),
         Document("2", 'it\'s "fine"', "", {}, "t.tsv:3"),
-        Skipped("t.tsv:4", "has 1 columns, the header 2"),
-        Skipped("t.tsv:5", "has 3 columns, the header 2"),
+        Skipped("t.tsv:4", "has 1 columns, but the header has 2"),
+        Skipped("t.tsv:5", "has 3 columns, but the header has 2"),
     ]
 
 

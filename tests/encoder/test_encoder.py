@@ -174,7 +174,7 @@ def test_what_config_says_about_the_vectors_is_in_the_identity(tiny_bert: str, c
     assert own.difference(ModelFiles(str(copied)).identity()) == ""
     set_config(copied, hidden_act="relu")
     other = ModelFiles(str(copied)).identity()
-    assert own.difference(other) == f"config {own.config[:12]} against {other.config[:12]}"
+    assert own.difference(other) == f"config {other.config[:12]} instead of {own.config[:12]}"
     with pytest.raises(Mismatch, match="config"):
         require_same_encoder(own, other, "c")
 

@@ -79,7 +79,7 @@ def test_an_encoder_changed_where_it_lies(folder: Path, model: Path, swap: Calla
         for action in actions:
             with pytest.raises(Mismatch, match=re.escape(stored.name)) as refused:
                 action()
-            assert re.search(r"(weights|tokenizer|config) \w{12} against \w{12}", str(refused.value))
+            assert re.search(r"(weights|tokenizer|config) \w{12} instead of \w{12}", str(refused.value))
     with pytest.raises(Mismatch):
         Retriever.build(["More."], folder, encoder=str(model))
 
@@ -87,9 +87,9 @@ def test_an_encoder_changed_where_it_lies(folder: Path, model: Path, swap: Calla
 @pytest.mark.parametrize(
     ("option", "value", "named"),
     [
-        ("pooling", "cls", "pooling first-last against cls"),
-        ("max_length", 64, "max_length 128 against 64"),
-        ("precision", "int8", "precision fp32 against int8"),
+        ("pooling", "cls", "pooling cls instead of first-last"),
+        ("max_length", 64, "max_length 64 instead of 128"),
+        ("precision", "int8", "precision int8 instead of fp32"),
     ],
 )
 def test_settings_that_decide_vectors(folder: Path, option: str, value: object, named: str) -> None:

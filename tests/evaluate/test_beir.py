@@ -38,7 +38,7 @@ def test_gzip_and_line_separators(tmp_path: Path) -> None:
 def test_splits(tmp_path: Path) -> None:
     folder = write_beir(tmp_path / "set")
     assert list(read_set(folder, "train").topics.queries) == ["q9"]
-    with pytest.raises(Misuse, match=r"no dev\.tsv; give --split one of: test, train"):
+    with pytest.raises(Misuse, match=r"no dev\.tsv; set --split to one of: test, train"):
         read_set(folder, "dev")
     (folder / "qrels" / "test.tsv").unlink()
     assert read_set(folder).topics.split == "train"

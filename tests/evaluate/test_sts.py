@@ -166,7 +166,10 @@ def test_fitted_on_what_was_asked(run: Run, data: Path, where: list[object], tmp
     fits = [arg for fit in ("target", "target-train", "nli") for arg in ("--fit", fit)]
     out = tmp_path / "out"
     result = run("bench", "sts", "--data", data, *where, "--out", out, *fits, "--transform", "center")
-    assert "no train split, so no figure for --fit target-train: STS12, STS13, STS14, STS15, STS16" in result.output
+    assert (
+        "no train split, so they are not measured with --fit target-train: STS12, STS13, STS14, STS15, STS16"
+        in result.output
+    )
     rows = [row for row in rows_in(out) if row["metric"] == "spearman_all" and row["seed"] == 0]
     assert {row["dataset"] for row in rows if row["fit"] == "target-train"} == {"stsb", "sickr"}
     assert {row["dataset"] for row in rows if row["fit"] == "nli"} == {*NAMES, "average"}

@@ -74,7 +74,7 @@ def test_an_existing_collection_keeps_its_pooling(tmp_path: Path, deep_bert: str
     for pooling in ("auto", None, "cls"):
         with Retriever.build(texts(), tmp_path / "c", pooling=pooling, **options) as same:
             assert same.info()["encoder"]["pooling"] == "cls" and same.info()["pooling_choice"] is None
-    with pytest.raises(Mismatch, match="pooling cls against first"):
+    with pytest.raises(Mismatch, match="pooling first instead of cls"):
         Retriever.build(texts(), tmp_path / "c", pooling="first", **options)
 
 
@@ -160,7 +160,7 @@ def test_the_command_shows_the_choice_and_its_evidence(run: Run, tmp_path: Path,
     assert stored["pooling_choice"]["chosen"] == stored["encoder"]["pooling"] == "word"
     again = run(*command, "--pooling", "auto").output
     assert "300 unchanged" in again and "gain over" not in again
-    assert "pooling word against cls" in run(*command, "--pooling", "cls", code=1).output
+    assert "pooling cls instead of word" in run(*command, "--pooling", "cls", code=1).output
 
 
 def test_misuse_is_told_before_anything_is_chosen(run: Run, tmp_path: Path, pets: Path, tiny_bert: str) -> None:

@@ -63,7 +63,7 @@ def test_asked_for_it_is_taken_and_another_is_refused(tmp_path: Path, tiny_bert:
         assert distances.max() < 2e-3 * np.abs(expected).max(), "what is stored is what integers gave"
         (hit,) = made.search(few[7]["text"], 1)
         assert hit.id == "7" and hit.score > 0.999
-    with pytest.raises(Mismatch, match="precision int8 against fp32"):
+    with pytest.raises(Mismatch, match="precision fp32 instead of int8"):
         Retriever.build(few, tmp_path / "c", precision="fp32")
 
 

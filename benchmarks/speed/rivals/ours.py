@@ -108,7 +108,7 @@ class System(Rival):
             embedded = collection.report.texts_embedded
         if encoder.given < embedded:
             raise RetrieverError(
-                f"{embedded:,} texts were embedded, but only {encoder.given:,} of them with the given vectors."
+                f"{embedded:,} texts were embedded, but the given vectors were used for only {encoder.given:,} of them."
             )
 
     def open(self) -> None:

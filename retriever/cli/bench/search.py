@@ -68,8 +68,8 @@ def retrieval(
 ) -> None:
     """Measure retrieval on BEIR folders (nDCG@10, MRR, MAP and recall) and compare it with BM25.
 
-    Each corpus is indexed as `retriever index` does it, once for each encoder and pooling. The gain over the raw
-    vectors is computed for each query and tested for significance.
+    Each corpus is indexed in the same way as by `retriever index`, once for each encoder and pooling. The gain over the
+    raw vectors is computed for each query and tested for significance.
     """
     from retriever.cli.display import console
     from retriever.evaluate import retrieval as question

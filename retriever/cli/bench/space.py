@@ -58,7 +58,8 @@ def sts(
 @choice(
     "--unit",
     ("word", "character"),
-    "Unit of the edit distance. With words, the correlation for human scores is closest to the published one.",
+    "Unit of the edit distance. With word, the correlation between human scores and edit distance is closer to the "
+    "published value.",
     default="word",
 )
 def lexical(
@@ -73,8 +74,8 @@ def lexical(
 ) -> None:
     """Measure whether similarity follows the wording.
 
-    On STS-B, correlate cosine with edit distance. Compare the result with the correlation of human scores with edit
-    distance.
+    On STS-B, compute the correlation between cosine and edit distance, and compare it with the correlation between
+    human scores and edit distance.
     """
     from retriever.evaluate import lexical as question
     from retriever.evaluate.data.published import published_rows

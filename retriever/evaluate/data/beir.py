@@ -125,7 +125,7 @@ def _qrels_file(folder: Path, split: str | None) -> Path:
     if split is None:
         split = DEFAULT_SPLIT if DEFAULT_SPLIT in found or len(found) > 1 else next(iter(found))
     if split not in found:
-        raise Misuse(f"{folder / QRELS} has no {split}.tsv; give --split one of: {', '.join(found)}.")
+        raise Misuse(f"{folder / QRELS} has no {split}.tsv; set --split to one of: {', '.join(found)}.")
     return found[split]
 
 
@@ -162,7 +162,8 @@ def _judgement(line: bytes, where: str, first: bool) -> tuple[str, str, int | No
         return "", "", None
     if len(cells) != len(HEADER):
         raise BadSource(
-            f"{where}: {plural(len(cells), 'column')}, not {' '.join(HEADER)!r} separated by tabs; correct the line."
+            f"{where}: the line has {plural(len(cells), 'column')}, but it must be {' '.join(HEADER)!r} separated by "
+            "tabs; correct the line."
         )
     query, document, given = cells
     try:

@@ -52,7 +52,10 @@ def one_cell(value: object) -> str:
 
 
 def write_sts(name: str, fetch: Fetch, folder: Path) -> Counts:
-    """Write the pairs of a set. STS-B and SICK-R are written with their three splits, the other sets as test."""
+    """Write the pairs of a set.
+
+    STS-B and SICK-R are written with their three splits. Of the other sets, only the test split is written.
+    """
     rows: list[tuple[str, ...]] = []
     for split, theirs in (SPLITS if DATASETS[name].split else {"test": "test"}).items():
         source = Source(DATASETS[name].hub, theirs, revision=KNOWN[name]["revision"])

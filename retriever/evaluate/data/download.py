@@ -40,7 +40,7 @@ BY_HAND = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """The numbers of rows by kind and notes. The numbers are empty if the set existed already."""
+    """The number of rows of each kind, and notes. There are no numbers if the set existed already."""
 
     name: str
     counts: Counts

@@ -17,7 +17,7 @@ COLUMNS = 6
 
 
 def strictly_decreasing(hits: Hits) -> list[tuple[str, float]]:
-    """Return the hits in the same order. A score that is not below the score before it is lowered."""
+    """Return the hits in the same order. Lower each score that is not already below the previous one."""
     ranked = []
     before = np.float32(np.inf)
     for document, score in hits:

@@ -121,7 +121,7 @@ def sign_flip_p(differences: Floats) -> float:
 
 
 def _batches(count: int) -> Iterator[int]:
-    """Yield the numbers of resamples to draw at once, so that memory is bounded."""
+    """Split the resamples into batches to limit memory. Yield the size of each batch."""
     most = max(1, DRAWN_TOGETHER // count)
     for start in range(0, RESAMPLES, most):
         yield min(most, RESAMPLES - start)

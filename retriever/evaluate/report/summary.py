@@ -135,7 +135,10 @@ def gains(comparisons: Sequence[Comparison]) -> list[str]:
 def _change(
     cells: Cells, raw: Configuration, lines: Sequence[Configuration], metric: str, places: Sequence[Place]
 ) -> str:
-    """Describe the metric of raw and of each line, averaged over the sets on which all of them were measured."""
+    """Describe the metric of the raw vectors and of each configuration in `lines`.
+
+    It is averaged over the sets on which all of them were measured.
+    """
     shared = [place for place in places if all((line, place) in cells for line in (raw, *lines))]
     if not shared:
         return ""

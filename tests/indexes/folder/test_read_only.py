@@ -114,7 +114,7 @@ def test_a_reader_who_may_not_write_sees_what_others_write(folder: Path, built: 
         writer.rebuild(transform="center")
         assert reader.asked().startswith("40 40 ")
     assert reader.asked().startswith("40 40 ") and reader.asked().endswith("[]")
-    assert "may not be written to by this user" in reader.leaves()
+    assert "this user is not allowed to write to" in reader.leaves()
 
 
 @pytest.mark.heavy

@@ -68,7 +68,7 @@ def test_a_lock_whose_file_is_removed_still_keeps_others_out(folder: Path) -> No
             (folder / "writer.lock").unlink()
             done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
             assert done.returncode == 1 and "is being written to" in done.stderr, done.stderr
-            with pytest.raises(Locked, match="was removed while it was held"):
+            with pytest.raises(Locked, match="was removed while it was in use"):
                 retriever.rebuild()
         retriever.rebuild()
         assert retriever.verify().clean

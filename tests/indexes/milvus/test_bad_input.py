@@ -273,7 +273,7 @@ def test_a_lock_that_another_left(lite: str, tiny_bert: str, told: dict[str, Any
         if free:
             retriever.add(["x"])
         else:
-            with pytest.raises(Locked, match=r"being written to by process \d+ on .* since 2020-01-01"):
+            with pytest.raises(Locked, match=r"process \d+ on .* has been writing to .* since 2020-01-01"):
                 retriever.add(["x"])
             assert len(retriever) == 2
 
@@ -295,7 +295,7 @@ def test_a_lock_that_was_lost_is_not_written_under(
     monkeypatch.setattr("indexes.milvus.state.RENEW_SECONDS", 0.0)
     Retriever.build(DOCUMENTS, lite, encoder=tiny_bert, **PLAIN).close()
     with Retriever.open(lite) as slow, Retriever.open(lite) as quick:
-        with pytest.raises(Locked, match="run the same command again|is being written to"), slow.collection.writing():
+        with pytest.raises(Locked, match="run the same command again|has been writing to"), slow.collection.writing():
             write_lock(lite, until=0.0, host="elsewhere") if done else None
             with state_of(lite) as state:
                 state.records.delete([LOCK])

@@ -152,7 +152,7 @@ def test_an_encoder_that_gives_nan(tmp_path: Path) -> None:
 def test_another_encoder_on_a_node(tiny_bert: str, other_bert: str) -> None:
     spec = EncoderSpec.of(Encoder(tiny_bert), "cpu")
     other = replace(spec, identity=replace(spec.identity, name=other_bert))
-    with pytest.raises(Mismatch, match=r"the Ray node .* has another encoder .* \(weights .* against"):
+    with pytest.raises(Mismatch, match=r"the Ray node .* has another encoder .* \(weights .* instead of"):
         other.load()
     missing = replace(spec, identity=replace(spec.identity, name="/nowhere/bert"))
     with pytest.raises(RetrieverError, match=r"on the Ray node .*no model folder '/nowhere/bert'.*share its folder"):

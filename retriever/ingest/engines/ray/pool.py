@@ -174,8 +174,8 @@ class Pool:
             existing = {name: resources[name] for name in ("CPU", "GPU", "memory") if name in resources}
             raise RetrieverError(
                 f"no worker of the Ray cluster was ready within {NO_WORKER_SECONDS} s. {self.count} were requested "
-                f"with {self._resources} each, and the cluster has {existing}. Other jobs may use it, or its nodes are "
-                f"gone (see: ray status). {STORED}"
+                f"with {self._resources} each, and the cluster has {existing}. Perhaps other jobs are using it, or "
+                f"its nodes are gone (see: ray status). {STORED}"
             )
 
     def close(self) -> None:
