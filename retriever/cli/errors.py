@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import io
 import os
 import re
 import sqlite3
@@ -53,7 +54,7 @@ class Cli(click.Group):
             _discard_output()
             raise SystemExit(1) from None
         except OSError as error:
-            command = None if _discard_output() else ctx.invoked_subcommand
+            command = None if _discard_output(probe=error.errno == errno.ENOSPC) else ctx.invoked_subcommand
             raise Failure(_os_message(error, command)) from error
         except KeyboardInterrupt as error:
             kept = f" {KEPT}" if ctx.invoked_subcommand in CONTINUABLE else ""
@@ -73,13 +74,19 @@ def with_flags(message: str, command: click.Command | None) -> str:
     return re.sub(r'`(\w+)(?:="?([^`"]*)"?)?`', flag, message)
 
 
-def _discard_output() -> bool:
-    """Discard buffered output that cannot be written, and return whether there was any.
+def _discard_output(*, probe: bool = False) -> bool:
+    """Discard buffered output that cannot be written, and return whether the output was what failed.
 
-    Otherwise Python would try to write it again at exit.
+    Otherwise Python would try to write it again at exit. Long output is not buffered; with `probe`, a line break is
+    written to find out whether the output can be written at all.
     """
+    descriptor = None
+    with contextlib.suppress(io.UnsupportedOperation):
+        descriptor = sys.stdout.fileno()
     try:
         sys.stdout.flush()
+        if probe and descriptor is not None:
+            os.write(descriptor, b"\n")
     except OSError:
         with Path(os.devnull).open("w") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -7,8 +7,7 @@ with Retriever.open("collections/notes") as notes:
     budget.invoke("what did we decide")  # a list of LangChain documents
     chain = budget | (lambda found: " … ".join(document.page_content for document in found)) | prompt | model
 
-The text of a LangChain document is the best passage of a hit. Its metadata is the metadata of the stored document, plus
-the id, title, rank and score of the hit and the start and end of the passage.
+A LangChain document holds the best passage of a hit; its metadata also has id, title, rank, score, start and end.
 """
 
 from typing import Any

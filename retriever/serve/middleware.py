@@ -168,11 +168,11 @@ def check_access(settings: Settings, method: str, path: str, headers: Headers) -
     followed_link = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
     api = path.startswith("/v1/") and method != "OPTIONS"
     if api and not followed_link and not _from_own_page(headers, host, settings.origins):
-        raise Problem(403, "pages of other sites may not use the API; the operator of the server can allow a site.")
+        raise Problem(403, "pages of other sites may not use the API; `serve --cors` can allow a site.")
     # This is checked before the body is read, because the body may be large.
     changes = (method, path) == ("POST", "/v1/documents") or (method == "DELETE" and path.startswith("/v1/documents/"))
     if changes and not settings.writable:
-        raise Problem(403, "this server is read-only; its operator can allow changes.")
+        raise Problem(403, "this server is read-only; `serve --writable` allows changes.")
     has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
     if has_body and headers.get("content-type", "").partition(";")[0].strip().casefold() != JSON:
         raise Problem(415, f"the body must be {JSON}.")

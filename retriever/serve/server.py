@@ -180,7 +180,7 @@ def _greet(url: str, collections: ServedCollections, settings: Settings) -> None
         held = f"{plural(facts.documents, 'document')} in {plural(facts.passages, 'passage')}"
         click.echo(f"{one_line(folder.name)}  {held}, {one_line(facts.encoder)}, {one_line(facts.transform)}")
     if settings.writable:
-        click.echo("Clients may add and delete documents.")
+        click.echo("Clients may add and delete documents (--writable).")
     if not settings.loopback:
         click.secho(
             f"Warning: other machines can reach {one_line(settings.host)}. Anyone with the token can read every "

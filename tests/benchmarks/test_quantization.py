@@ -122,7 +122,7 @@ def test_rows_bytes_and_pictures(run: Run, command: list[object], tmp_path: Path
     assert len(sizes) == 2 and set(sizes) <= set(pick(rows, metric="bytes_per_vector"))
     for shown in ("codes alone", "best 4 × 10 re-scored", "fewest bytes per vector", "whiten space", "raw space needs"):
         assert shown in result.stdout, shown
-    assert "nDCG@10 of a task says that" in result.stdout
+    assert "nDCG@10 of a task shows that" in result.stdout
     (picture,) = out.glob("quantization-recall-*.png")
     assert picture.read_bytes().startswith(b"\x89PNG")
     (provenance,) = {
@@ -173,7 +173,7 @@ def test_bad_input(run: Run, command: list[object], tmp_path: Path) -> None:
     assert "there are 800 sentences" in told and "900" in told
     assert "--sentences FILE" in run("quantization", code=2).output
     (tmp_path / "empty").mkdir()
-    assert "no BEIR folder" in run("quantization", "--data", tmp_path / "empty", code=2).output
+    assert "is not a BEIR folder" in run("quantization", "--data", tmp_path / "empty", code=2).output
     output = run(*command, "--index-type", "IVF4096,Flat", "--transform", "none").output
     assert "IVF4096,Flat cannot be built from 300 vectors" in output
 

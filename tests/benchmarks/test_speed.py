@@ -142,7 +142,7 @@ def test_a_system_that_fails_is_left_out_and_said(
     result = bench(*TWO, "--embed-at-most", 100, "--json")
     assert {row["transform"] for row in json.loads(result.stdout) if row["split"] != "encoding"} == {OURS}
     assert "could not ingest: no room (at 120 documents); left out" in result.stderr
-    assert "--embed-at-most 120 does" in result.stderr
+    assert "use --embed-at-most 120 for that" in result.stderr
 
 
 def test_systems_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

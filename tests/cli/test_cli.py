@@ -262,7 +262,7 @@ def test_a_reader_that_leaves_is_no_error(collection: Path) -> None:
         (["rebuild", "--transform", "magic"], 2, "magic"),
         (["rebuild", "--transform", "whiten:colour=red"], 2, "colour"),
         (["rebuild", "--index-type", "Nonsense42"], 2, "Nonsense42"),
-        (["export", "/dev/null"], 2, "already there"),
+        (["export", "/dev/null"], 2, "already exists"),
         (["search", "cats", "--encoder", ""], 2, "is empty"),
         (["index", "pyproject.toml", "--encoder", " "], 2, "is empty"),
         (["search", "cats", "--min-score", "nan"], 2, "must be a number"),

@@ -83,7 +83,7 @@ def test_jsonl_with_other_keys(write: Write) -> None:
     path = write("a.jsonl", '{"docno": "D1", "body": "b", "head": "h", "id": 3}\n{"body": "c"}\n')
     read = list(Corpus([path], keys=Keys(text="body", title="head", id="docno")))
     assert read[0] == Document("D1", "b", "h", {"id": 3}, "a.jsonl:1")
-    assert isinstance(read[1], Skipped) and "'docno' is not there" in read[1].reason
+    assert isinstance(read[1], Skipped) and "'docno' is missing" in read[1].reason
 
 
 def test_a_byte_order_mark_is_no_text(write: Write) -> None:

@@ -159,7 +159,7 @@ def test_another_encoder_recorded_before_there_is_an_index(folder: Path) -> None
         with pytest.raises(Damaged, match="retriever salvage NEW"):
             retriever.verify(repair=True)
     record(folder, True, pooling="first-last", max_length=928)
-    with Retriever.open(folder) as retriever, pytest.raises(Mismatch, match="up to 928 tokens, .* takes 128"):
+    with Retriever.open(folder) as retriever, pytest.raises(Mismatch, match="up to 928 tokens, .* accepts at most 128"):
         retriever.add([Document("new", "Something else.")])
 
 

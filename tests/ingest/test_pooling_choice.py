@@ -152,10 +152,13 @@ def test_the_command_shows_the_choice_and_its_evidence(run: Run, tmp_path: Path,
     source = write_jsonl(tmp_path / "s.jsonl", [{"id": d.id, "text": d.text} for d in texts()])
     command = ("index", source, "--index", tmp_path / "c", "--encoder", deep_bert, "--transform", "center")
     shown = run(*command, "--pooling", "auto").output
-    assert "pooling    word: word agrees better" in shown and "gain over first-last, 95 %" in shown
+    assert (
+        "pooling    word: word agrees with the words of the text better" in shown
+        and "gain over first-last, 95 %" in shown
+    )
     assert "6 candidates" in shown and "first-last, the model's own, has a margin of 10%" in shown
     info = " ".join(run("info", "--index", tmp_path / "c").output.split())
-    assert "word pooling" in info and "pooling word: word agrees better" in info
+    assert "word pooling" in info and "pooling word: word agrees with the words of the text better" in info
     stored = json.loads(run("info", "--index", tmp_path / "c", "--json").output)
     assert stored["pooling_choice"]["chosen"] == stored["encoder"]["pooling"] == "word"
     again = run(*command, "--pooling", "auto").output

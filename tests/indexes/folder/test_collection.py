@@ -76,7 +76,10 @@ def damage_row(folder: Path, statement: str, *values: str) -> None:
             "UPDATE documents SET text = CAST(x'ff4e' AS TEXT) WHERE id = 'd7'",
             "document 'd7' does not match its content",
         ),
-        ("UPDATE documents SET text = CAST(text AS BLOB) WHERE id = 'd7'", "document 'd7' holds something else"),
+        (
+            "UPDATE documents SET text = CAST(text AS BLOB) WHERE id = 'd7'",
+            "document 'd7' holds a value that is not a text",
+        ),
         ("UPDATE documents SET metadata = 7 WHERE id = 'd7'", "document 'd7' does not match its content"),
         ("UPDATE documents SET id = 'other' WHERE id = 'd7'", "document 'other' does not match its seal"),
         ("DELETE FROM passages WHERE document = 8", "document 'd7' lacks passages"),
@@ -175,7 +178,7 @@ def test_every_copy_of_the_transform_damaged(folder: Path) -> None:
         next((folder / "generations").glob(f"*/{name}")).write_bytes(b"gone")
     with Retriever.open(folder) as retriever:
         report = retriever.verify(repair=True)
-        assert report.left == [] and "fitted it" in report.repaired[-1]
+        assert report.left == [] and "fitted a new transform" in report.repaired[-1]
         assert len(retriever.search("Number 7 is odd.", 3)) == 3
 
 
