@@ -46,7 +46,7 @@ docs: $(DEV)
 
 # Tests that take too long for `make test`; .ci/run runs them too.
 long: $(DEV)
-	$(PYTEST) -n 3 -m "slow and not torture"
+	OMP_NUM_THREADS=1 $(PYTEST) -n 3 -m "slow and not torture"
 
 # Everything that tries to break a collection: about an hour and a half on 2 cores. Needs strace.
 torture: $(DEV)
