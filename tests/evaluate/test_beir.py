@@ -82,7 +82,7 @@ def test_what_is_no_beir_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("q1 d1 1", "1 column, not"),
+        ("q1 d1 1", "1 column, but"),
         ("q1\t0\td1\t1", "4 columns"),
         ("q1\td1\t1.5", "'1.5' is not a whole number"),
         ("q1\td1\t3000000000", "the grade 3000000000 is above 1,000"),
