@@ -21,7 +21,6 @@ from retriever.evaluate.runs import Findings, Measured, Plan, Subject, Vectors, 
 from retriever.transforms import Transform
 
 BENCH = "sts"
-FITS = ("target", "target-train", "nli")
 ALL, WMEAN, PEARSON = "spearman_all", "spearman_wmean", "pearson_all"
 AGGREGATIONS = (ALL, WMEAN)
 NLI_SAMPLE = 10_000

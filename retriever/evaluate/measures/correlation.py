@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from retriever.transforms.isotropy import Floats, unit_rows
 
-UNITS = ("word", "character")
 WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
 
 
