@@ -60,13 +60,24 @@ def graceful_shutdown() -> Iterator[None]:
 
 
 def exit_immediately() -> None:
-    """From now on, end the process silently at the first signal. Use this only in a process that writes nothing."""
+    """From now on, end the process silently at the first signal. Use this only in a process that writes nothing.
 
-    def end(number: int, frame: FrameType | None) -> None:
+    A thread ends the process. A Python signal handler could not do it reliably: it runs in the main thread, and a
+    signal that arrives just before that thread starts to wait for an event does not wake it.
+    """
+    stopping = _stopping_signals()
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)  # set_wakeup_fd requires it
+
+    def end() -> None:
+        while (number := os.read(reading, 1)[0]) not in stopping:
+            pass
         os._exit(128 + number)
 
-    for number in _stopping_signals():
-        signal.signal(number, end)
+    threading.Thread(target=end, name="exit at a signal", daemon=True).start()
+    signal.set_wakeup_fd(writing)
+    for number in stopping:
+        signal.signal(number, lambda number, frame: None)
 
 
 @contextlib.contextmanager

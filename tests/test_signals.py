@@ -58,7 +58,7 @@ def test_index_is_stopped_and_goes_on(run: Run, tmp_path: Path, tiny_bert: str, 
     embedded, reused = re.findall(r"([\d,]+) texts embedded, ([\d,]+) reused", output)[0]
     assert int(embedded.replace(",", "")) == DOCUMENTS - stored
     assert int(reused.replace(",", "")) <= stored
-    assert "all as stored" in run("verify", "--index", folder).output
+    assert "no damage found" in run("verify", "--index", folder).output
 
 
 IMPORTING = """
@@ -86,3 +86,26 @@ def test_ctrl_c_while_modules_are_imported(tmp_path: Path, name: str) -> None:
 def test_the_command_is_the_entry() -> None:
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
     assert project["project"]["scripts"] == {"retriever": "retriever.cli.entry:main"}
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_immediate_exit_does_not_wait_for_the_main_thread(number: signal.Signals) -> None:
+    """The main thread waits and is not woken, as if the signal had arrived just before it began to wait."""
+    program = """
+import select, signal
+from retriever.signals import exit_immediately
+
+exit_immediately()
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+print("waiting", flush=True)
+select.select([], [], [])
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.stdout and process.stderr
+            assert process.stdout.readline() == b"waiting\n"
+            process.send_signal(number)
+            assert (process.wait(60), process.stderr.read()) == (128 + number, b"")
+        finally:
+            process.kill()
