@@ -5,12 +5,13 @@ from typing import Any
 
 import click
 
+from benchmarks.options import precision_option
 from benchmarks.quantization.command import quantization
 from benchmarks.scale.commands import engines, plan, serve, stores
 from benchmarks.speed.command import speed
 from retriever.cli.bench.options import FOLDER
 from retriever.cli.bench.space import SETS
-from retriever.cli.errors import Cli
+from retriever.cli.main import Cli
 from retriever.cli.options import POOLINGS
 
 
@@ -26,14 +27,11 @@ def main() -> None:
 @click.option("--data", type=FOLDER, required=True, help="Folder with the sets (or with sts/).")
 @click.option("--encoder", required=True, metavar="NAME|DIR", help="Hugging Face name or folder of a BERT.")
 @click.option("--pooling", type=click.Choice(POOLINGS), default="first-last", show_default=True)
-@click.option("--set", "sets", multiple=True, type=click.Choice(SETS), help="Only this set; may be repeated.")
-@click.option("--only", multiple=True, metavar="TEXT", help="Only variants with this in their name; may be repeated.")
-@click.option("--steps", type=click.IntRange(1), default=300, show_default=True, help="Maximum training batches.")
-@click.option("--rate", type=float, help="Learning rate.  [default: that of the flow]")
+@click.option("--set", "sets", multiple=True, type=click.Choice(SETS), help="Use only this set; may be repeated.")
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--cache", type=FOLDER, help="Folder of raw vectors.  [default: ~/.cache/flow-retriever/vectors]")
+@click.option("--cache", type=FOLDER, help="Cache folder for raw vectors.  [default: ~/.cache/flow-retriever/vectors]")
 def flow(**options: Any) -> None:
-    """Compare learned maps after whitening: their likelihood, and their agreement with human scores on the STS sets."""
+    """Compare maps after whitening: their likelihood, and their agreement with human scores on the STS sets."""
     from benchmarks.studies.flow import run
 
     run(**options)
@@ -52,7 +50,25 @@ def fusion(data: Path, collection: Path) -> None:
     run(data, collection)
 
 
-for command in (speed, quantization, engines, stores, serve, plan, flow, fusion):
+@click.command()
+@click.option("--data", type=FOLDER, required=True, help="BEIR folder, or folder of BEIR folders.")
+@click.option("--encoder", required=True, metavar="NAME|DIR", help="Hugging Face name or folder of a BERT.")
+@click.option("--pooling", multiple=True, type=click.Choice(POOLINGS), help="Pooling; may be repeated.")
+@click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this folder in DATA; may be repeated.")
+@click.option("--documents", type=click.IntRange(100), default=5000, show_default=True, help="Documents of a set.")
+@click.option("--pairs", type=click.IntRange(100), default=3000, show_default=True, help="Crops of a set.")
+@click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="Trainings of a variant.")
+@precision_option
+@click.option("--max-length", type=click.IntRange(8), help="Tokens of a text.  [default: the encoder's own limit]")
+@click.option("--cache", type=FOLDER, help="Folder of raw vectors.  [default: ~/.cache/flow-retriever/vectors]")
+def learning(**options: Any) -> None:
+    """Compare ways of learning a map for search from the corpus alone, by nDCG@10 and by agreement with BM25."""
+    from benchmarks.studies.learning import run
+
+    run(**options)
+
+
+for command in (speed, quantization, engines, stores, serve, plan, flow, fusion, learning):
     main.add_command(command)
 
 if __name__ == "__main__":

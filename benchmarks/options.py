@@ -27,7 +27,11 @@ def sentence_options(*sizes: int) -> Callable[[Command], Command]:
     """Add the options for the files of sentences, the numbers of documents, and the encoder."""
     parts = (
         click.argument("sentences", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False)),
-        click.option("--data", type=FOLDER, help="Folder with wiki/wiki_sentences_*.txt.gz, in place of files."),
+        click.option(
+            "--data",
+            type=FOLDER,
+            help="Use the sentences in wiki/wiki_sentences_*.txt.gz of this folder instead of SENTENCES.",
+        ),
         click.option(
             "--documents",
             multiple=True,

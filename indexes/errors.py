@@ -57,6 +57,10 @@ class Mismatch(RetrieverError):
     """Encoder, transform, index and table do not belong together."""
 
 
+class TableGone(RetrieverError):
+    """A table of Milvus no longer exists, e.g. because another process has replaced the index."""
+
+
 def salvage_advice(folder: Path | str) -> str:
     """Return the advice for a database that cannot be repaired in place."""
     return f"save everything that is intact into a new folder: retriever salvage NEW --index {folder}"

@@ -1,176 +1,315 @@
-"""The protocols of a collection, which the rest of the code is written against.
+"""What a collection must be able to do: the base classes of all collections and of the spaces that are searched.
 
-`indexes/folder/` implements them with SQLite and FAISS. `indexes/milvus/` implements them with Milvus.
-`indexes/places.py` chooses one of the two by the address.
+The rest of the code is written against these. `indexes/folder/` implements them with SQLite and FAISS.
+`indexes/milvus/` implements them with Milvus. `indexes/places.py` chooses one of the two by the address.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Protocol, Self, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.faiss.building import Stage
+from indexes.errors import Damaged, NotACollection, TableGone
+from indexes.faiss.building import Stage, silent
 from indexes.faiss.types import IndexRequest
-from indexes.folder.generation import Generation
-from indexes.publication import Publication
-from indexes.rows import (
-    Apply,
-    DocumentRow,
-    Match,
-    Matrix,
-    Nearest,
-    NumberedDocument,
-    NumberedVector,
-    Numbers,
-    PassageRow,
-)
-from indexes.sqlite.conditions import Condition
+from indexes.faiss.vectors import unit_rows
+from indexes.generation import Generation, Publication, difference, is_encoder
+from indexes.rows import Apply, Match, Matrix, Nearest, PassageRow
+from indexes.stores import Allowed, AnyStore, AnyWords, Transfer
+
+SAMPLED = 2000
+SMALLEST_SPREAD = 1e-6
 
 Result = TypeVar("Result")
 
-Allowed = Any
-"""The documents that a search may return, as the store's `matching` describes them. None means all documents."""
 
+class AnyCollection(ABC):
+    """Documents, the published generation of their index with its transform, and the write lock.
 
-class AnyStore(Protocol):
-    """Settings, documents with their passages, and the raw vector of every distinct text."""
+    The collection is open for reading, or for reading and writing. Threads may share it.
+    """
 
-    owner_detects_replacement: bool
+    store: AnyStore
+    name: str
+    """The name of the collection in messages and commands."""
+    advice: str
+    """What a user can do if the settings or the generation are damaged."""
 
-    def setting(self, key: str, *, checked: bool = True) -> Any: ...
-    def set_settings(self, values: dict[str, Any]) -> None: ...
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
+        """The device that searches the index: cpu, cuda, or auto."""
+        self.device_note = ""
+        """A note whether a GPU searches the index. Empty until the index is loaded."""
+        self.apply_of: Callable[[Generation], Apply] | None = None
+        """A function that returns the transform of a generation.
 
-    def count(self, table: str) -> int: ...
-    def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]: ...
-    def vectors_of_texts(self, hashes: Sequence[bytes]) -> dict[bytes, int]: ...
-    def passages_of_vectors(self, vectors: Sequence[int]) -> dict[int, list[PassageRow]]: ...
-    def passages_of_documents(self, numbers: Sequence[int]) -> dict[int, list[PassageRow]]: ...
-    def passage_sample(self, most: int, seed: int) -> list[PassageRow]: ...
-    def documents(self, numbers: Sequence[int], found: Iterable[PassageRow] = ()) -> dict[int, dict[str, Any]]: ...
-    def document_number(self, id_: str) -> int | None: ...
-    def vectors(self, numbers: Sequence[int], dimension: int, *, checked: bool = False) -> Matrix: ...
-    def last_vector(self) -> int: ...
-    def used_vectors(self, after: int = 0) -> Numbers: ...
-    def count_used_after(self, last: int) -> int: ...
-
-    def check_fields(self, conditions: Sequence[Condition]) -> None: ...
-    def matching(self, conditions: Sequence[Condition]) -> Allowed: ...
-
-    def metadata_problem(self, metadata: Mapping[str, Any]) -> str | None: ...
-    def add_vectors(self, hashes: Sequence[bytes], vectors: NDArray[np.floating[Any]]) -> None: ...
-    def put_documents(self, documents: Iterable[DocumentRow]) -> None: ...
-    def delete_documents(self, ids: Sequence[str]) -> list[str]: ...
-    def start_run(self) -> None: ...
-    def met_before(self, ids: Sequence[str]) -> set[str]: ...
-    def delete_not_met(self) -> int: ...
-
-    def snapshot(self) -> AbstractContextManager[Any]: ...
-    def consistent_read(self, work: Callable[[], Result]) -> Result: ...
-    def refuse_if_replaced(self) -> None: ...
-
-
-class AnySpace(Protocol):
-    """The vectors of one space, and the documents that these vectors belong to."""
-
-    @property
-    def store(self) -> AnyStore: ...
-
-    def nearest_documents(self, queries: Matrix, k: int, *, documents: Allowed = None) -> list[list[Match]]: ...
-    def similar_documents(self, number: int, k: int, documents: Allowed = None) -> list[Match]: ...
-    def nearest_passages(self, queries: Matrix, k: int, *, documents: Allowed = None) -> list[list[Nearest]]: ...
-    def matches(self, found: Sequence[Sequence[Nearest]]) -> list[list[Match]]: ...
-    def nearest_of(self, query: Matrix, documents: Sequence[int]) -> dict[int, Nearest]: ...
-    def background(self, queries: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
-
-
-class AnyWords(Protocol):
-    """Search by words: BM25 over titles and texts."""
-
-    def best(self, query: str, k: int, documents: Allowed = None) -> list[tuple[int, float]]: ...
-    def scores(self, query: str, documents: Iterable[int]) -> dict[int, float]: ...
-    def matches(self, query: str, k: int, documents: Allowed = None) -> list[Match]: ...
-
-
-class Transfer(Protocol):
-    """The numbered rows of one collection, for copying it."""
-
-    def last(self) -> tuple[int, int]:
-        """Return the numbers of the last vector and the last document."""
-
-    def vectors(self, after: int) -> Iterator[list[NumberedVector]]:
-        """Yield all vectors numbered above `after` in blocks, in ascending order.
-
-        Raise `Damaged` if a vector is damaged.
+        If it is set, added documents are transformed at once.
         """
 
-    def documents(self, after: int) -> Iterator[list[NumberedDocument]]:
-        """Yield all documents numbered above `after` in blocks, in ascending order.
+    # ---- opening and creating ------------------------------------------------------------------------------
 
-        Raise `Damaged` if a document is damaged.
-        """
-
-    def put_vectors(self, rows: Sequence[NumberedVector]) -> None:
-        """Store vectors under their numbers. Storing the same vectors again changes nothing."""
-
-    def put_documents(self, rows: Sequence[NumberedDocument]) -> None:
-        """Store documents under their numbers. Their vectors must already be stored under their own numbers.
-
-        Storing the same documents again changes nothing.
-        """
-
-    def seals(self) -> Iterator[tuple[int, str]]:
-        """Yield the number and the seal of every document, in ascending order of the number."""
-
-
-class AnyCollection(Protocol):
-    """Documents, the published generation of their index with its transform, and the write lock."""
-
-    device: str
-    device_note: str
-    apply_of: Callable[[Generation], Apply] | None
-    """A function that returns the transform of a generation. If it is set, added documents are transformed at once."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def store(self) -> AnyStore: ...
-    @property
-    def words(self) -> AnyWords: ...
+    @staticmethod
+    def encoder_place(_place: Path | str) -> Path | None:
+        """Return the folder for an encoder that belongs to this collection alone. None: there is no such place."""
+        return None
 
     @classmethod
-    def open(cls, place: Any, /, *, device: str = "cpu") -> Self: ...
+    @abstractmethod
+    def open(cls, place: Any, /, *, device: str = "cpu") -> Self:
+        """Open the collection for reading. Use `writing()` to change it."""
+
     @classmethod
+    @abstractmethod
     def create(cls, place: Any, /, settings: dict[str, Any]) -> Self: ...
-    @classmethod
-    def is_begun(cls, place: Any, /) -> bool: ...
-    @staticmethod
-    def refuse_if_taken(place: Any, /) -> None: ...
-    @staticmethod
-    def check_index(request: IndexRequest, dimension: int, device: str) -> None: ...
 
-    def writing(self) -> AbstractContextManager[None]: ...
+    @classmethod
+    @abstractmethod
+    def is_begun(cls, place: Any, /) -> bool:
+        """Return whether a collection that is not empty exists there. An empty collection may be created again."""
+
+    @staticmethod
+    @abstractmethod
+    def refuse_if_taken(place: Any, /) -> None:
+        """Refuse a place that holds something other than a collection."""
+
+    @staticmethod
+    @abstractmethod
+    def check_index(request: IndexRequest, dimension: int, device: str) -> None:
+        """Refuse an index that this kind of collection cannot have."""
+
+    @abstractmethod
+    def writing(self) -> AbstractContextManager[None]:
+        """Hold the write lock. May be nested."""
+
+    @abstractmethod
     def close(self) -> None: ...
 
-    @property
-    def encoder(self) -> dict[str, Any]: ...
-    @property
-    def dimension(self) -> int: ...
-    def refuse_another_encoder(self) -> None: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def published(self) -> tuple[int, str, str] | None: ...
-    def generation(self) -> Generation | None: ...
-    def with_generation(self, use: Callable[[Generation | None], Result], *, fresh: bool = False) -> Result: ...
-    def load(self, prepare: Callable[[Generation], Result]) -> tuple[Generation, Result]: ...
-    def publish(self, publication: Publication, progress: Stage = ...) -> Generation: ...
-    def transform_files(self) -> dict[str, bytes]: ...
-    def backlog(self) -> tuple[int, int]: ...
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
-    def refuse_unfinished(self) -> None: ...
-    def in_space(self, transform_of: Callable[[Generation], Apply], look: Callable[[Any], Result]) -> Result: ...
-    def in_raw_space(self, look: Callable[[Any], Result]) -> Result: ...
+    # ---- contents ------------------------------------------------------------------------------------------
+
+    def is_empty(self) -> bool:
+        """Return whether nothing was ever stored here."""
+        return not (self.store.last_vector() or self.store.count("documents") or self.published())
 
     @property
-    def transfer(self) -> Transfer: ...
-    def sizes(self) -> dict[str, int]: ...
+    def encoder(self) -> dict[str, Any]:
+        """The identity of the encoder that made the vectors."""
+        encoder = self.store.setting("encoder")
+        if not is_encoder(encoder):
+            raise Damaged(f"{self.name}: the setting 'encoder' is damaged; {self.advice}")
+        return dict(encoder)
+
+    @property
+    def dimension(self) -> int:
+        return int(self.encoder["dimension"])
+
+    def refuse_another_encoder(self, generation: Generation | None = None) -> None:
+        """Refuse to continue if the encoder in the settings differs from the encoder that the index was built for."""
+        if generation is None:
+            with suppress(Damaged):  # then only the checksum protects the setting
+                generation = self.generation()
+        if generation is None:
+            return
+        own = None
+        with suppress(Damaged):
+            own = self.store.setting("encoder", checked=False)
+        if own != (built := generation.manifest["encoder"]):
+            raise Damaged(
+                f"{self.name}: its index was built for a different encoder from the one in its settings "
+                f"({difference(built, own)}); {self.advice}"
+            )
+
+    @abstractmethod
+    def backlog(self) -> tuple[int, int]:
+        """Return how many used vectors the index lacks, and how many unused vectors it holds."""
+
+    @property
+    @abstractmethod
+    def transfer(self) -> Transfer:
+        """The numbered rows of the collection, for copying it."""
+
+    @abstractmethod
+    def sizes(self) -> dict[str, int]:
+        """Return the size in bytes of every file."""
+
+    # ---- the published index -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def published(self) -> tuple[int, str, str] | None:
+        """Return the number, name and manifest hash of the published generation, or None if there is none."""
+
+    @abstractmethod
+    def _read(self, row: tuple[int, str, str], fresh: bool) -> Generation:
+        """Return the generation of a row that `published` has returned. If `fresh`, read it even if it is loaded."""
+
+    def generation(self) -> Generation | None:
+        """Return the published generation, or None if there is none."""
+        return self.with_generation(lambda generation: generation)
+
+    def with_generation(self, use: Callable[[Generation | None], Result], *, fresh: bool = False) -> Result:
+        """Call `use` with the published generation.
+
+        If a newer one is published meanwhile and the first one is removed, call it again with the newer one. If
+        `fresh`, read the manifest again even if it is loaded.
+        """
+        while True:
+            row = self.published()
+            try:
+                return use(self._read(row, fresh) if row else None)
+            except (Damaged, TableGone):
+                if self.published() == row:
+                    raise
+
+    def load(self, prepare: Callable[[Generation], Result]) -> tuple[Generation, Result]:
+        """Load and check the published index.
+
+        Return its generation and the result of `prepare`, which reads its files.
+        """
+
+        def loaded(generation: Generation | None) -> tuple[Generation, Result]:
+            if generation is None:
+                raise self._unfinished()
+            self._load_index(generation)
+            return generation, prepare(generation)
+
+        return self.with_generation(loaded)
+
+    @abstractmethod
+    def _load_index(self, generation: Generation) -> None:
+        """Load the index of a generation into memory, unless it is loaded."""
+
+    def refuse_unfinished(self) -> None:
+        """Refuse a collection whose first indexing was interrupted."""
+        if self.published() is None:
+            raise self._unfinished()
+
+    def _unfinished(self) -> NotACollection:
+        return NotACollection(
+            f"{self.name} has {self.store.count('documents'):,} documents but no index yet: its first run was "
+            "interrupted. Run the same command again to finish it."
+        )
+
+    @abstractmethod
+    def publish(self, publication: Publication, progress: Stage = silent) -> Generation:
+        """Build a generation from the stored raw vectors and switch to it.
+
+        Readers see either the old or the new one. The caller must hold the write lock.
+        """
+
+    @abstractmethod
+    def transform_files(self) -> dict[str, bytes]:
+        """Return the transform's files as they were published. They serve to rebuild a damaged generation."""
+
+    # ---- searching -----------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def words(self) -> AnyWords:
+        """The index of words."""
+
+    @abstractmethod
+    def in_space(self, transform_of: Callable[[Generation], Apply], look: Callable[[Any], Result]) -> Result:
+        """Call `look` with the space of the published generation. `transform_of` returns a generation's transform."""
+
+    @abstractmethod
+    def in_raw_space(self, look: Callable[[Any], Result]) -> Result:
+        """Call `look` with the space of the raw vectors."""
+
+
+class AnySpace(ABC):
+    """The vectors of one space, and the documents that these vectors belong to. Queries are raw vectors."""
+
+    store: AnyStore
+    dimension: int
+    """The dimension of the raw vectors."""
+    apply: Apply
+    """Transforms raw vectors to vectors of this space."""
+
+    @abstractmethod
+    def nearest_passages(
+        self, queries: Matrix, k: int, *, documents: Allowed = None, without: int | None = None
+    ) -> list[list[Nearest]]:
+        """Find the best passage of each of the k documents nearest to each query, best first.
+
+        Documents with equal scores are in ascending order of the number. If `documents` is given, only these documents
+        are found. The document `without` is never found. Fewer than k are returned only if fewer exist.
+        """
+
+    @abstractmethod
+    def matches(self, found: Sequence[Sequence[Nearest]]) -> list[list[Match]]:
+        """Add the fields of the documents. Raise `Damaged` if a passage or document is not intact."""
+
+    @abstractmethod
+    def _passages_of(self, documents: Sequence[int]) -> dict[int, list[PassageRow]]:
+        """Return the passages of each document by number. Unknown numbers are left out."""
+
+    @abstractmethod
+    def _sample(self) -> NDArray[np.float64]:
+        """Return the unit vectors of a fixed random sample of the collection's vectors, in this space."""
+
+    def nearest_documents(self, queries: Matrix, k: int, *, documents: Allowed = None) -> list[list[Match]]:
+        """Find the k documents nearest to each query, each with its best passage, best first."""
+        return self.matches(self.nearest_passages(queries, k, documents=documents))
+
+    def similar_documents(self, number: int, k: int, documents: Allowed = None) -> list[Match]:
+        """Find the k documents nearest to a stored document, without that document.
+
+        The score of a document is the cosine of its nearest pair of passages with the stored document.
+        """
+        own = [passage.vector for passage in self.store.passages_of_documents([number])[number]]
+        queries = self.store.vectors(own, self.dimension)
+        best: dict[int, Nearest] = {}
+        for passage, score in chain(*self.nearest_passages(queries, k, documents=documents, without=number)):
+            if passage.document not in best or score > best[passage.document][1]:
+                best[passage.document] = (passage, score)
+        return self.matches([sorted(best.values(), key=rank)[:k]])[0]
+
+    def nearest_of(self, query: Matrix, documents: Sequence[int]) -> dict[int, Nearest]:
+        """Find the passage of each of the given documents that is nearest to the query."""
+        passages = self._passages_of(documents)
+        numbers = list(dict.fromkeys(passage.vector for own in passages.values() for passage in own))
+        if not numbers:
+            return {}
+        raw = np.concatenate([query[None, :], self.store.vectors(numbers, self.dimension)])
+        mapped = unit_rows(self.apply(raw)).astype(np.float64)
+        score_of = dict(zip(numbers, products(mapped[1:], mapped[0]).tolist(), strict=True))
+        found = {}
+        for number, own in passages.items():
+            if own:
+                best = max(own, key=lambda passage: score_of[passage.vector])
+                found[number] = (best, score_of[best.vector])
+        return found
+
+    def background(self, queries: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Estimate the mean and standard deviation of each query's cosines with the collection, from a sample."""
+        sample = self._sample()
+        if not len(sample):
+            return np.zeros(len(queries)), np.ones(len(queries))
+        cosines = sample @ unit_rows(self.apply(queries)).astype(np.float64).T
+        return cosines.mean(axis=0), np.maximum(cosines.std(axis=0), SMALLEST_SPREAD)
+
+
+def rank(found: Nearest) -> tuple[float, int]:
+    """Return the sort key of a result: best score first, then the number of the document."""
+    return -found[1], found[0].document
+
+
+def unchanged(vectors: Matrix) -> Matrix:
+    """Return the vectors unchanged. This is the transform of the space of raw vectors."""
+    return vectors
+
+
+def products(rows: NDArray[np.float64], query: NDArray[np.float64]) -> NDArray[np.float64]:
+    # `rows @ query` is not used: BLAS adds the products of a row in an order that depends on the position of the row,
+    # so equal vectors could get different scores.
+    return np.asarray(np.einsum("ij,j->i", rows, query))

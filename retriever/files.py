@@ -30,7 +30,7 @@ def atomic_write(target: Path) -> Iterator[Path]:
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         yield temporary
-        _sync_all(temporary)
+        sync_all(temporary)
         if target.is_dir():
             target.rmdir()  # fails if the folder is not empty, so nothing is ever lost
         temporary.replace(target)
@@ -46,7 +46,7 @@ def atomic_write(target: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def _sync_all(path: Path) -> None:
+def sync_all(path: Path) -> None:
     for parent, _, names in os.walk(path, topdown=False):
         for name in names:
             sync(Path(parent, name))

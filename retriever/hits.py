@@ -62,7 +62,7 @@ class Hits(list[Hit]):
     def _repr_html_(self) -> str:
         from retriever.notebook import hits_html
 
-        return hits_html(self)
+        return hits_html([hit.to_json() for hit in self])
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,5 @@ class Answer:
     """Negative log-likelihood in bits per dimension. None if the collection has no measurements of ordinary text."""
     limit: float | None
     """The novelty above which the query counts as strange. None if it is unknown or if the query is too short."""
-
-    @property
-    def strange(self) -> bool:
-        """Whether the query is unlike all text of the collection, so that its hits mean little."""
-        return self.novelty is not None and self.limit is not None and self.novelty > self.limit
+    strange: bool
+    """Whether the query is unlike all text of the collection, so that its hits mean little."""

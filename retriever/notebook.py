@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from indexes.places import in_milvus
 from indexes.protocol import AnyCollection
@@ -44,48 +44,29 @@ STYLE = """<style>
 </style>"""
 
 
-class Shown(Protocol):
-    """The fields of a hit that are shown. `retriever.hits.Hit` has all of them."""
-
-    @property
-    def rank(self) -> int: ...
-    @property
-    def score(self) -> float: ...
-    @property
-    def id(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def passage(self) -> str: ...
-    @property
-    def highlight(self) -> tuple[int, int] | None: ...
-    @property
-    def metadata(self) -> dict[str, Any]: ...
-
-
-def hits_html(hits: Sequence[Shown]) -> str:
-    """Render hits as a list. Each hit has its score as a bar, title, id, passage with highlight, and metadata."""
+def hits_html(hits: Sequence[dict[str, Any]]) -> str:
+    """Render hits, given as JSON, as a list: the score as a bar, title, id, passage with highlight, and metadata."""
     if not hits:
         return '<div class="retriever-hits">Nothing found.</div>'
-    scores = [hit.score for hit in hits]
+    scores = [hit["score"] for hit in hits]
     # A full bar stands for a score of 1, or for the best score if that is above 1, as BM25 and rerankers may give.
     lowest, highest = min(0.0, *scores), max(1.0, *scores)
-    items = "\n".join(_item(hit, (hit.score - lowest) / (highest - lowest)) for hit in hits)
+    items = "\n".join(_item(hit, (hit["score"] - lowest) / (highest - lowest)) for hit in hits)
     return f'{STYLE}\n<div class="retriever-hits"><ol>\n{items}\n</ol></div>'
 
 
-def _item(hit: Shown, share: float) -> str:
-    title, id_ = cut(one_line(hit.title), TITLE_SHOWN), cut(one_line(hit.id), TITLE_SHOWN)
+def _item(hit: dict[str, Any], share: float) -> str:
+    title, id_ = cut(one_line(hit["title"]), TITLE_SHOWN), cut(one_line(hit["id"]), TITLE_SHOWN)
     named = f'<bdi class="title">{escape(title or id_)}</bdi>'
     if title and title != id_:
         named += f' <bdi class="id">{escape(id_)}</bdi>'
-    shown = excerpt(hit.passage, hit.highlight, PASSAGE_SHOWN)
+    shown = excerpt(hit["passage"], hit["highlight"], PASSAGE_SHOWN)
     marked = f"<mark>{escape(shown.marked)}</mark>" if shown.marked else ""
     return (
-        f'<li><span class="rank">{hit.rank}</span> <span class="score">{hit.score:.3f} '
+        f'<li><span class="rank">{hit["rank"]}</span> <span class="score">{hit["score"]:.3f} '
         f'<span class="bar"><span style="width: {share:.0%}"></span></span></span> <div>{named}'
         f'<p class="passage" dir="auto">{escape(shown.before)}{marked}{escape(shown.after)}</p>'
-        f"{_fields(hit.metadata)}</div></li>"
+        f"{_fields(hit['metadata'])}</div></li>"
     )
 
 

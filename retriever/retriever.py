@@ -4,6 +4,7 @@ Modules that a search does not need are imported where they are used, so that a 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -13,17 +14,18 @@ from numpy.typing import NDArray
 
 from indexes.checksums import is_unicode
 from indexes.folder.collection import Collection
-from indexes.fork import Lock, fork_safe
 from indexes.places import collection_class
 from indexes.protocol import AnyCollection
+from indexes.sqlite.connections import Lock, fork_safe
 from retriever.encoder.encoder import Encoder
-from retriever.errors import Misuse
+from retriever.encoder.model_files import LEARNED
+from retriever.errors import Mismatch, Misuse
 from retriever.hits import Answer, Hits, Options
 from retriever.progress import Progress, silent
 from retriever.recovery.damage import detect_damage
 from retriever.search.searcher import Searcher
 from retriever.settings import CollectionSettings, EncoderOptions, IndexSettings
-from retriever.transforms.families import load_transform
+from retriever.transforms import load_transform
 from retriever.transforms.spec import AUTO
 
 if TYPE_CHECKING:
@@ -58,8 +60,7 @@ class Retriever:
         self._encoder: Encoder | None = None
         self._encoder_lock = Lock()
         self._engine_notes: list[str] = []
-        self._searcher = Searcher(collection, self.encoder)
-        collection.apply_of = self._searcher.apply_of
+        collection.apply_of = lambda generation: self._searcher.apply_of(generation)
 
     @classmethod
     @fork_safe
@@ -106,8 +107,9 @@ class Retriever:
             documents: Texts, dicts, `Document` objects, or a `Corpus` of files.
             index: The collection: a folder, or `milvus:URI`.
             encoder: The name or folder of a BERT. Default: the embedded all-MiniLM-L6-v2.
-            pooling: How token vectors become one vector, or "auto" to choose a pooling from the text. Default: the
-                pooling of the model.
+            pooling: How token vectors become one vector. "auto" chooses a pooling from the text. "learned" replaces
+                the BERT by a table of the corpus's words, which is learned from the text and the BERT's input
+                embeddings. Default: the pooling of the model, or "auto" if the model does not come with one.
             max_length: Maximum number of tokens in an input of the encoder. Default: the maximum of the model.
             transform: The spec of a transform. Default: "auto", which chooses one from the text.
             index_type: The FAISS index. Default: "flat", which is exact. "auto" chooses the fastest index that
@@ -127,11 +129,14 @@ class Retriever:
         """
         from retriever.corpus.source import Source
         from retriever.ingest import engines
+        from retriever.ingest.encoder_choice import with_chosen_precision
         from retriever.ingest.pooling_choice import with_chosen_pooling
-        from retriever.ingest.precision_choice import with_chosen_precision
+        from retriever.ingest.word_table import with_word_table
 
         engines.check(engine, address)
-        fixed = [None if value == AUTO else value for value in (pooling, precision)]
+        if pooling == LEARNED and precision == "int8":
+            raise Misuse("a word table has no 8-bit integers; leave `precision` out.")
+        fixed = [None if value in (AUTO, LEARNED) else value for value in (pooling, precision)]
         options = EncoderOptions(encoder, fixed[0], max_length, batch_tokens, device, fixed[1])
         kind, source = collection_class(index), Source(documents)
         changes = (transform, index_type, recall, memory)
@@ -141,11 +146,19 @@ class Retriever:
         with engines.opened(engine, address) as running:
             if settings is None:
                 collection = kind.open(index)
+                if pooling == LEARNED != collection.encoder["pooling"]:
+                    collection.close()
+                    raise Mismatch(f"{index} was made without a word table. To learn one, index into another folder.")
             else:
                 kind.refuse_if_taken(index)
+                if pooling is None and not options.encoder().files.declares_pooling:
+                    pooling = AUTO
                 if pooling == AUTO:
                     settings = with_chosen_pooling(settings, source, options, progress)
-                if options.precision is None:
+                if LEARNED in (pooling, settings.encoder.pooling):
+                    settings = with_word_table(settings, source, options, kind.encoder_place(index), progress)
+                    options = replace(options, name=None, pooling=None, max_length=None, precision=None)
+                elif options.precision is None:
                     settings = with_chosen_precision(settings, source, options, running.gpus, progress)
                 collection = kind.create(index, settings.to_json())
             collection.device = device
@@ -158,6 +171,10 @@ class Retriever:
                 raise
             retriever._writer.engine, retriever._engine_notes = engines.Local(), running.notes()
             return retriever
+
+    @cached_property
+    def _searcher(self) -> Searcher:
+        return Searcher(self.collection, self.encoder)
 
     @cached_property
     def _writer(self) -> "Writer":

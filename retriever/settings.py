@@ -5,7 +5,7 @@ returns them together with the contents of the collection.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Self
@@ -13,7 +13,7 @@ from typing import Any, Self
 from indexes.faiss.types import IndexRequest
 from indexes.protocol import AnyCollection
 from retriever.encoder.encoder import Encoder, require_same_encoder
-from retriever.encoder.model_files import DEFAULT_ENCODER, EncoderIdentity
+from retriever.encoder.model_files import DEFAULT_ENCODER, LEARNED, EncoderIdentity
 from retriever.errors import Misuse
 from retriever.progress import Progress, silent
 from retriever.transforms.spec import AUTO, parse
@@ -22,6 +22,8 @@ Evidence = Mapping[str, Any]
 """The alternatives that an automatic choice compared and the reason for its decision, as JSON."""
 UNTUNED_WEIGHT = 0.1
 """The weight of the vectors in a hybrid search, if the encoder was never tuned for similarity."""
+LEARNED_WEIGHT = 0.2
+"""The weight of the vectors in a hybrid search, if the encoder is a learned word table."""
 
 
 def made_by() -> str:
@@ -62,8 +64,13 @@ class EncoderOptions:
 
     def encoder_of(self, collection: AnyCollection, progress: Progress = silent) -> Encoder:
         """Find the encoder of a collection. Raise `Mismatch` if another encoder made the stored vectors."""
-        stored = EncoderIdentity.from_json(collection.encoder)
-        encoder = self.encoder(stored, progress)
+        stored, options = EncoderIdentity.from_json(collection.encoder), self
+        if stored.pooling == LEARNED:
+            from retriever.encoder.static.folder import find_folder
+
+            place = collection.encoder_place(collection.name)
+            options = replace(self, name=find_folder(stored, place, self.name, collection.name))
+        encoder = options.encoder(stored, progress)
         require_same_encoder(stored, encoder.identity, collection.name)
         encoder.refuse_too_long(collection.name)
         return encoder
@@ -133,6 +140,8 @@ class CollectionSettings:
     index: IndexSettings
     pooling_choice: Evidence | None = None
     precision_choice: Evidence | None = None
+    learning: Evidence | None = None
+    """How the word table was learned. None for any other encoder."""
     choice: Evidence | None = None
     """How the transform was chosen. None until the first index is published, or if the transform was given."""
     made_by: str = field(default_factory=made_by)
@@ -157,18 +166,18 @@ class CollectionSettings:
         return cls(encoder, index, **{name: setting(name) for name in OTHER_KEYS})
 
 
-OTHER_KEYS = ("pooling_choice", "precision_choice", "choice", "made_by", "created")
+OTHER_KEYS = ("pooling_choice", "precision_choice", "learning", "choice", "made_by", "created")
 
 
-def trust(choice: Evidence | None, family: str) -> float:
+def trust(choice: Evidence | None, family: str, pooling: str) -> float:
     """Return the weight of the vectors in a hybrid search; the weight of the words is 1.
 
-    `choice` is the evidence by which the transform was chosen, and `family` is the family of the transform. If there
-    is no evidence, any family other than "none" counts as a sign of an untuned encoder.
+    `choice` is the evidence by which the transform was chosen. It holds the verdict whether the encoder was tuned for
+    similarity. `family` is the family of the transform, and `pooling` is that of the encoder. Without a verdict, any
+    family other than "none" counts as a sign of an untuned encoder.
     """
-    from retriever.transforms.choice import MARGIN  # imported here, because a search does not need its imports
-
-    agreement = {candidate["spec"]: candidate["agreement"] for candidate in (choice or {}).get("candidates", ())}
-    if none := agreement.get("none"):
-        return 1.0 if max(agreement.values()) < (1 + MARGIN) * none else UNTUNED_WEIGHT
+    if pooling == LEARNED:
+        return LEARNED_WEIGHT
+    if verdict := (choice or {}).get("verdict"):
+        return 1.0 if verdict["tuned"] else UNTUNED_WEIGHT
     return 1.0 if family == "none" else UNTUNED_WEIGHT

@@ -69,7 +69,7 @@ def _mapped(transform: Transform, vectors: NDArray[np.floating[Any]]) -> codes.V
 
 
 def refined(metric: str, factor: int) -> str:
-    """Return the name of a metric for `factor` times as many candidates, re-scored by their full vectors."""
+    """Return the name of a metric for `factor` times as many candidates, re-scored with their full vectors."""
     return f"{metric}_refine{factor}"
 
 
@@ -102,7 +102,7 @@ def measure(findings: Findings, subject: Subject, index_types: Sequence[str], re
     factors, faiss = " ".join(map(str, refine)), str(import_faiss().__version__)
     inputs = {**subject.inputs, "refine": factors, "faiss": faiss, "own_code": code_digest(OWN)}
     encoder = subject.encoder
-    for spec in findings.plan.transforms:
+    for spec in findings.experiment.transforms:
         types = codes.types_for(index_types, dimension_of(spec, encoder.dimension), subject.documents)
         place = encoder.label, encoder.pooling, spec, FIT, SEED
         runs = {name: Run(BENCH, subject.dataset, name, *place) for name in types}
@@ -112,8 +112,8 @@ def measure(findings: Findings, subject: Subject, index_types: Sequence[str], re
 def _measure_space(
     findings: Findings, subject: Subject, spec: str, runs: Mapping[str, Run], inputs: Mapping[str, str]
 ) -> None:
-    plan = findings.plan
-    missing = [index_type for index_type, run in runs.items() if not plan.results.known(run, inputs)]
+    experiment = findings.experiment
+    missing = [index_type for index_type, run in runs.items() if not experiment.results.known(run, inputs)]
     space: Space | None = None
     try:
         space = subject.space(spec) if missing else None
@@ -123,9 +123,9 @@ def _measure_space(
         if index_type in missing:
             if space is None:
                 continue
-            plan.progress(f"indexing {run.dataset}, {run.transform}", number, len(runs))
+            experiment.progress(f"indexing {run.dataset}, {run.transform}", number, len(runs))
             try:
-                plan.results.add(run, *_figures(index_type, subject, space, inputs))
+                experiment.results.add(run, *_figures(index_type, subject, space, inputs))
             except Misuse as error:
                 findings.add_note(run, f"{error}; left out")
                 continue

@@ -116,14 +116,14 @@ def exact_nearest(vectors: Vectors, queries: Vectors) -> Positions:
 def shares_found(nearest: Positions, found: Positions) -> NDArray[np.float64]:
     """For each query, return the share of its nearest vectors that were found.
 
-    If the candidates are re-scored by their full vectors, this share is the recall of the re-scored result.
+    If the candidates are re-scored with their full vectors, this share is the recall of the re-scored result.
     """
     there = [np.isin(own, others).mean() for own, others in zip(nearest, found, strict=True)]
     return np.array(there, np.float64)
 
 
 def rescored(vectors: Vectors, queries: Vectors, found: Positions) -> Iterator[Positions]:
-    """Yield the candidates of each query, best first by their full vectors."""
+    """Yield the candidates of each query, sorted by the scores of their full vectors, best first."""
     for query, own in zip(queries, found, strict=True):
         kept = own[own >= 0]
         yield kept[np.argsort(-(vectors[kept] @ query), kind="stable")]

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     type=click.IntRange(100),
     default=100_000,
     show_default=True,
-    help="Number of indexed sentences; 500 more are the queries.",
+    help="Number of sentences to index. The next 500 sentences are used as queries.",
 )
 @click.option(
     "--index-type",
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     type=click.IntRange(2),
     default=(4, 10, 40),
     show_default=True,
-    help="Re-score 10 times this many candidates by the stored vectors; may be repeated.",
+    help="Also re-score 10 times this number of candidates with their stored vectors; may be repeated.",
 )
 @encoder_option
 @pooling_option
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 @click.option(
     "--cache",
     type=FOLDER,
-    help="Folder of raw vectors; its subfolder collections/ keeps the indexed BEIR folders.  [default: "
+    help="Cache folder for raw vectors; its subfolder collections/ keeps the indexed BEIR folders.  [default: "
     "~/.cache/flow-retriever/vectors, with collections/ next to it]",
 )
 @click.option("--out", type=FOLDER, help="Folder for results.json and plots.")
@@ -107,7 +107,7 @@ def quantization(
     from retriever.evaluate.fitting import canonical
     from retriever.evaluate.models.encoders import open_encoders
     from retriever.evaluate.results import RAW, Results
-    from retriever.evaluate.runs import Findings, Plan
+    from retriever.evaluate.runs import Experiment, Findings
     from retriever.evaluate.systems import open_models
     from retriever.evaluate.vectors import VectorCache, collections_folder
 
@@ -125,16 +125,16 @@ def quantization(
     files = list(sentences) or _wiki_files(data)
     sets, problems = _tasks(data)
     with Results(out) as results, console.progress_bar() as progress:
-        plan = Plan(BENCH, found, specs, cache=VectorCache(cache), results=results, progress=progress)
-        findings, tasks = Findings(plan), Findings(plan)
+        experiment = Experiment(BENCH, found, specs, cache=VectorCache(cache), results=results, progress=progress)
+        findings, tasks = Findings(experiment), Findings(experiment)
         if files:
             indexed = question.Sentences(files, documents)
-            findings = question.run(plan, indexed, index_types=index_types, refine=factors)
+            findings = question.run(experiment, indexed, index_types=index_types, refine=factors)
         else:
             findings.problems.append("there are no sentences (wiki/wiki_sentences_*.txt.gz), so recall is left out")
         if sets:
             tasks = quantization_tasks.run(
-                plan,
+                experiment,
                 sets,
                 models,
                 collections=collections_folder(cache),

@@ -1,10 +1,10 @@
 """Measure the recall of small FAISS indexes over sentences, with raw vectors and with each transform.
 
-The first sentences are documents. The sentences after them are queries, except those that are also documents. The truth
-is the 10 nearest documents of a query by exact search in the same space. Recall@10 is the share of them among the first
-10 by the codes. With re-scoring, it is the share among the best 40, 100 or 400 candidates, because the stored vectors
-then put these candidates in the exact order. Recall shows what codes lose, not which space is worth searching. That is
-measured by `benchmarks.quantization.tasks`.
+The first sentences are documents. The sentences after them are queries, except those that are also documents. The true
+neighbours of a query are the 10 documents that an exact search in the same space finds. Recall@10 is the share of them
+among the index's first 10 results. With re-scoring, recall@10 is the share of them among the index's first 40, 100 or
+400 candidates, because the candidates are then sorted by their stored vectors. Recall shows how much the compression
+loses. It does not show which space is best for searching. `benchmarks.quantization.tasks` measures that.
 
 A transform is fitted as for a collection of the sentences, never on a query.
 """
@@ -26,7 +26,7 @@ from retriever.evaluate.fitting import code_digest, fit_as_published
 from retriever.evaluate.measures.intervals import mean_figures
 from retriever.evaluate.models.encoders import TextEncoder
 from retriever.evaluate.results import Row, Run
-from retriever.evaluate.runs import Findings, Plan, digest
+from retriever.evaluate.runs import Experiment, Findings, digest
 from retriever.settings import made_by
 
 SENTENCES = "sentences"
@@ -50,8 +50,8 @@ class Sentences:
         texts = read_sentences(self.paths, wanted)
         if len(texts) < wanted:
             raise Misuse(
-                f"there are {len(texts):,} sentences, and --documents {self.documents} with {self.queries:,} held out "
-                f"as queries needs {wanted:,}; give more --sentences or fewer --documents."
+                f"there are only {len(texts):,} sentences, but {wanted:,} are needed: {self.documents:,} documents "
+                f"(--documents) and {self.queries:,} queries. Give more --sentences or fewer --documents."
             )
         return texts
 
@@ -74,22 +74,22 @@ class Sentences:
 
 
 def run(
-    plan: Plan, sentences: Sentences, *, index_types: Sequence[str] = (), refine: Sequence[int] = REFINE
+    experiment: Experiment, sentences: Sentences, *, index_types: Sequence[str] = (), refine: Sequence[int] = REFINE
 ) -> Findings:
     """Measure every index type in the space of every transform. Notes say what could not be measured."""
-    findings = Findings(plan)
+    findings = Findings(experiment)
     if left_out := sentences.queries - len(sentences.query_positions):
         findings.problems.append(
             f"{left_out:,} of {sentences.queries:,} sentences held out as queries are also documents and are left out"
         )
-    for encoder in plan.encoders:
-        measure(findings, _Encoded(plan, sentences, encoder, refine), index_types, refine)
+    for encoder in experiment.encoders:
+        measure(findings, _Encoded(experiment, sentences, encoder, refine), index_types, refine)
     least = least_bytes(findings.rows, refine)
     for run in dict.fromkeys(one.run for one in least):
         own = [one for one in least if one.run == run]
         types = {one.metric: one.index_type for one in own}
         values = {row.metric: row.value for row in least_rows(own)}
-        plan.results.add(run, values, {"made_by": made_by(), "index_types": types})
+        experiment.results.add(run, values, {"made_by": made_by(), "index_types": types})
     return findings
 
 
@@ -97,7 +97,7 @@ def run(
 class _Encoded:
     """The sentences encoded with one encoder."""
 
-    plan: Plan
+    experiment: Experiment
     sentences: Sentences
     encoder: TextEncoder
     refine: Sequence[int]
@@ -112,16 +112,18 @@ class _Encoded:
         """Return the vectors of the documents and those of the queries."""
         own = self.sentences
         wanted = own.documents + own.queries
-        _, found = sentence_vectors(own.paths, self.encoder, wanted, self.plan.cache.folder, self.plan.progress)
+        _, found = sentence_vectors(
+            own.paths, self.encoder, wanted, self.experiment.cache.folder, self.experiment.progress
+        )
         return found[: own.documents], found[own.query_positions]
 
     def space(self, spec: str) -> Space:
         documents, queries = self._vectors
 
         def encode(texts: Sequence[str]) -> NDArray[np.float32]:
-            return self.plan.cache.vectors(self.encoder, texts)
+            return self.experiment.cache.vectors(self.encoder, texts)
 
-        fitted = fit_as_published(spec, self.sentences.texts, documents, encode, progress=self.plan.progress)
+        fitted = fit_as_published(spec, self.sentences.texts, documents, encode, progress=self.experiment.progress)
         return Space.of(fitted.transform, documents, queries, fitted.chosen)
 
     def figures(self, index: Any, space: Space) -> dict[str, float]:
@@ -129,7 +131,7 @@ class _Encoded:
 
 
 def recall_figures(index: Any, space: Space, refine: Sequence[int]) -> dict[str, float]:
-    """Return recall@10 × 100 by the codes alone and re-scored, each with its interval over queries."""
+    """Return recall@10 × 100 without and with re-scoring, each with its confidence interval over queries."""
     depths = variants(RECALL, refine)
     found = codes.candidates(index, space.queries, depths.values())
     figures: dict[str, float] = {}

@@ -1,9 +1,9 @@
 """Measure nDCG@10 of small FAISS indexes on BEIR folders.
 
-Documents are ranked by the codes alone, and with the candidates re-scored by their full vectors. The collections and
-their cache are those of `retriever bench retrieval`. For each transform, a collection is rebuilt. A Flat index
-therefore has the same figure as in that benchmark. Candidates are passages, and a document counts by its best passage.
-nDCG@10 can be compared between spaces. Recall within a space cannot.
+Documents are ranked in two ways: by the codes of the index alone, and after re-scoring the candidates with their full
+vectors. The collections and their cache are those of `retriever bench retrieval`. For each transform, a collection is
+rebuilt. A Flat index therefore has the same figure as in that benchmark. Candidates are passages, and a document counts
+by its best passage. nDCG@10 can be compared between spaces. Recall within a space cannot.
 """
 
 import contextlib
@@ -26,14 +26,14 @@ from retriever.evaluate.measures.intervals import mean_figures
 from retriever.evaluate.rankings import DEPTH, MAIN, scores
 from retriever.evaluate.results import RAW
 from retriever.evaluate.retrieval import build_collection, collection_folder
-from retriever.evaluate.runs import Findings, Plan
+from retriever.evaluate.runs import Experiment, Findings
 from retriever.evaluate.systems import Model
 from retriever.retriever import Retriever
-from retriever.transforms.families import load_transform
+from retriever.transforms import load_transform
 
 
 def run(
-    plan: Plan,
+    experiment: Experiment,
     sets: Sequence[BeirSet],
     models: Sequence[Model],
     *,
@@ -43,13 +43,13 @@ def run(
     device: str = "auto",
 ) -> Findings:
     """Measure every index type in the space of every transform, on every set with every model."""
-    findings = Findings(plan)
+    findings = Findings(experiment)
     findings.problems += [note for found in sets for note in found.topics.notes]
     for found in sets:
         for model in models:
             with contextlib.ExitStack() as stack:
                 folder = collection_folder(collections, found, model)
-                measure(findings, _Task(plan, found, model, folder, device, refine, stack), index_types, refine)
+                measure(findings, _Task(experiment, found, model, folder, device, refine, stack), index_types, refine)
     return findings
 
 
@@ -57,7 +57,7 @@ def run(
 class _Task:
     """A corpus and its queries with one model. The collection is opened for the first space."""
 
-    plan: Plan
+    experiment: Experiment
     found: BeirSet
     encoder: Model
     folder: Path
@@ -72,7 +72,7 @@ class _Task:
     @cached_property
     def _passages(self) -> "_Passages":
         transform = None if Collection.is_begun(self.folder) else RAW
-        built = build_collection(self.plan, self.found, self.encoder, self.folder, transform, self.device)
+        built = build_collection(self.experiment, self.found, self.encoder, self.folder, transform, self.device)
         collection = self.stack.enter_context(built)
         self.stack.enter_context(collection.collection.writing())  # no other process may rebuild it meanwhile
         return _Passages(collection, list(self.found.topics.queries.values()))
@@ -81,7 +81,7 @@ class _Task:
         return self._passages.space(spec)
 
     def figures(self, index: Any, space: Space) -> dict[str, float]:
-        """Return nDCG@10 × 100 by the codes alone and re-scored, each with its interval over queries."""
+        """Return nDCG@10 × 100 without and with re-scoring, each with its confidence interval over queries."""
         refined_depths = {m: depth for m, depth in variants(MAIN, self.refine).items() if m != MAIN}
         found = codes.candidates(index, space.queries, [DEPTH, *refined_depths.values()])
         rankings: dict[str, Iterator[codes.Positions]] = {MAIN: iter(found[min(DEPTH, index.ntotal)])}

@@ -13,7 +13,9 @@ from retriever.cli.bench.options import FOLDER, json_option, need, report
 @click.command()
 @sentence_options(12_500, 50_000)
 @precision_option
-@click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="Runs per engine and size.")
+@click.option(
+    "--rounds", type=click.IntRange(1), default=1, show_default=True, help="Number of runs per engine and size."
+)
 @figures_options
 def engines(
     sentences: Sequence[Path], data: Path | None, encoder: str | None, out: Path | None, as_json: bool, **options: Any
@@ -72,7 +74,7 @@ def stores(folder: Path, queries: int, store: str | None, out: Path | None, as_j
     type=click.IntRange(1),
     default=5,
     show_default=True,
-    help="Rounds of the Python API, 1 client and 16 clients.",
+    help="Number of rounds. Each round measures the Python API, 1 client and 16 clients.",
 )
 @figures_options
 def serve(folder: Path, seconds: float, rounds: int, out: Path | None, as_json: bool) -> None:
@@ -107,7 +109,7 @@ def serve(folder: Path, seconds: float, rounds: int, out: Path | None, as_json: 
 )
 @json_option
 def plan(out: Path | None, as_json: bool, **options: Any) -> None:
-    """Plan from a few sentences, index as many as were planned, and compare CPU, bytes, memory and queries.
+    """Predict the cost of large collections from a few sentences, build them, and compare prediction and cost.
 
     SENTENCES are text files with one sentence per line, gzipped or not; each sentence is a document. A size that was
     measured before is not measured again.

@@ -1,4 +1,4 @@
-"""Run clients of a server in their own process. Each client sends its next request after the answer to the last.
+"""Run clients of a server in their own process. Each client waits for an answer before its next request.
 
 The clients share the machine with the server. To save CPU time, requests are made beforehand, and only the status, the
 length and the generation of an answer are parsed. The task is read from standard input and the figures are printed,

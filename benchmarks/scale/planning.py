@@ -5,12 +5,10 @@
                 `retriever rebuild` of the same collection; then single queries in another process
 
 CPU seconds are those of all threads of the command from its start to its end. Idle threads sleep, as in the rehearsal.
-A row's dataset is the number of documents, its split the index type, its transform `predicted` or `measured`.
+In a row, `dataset` is the number of documents, `split` is the index type, and `transform` is `predicted` or `measured`.
 Measurements in the results are not repeated. Predictions are computed again each time, from the stored rehearsal.
 """
 
-import hashlib
-import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,8 +27,9 @@ from retriever.corpus.short_texts import short_texts
 from retriever.encoder.encoder import Encoder
 from retriever.encoder.model_files import DEFAULT_ENCODER
 from retriever.evaluate.fitting import files_digest
+from retriever.evaluate.models.encoders import identity_digest
 from retriever.evaluate.results import Results, Run
-from retriever.evaluate.runs import Findings, Plan, digest
+from retriever.evaluate.runs import Experiment, Findings, digest
 from retriever.plan.laws import BUILDING, FITTING, FLAT, Law, Rates
 from retriever.plan.rehearsal import ONE_THREAD, WAITING, rehearse, run_child
 from retriever.plan.sample import from_source
@@ -60,7 +59,7 @@ class Validation:
     findings: Findings = field(init=False)
 
     def __post_init__(self) -> None:
-        self.findings = Findings(Plan("plan", [], [], results=self.results, progress=self.progress))
+        self.findings = Findings(Experiment("plan", [], [], results=self.results, progress=self.progress))
         self._identity = Encoder(self.encoder, device="cpu").identity
 
     def run(self, sizes: Sequence[int]) -> Findings:
@@ -159,8 +158,7 @@ class Validation:
 
     @cached_property
     def _encoder_key(self) -> str:
-        identity = {name: value for name, value in self._identity.to_json().items() if name != "name"}
-        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        return identity_digest(self._identity)
 
     def _run(self, count: int, name: str, which: str) -> Run:
         identity = self._identity

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from benchmarks.scale.planning import figures
 from indexes.faiss.auto import format_bytes
-from retriever.evaluate.report.plots import Line, LinePanel, colour, draw_lines
+from retriever.evaluate.report.plots import by_documents, colour, picture
 from retriever.evaluate.report.tables import text_table
 from retriever.evaluate.results import Row
 from retriever.plan.laws import FLAT
@@ -67,21 +68,23 @@ def draw(rows: Sequence[Row], path: Path) -> Path:
     """Plot the ratios by size: one panel for the flat index, and one for other index types."""
     found = figures(rows)
     counts = sorted({count for count, _, _ in found})
-    settings = {"xscale": "log", "yscale": "log", "xlabel": "documents", "ylim": (0.4, 2.5)}
-    limits = [Line([counts[0], counts[-1]], [1 + end] * 2, "#999999") for end in (-WITHIN, WITHIN)]
-    panels = []
-    for title, names in _parts(found).items():
-        lines = list(limits)
-        for place, name in enumerate(names):
-            for number, (metric, heading) in enumerate(METRICS.items()):
-                if name == FLAT or metric in OF_A_TYPE:
+    parts = _parts(found)
+    with picture(path, "Predicted / measured; between the grey lines: within 20 %", list(parts)) as places:
+        for axes, names in zip(places, parts.values(), strict=True):
+            for level, style in ((1 - WITHIN, "-"), (1.0, ":"), (1 + WITHIN, "-")):
+                axes.axhline(level, color="#999999", linestyle=style)
+            for place, name in enumerate(names):
+                for number, (metric, heading) in enumerate(METRICS.items()):
                     both = {n: found[n, name, metric] for n in counts if (n, name, metric) in found}
                     ratios = {n: predicted / measured for n, (predicted, measured) in both.items() if measured}
-                    style = {"linestyle": STYLES[place % len(STYLES)], "marker": "o"}
-                    label = heading if name == FLAT else f"{name}: {heading}"
-                    lines.append(Line(list(ratios), list(ratios.values()), colour(number), label, style))
-        panels.append(LinePanel(title, lines, settings, counts, level=1.0))
-    return draw_lines(path, "Predicted / measured; between the grey lines: within 20 %", panels)
+                    if name == FLAT or metric in OF_A_TYPE:
+                        style = STYLES[place % len(STYLES)]
+                        label = heading if name == FLAT else f"{name}: {heading}"
+                        options: dict[str, Any] = {"linestyle": style, "marker": "o", "label": label}
+                        axes.plot(list(ratios), list(ratios.values()), color=colour(number), **options)
+            by_documents(axes, counts)
+            axes.set(ylim=(0.4, 2.5))
+    return path
 
 
 def _parts(found: Iterable[tuple[int, str, str]]) -> dict[str, list[str]]:

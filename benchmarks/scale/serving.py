@@ -92,13 +92,13 @@ class Figures:
         for clients, own in loads.items():
             whose = f"{clients} client{'s' if clients > 1 else ''}"
             cpu = sum(load.server_cpu_seconds for load in own) / max(1, sum(load.requests for load in own))
-            each = f"{cpu * 1000:.1f} ms of CPU each in the server" if cpu else ""
+            each = f"{cpu * 1000:.1f} ms of server CPU per answer" if cpu else ""
             table.add_row(f"HTTP, {whose}, p50", f"{np.median([load.p50_ms for load in own]):.1f} ms", "")
             table.add_row(
                 f"HTTP, {whose}, per second", f"{np.median([load.per_second for load in own]):.0f} answers", each
             )
-        table.add_row("HTTP beyond the Python API, p50", f"{self.beyond_api_ms:+.1f} ms", "")
-        table.add_row(f"{MANY_CLIENTS} clients compared with 1", f"{self.ratio:.2f} x", "")
+        table.add_row("HTTP minus Python API, p50", f"{self.beyond_api_ms:+.1f} ms", "")
+        table.add_row(f"throughput of {MANY_CLIENTS} clients compared with 1", f"{self.ratio:.2f} x", "")
         if self.soak:
             soak = self.soak
             table.add_row(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from benchmarks.scale.serving import own_queries
-from indexes.folder.generation import INDEX_FILE
+from indexes.generation import INDEX_FILE
 from retriever.evaluate.report.tables import text_table
 from retriever.hits import Hits
 from retriever.progress import Progress, silent
@@ -38,7 +38,7 @@ class Figures:
     largest_difference: float = 0.0
     """The largest difference between the scores of two hits at the same rank."""
     same_tables: dict[str, bool] = field(default_factory=dict)
-    """Whether each table, the transform and the index of the copy that came back equal the original."""
+    """Whether each table, the transform and the index are unchanged after the copy to Milvus and back."""
     seconds: dict[str, float] = field(default_factory=dict)
     ms_a_query: dict[str, float] = field(default_factory=dict)
 
@@ -49,9 +49,9 @@ class Figures:
         table = text_table(f"{self.documents:,} documents in a folder and in Milvus", ["", "figure"], 2)
         same = f"{self.same_ids:,} of {self.queries:,}"
         table.add_row(f"queries with the same {TOP} best", same)
-        table.add_row("largest difference of a score", f"{self.largest_difference:.1e}")
+        table.add_row("largest difference between scores", f"{self.largest_difference:.1e}")
         for name, is_same in self.same_tables.items():
-            table.add_row(f"{name} that came back", "the same" if is_same else "DIFFERENT")
+            table.add_row(f"{name} after the copy to Milvus and back", "the same" if is_same else "DIFFERENT")
         for what, seconds in self.seconds.items():
             table.add_row(what, f"{seconds:.0f} s, {self.documents / seconds:,.0f} documents per second")
         for where, ms in self.ms_a_query.items():

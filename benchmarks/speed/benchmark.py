@@ -7,20 +7,18 @@
     query-vectors   search by vectors: everything but the encoder; recall against brute force over all vectors
     query-text      search by text; the time of the encoder alone is also measured
     cold            a command from process start to printed hits
-    profile         where the time of our ingestion goes
 
 Every system runs in its own processes, and the systems alternate. Figures that were measured in alternation are reused
-only together. `benchmarks/speed/rivals` has one file for each system. A row's dataset is the number of documents, its
-split the task, its transform the system.
+only together. `benchmarks/speed/rivals` has one file for each system. In a row, `dataset` is the number of documents,
+`split` is the task, and `transform` is the system.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from typing import Any
 
-from benchmarks.speed.encoding import PLAIN_ONNX, encoder_names
+from benchmarks.speed.encoding import encoder_names
 from benchmarks.speed.rivals import OURS, SYSTEMS
 from benchmarks.speed.tasks import Tasks
 from retriever.evaluate.fitting import code_digest
@@ -29,7 +27,7 @@ from retriever.evaluate.runs import Findings, digest
 from retriever.settings import made_by
 
 ENCODING, INGEST_VECTORS, INGEST_TEXT = "encoding", "ingest-vectors", "ingest-text"
-QUERY_VECTORS, QUERY_TEXT, COLD, PROFILE = "query-vectors", "query-text", "cold", "profile"
+QUERY_VECTORS, QUERY_TEXT, COLD = "query-vectors", "query-text", "cold"
 SEARCHES = (QUERY_VECTORS, QUERY_TEXT, COLD)
 # The precisions of our encoder.
 PRECISIONS = ("fp32", "int8")
@@ -43,13 +41,13 @@ class Bench:
 
     def __init__(self, tasks: Tasks, systems: Sequence[str]) -> None:
         self.tasks, self.systems = tasks, systems
-        self.plan, self.sizes = tasks.plan, tasks.sizes
-        self.findings = Findings(self.plan, problems=tasks.problems)
+        self.experiment, self.sizes = tasks.experiment, tasks.sizes
+        self.findings = Findings(self.experiment, problems=tasks.problems)
         self._digest = cache(lambda count: digest(tasks.texts[:count]))
 
     def run(self) -> Findings:
         self.tasks.queries  # noqa: B018 - raises an error early if there are no queries
-        self._encode()
+        self._measure(ENCODING, min(ENCODED, len(self.tasks.texts)), encoder_names(PRECISIONS), self.tasks.encoding)
         for count in self.sizes.documents:
             self._ingest(count)
             ready = [system for system in self.systems if self._measured(INGEST_VECTORS, count, system)]
@@ -58,17 +56,6 @@ class Bench:
             self._measure(COLD, count, ready, self.tasks.cold)
             self.tasks.forget_stores(count)
         return self.findings
-
-    def profile(self) -> Findings:
-        for count in self.sizes.documents:
-            self._measure(PROFILE, count, [OURS], self.tasks.profile)
-        return self.findings
-
-    def _encode(self) -> None:
-        names = encoder_names(self.tasks.model, PRECISIONS)
-        self._measure(ENCODING, min(ENCODED, len(self.tasks.texts)), names, self.tasks.encoding)
-        if not find_spec("onnxruntime"):
-            self.findings.problems.append(f"{PLAIN_ONNX} is left out; get it with: pip install onnxruntime")
 
     def _ingest(self, count: int) -> None:
         to_search = not all(self._known(task, count, self.systems) for task in SEARCHES)
@@ -88,12 +75,12 @@ class Bench:
     def _measure(self, task: str, count: int, systems: Sequence[str], measure: Measure, anyway: bool = False) -> None:
         """Measure these systems together, unless all of their figures are known."""
         if systems and (anyway or not self._known(task, count, systems)):
-            self.plan.progress(f"{task}, {count:,} documents", 0, None)
+            self.experiment.progress(f"{task}, {count:,} documents", 0, None)
             for system, figures in measure(count, systems).items():
                 values = {name: float(value) for name, value in figures.items() if isinstance(value, int | float)}
                 details = {name: value for name, value in figures.items() if name not in values}
                 provenance = {"inputs": self._inputs(task, count, system), "made_by": made_by(), "details": details}
-                self.plan.results.add(self._run(task, count, system), values, provenance)
+                self.experiment.results.add(self._run(task, count, system), values, provenance)
                 self.findings.take(self._run(task, count, system), measured=True)
             return
         for system in systems:
@@ -103,15 +90,15 @@ class Bench:
         return all(self._measured(task, count, system) for system in systems)
 
     def _measured(self, task: str, count: int, system: str) -> bool:
-        return self.plan.results.known(self._run(task, count, system), self._inputs(task, count, system))
+        return self.experiment.results.known(self._run(task, count, system), self._inputs(task, count, system))
 
     def _run(self, task: str, count: int, system: str) -> Run:
-        encoder = self.plan.encoders[0]
-        return Run(self.plan.bench, str(count), task, encoder.label, encoder.pooling, system, "", None)
+        encoder = self.experiment.encoders[0]
+        return Run(self.experiment.bench, str(count), task, encoder.label, encoder.pooling, system, "", None)
 
     def _inputs(self, task: str, count: int, system: str) -> dict[str, str]:
         return {
-            "encoder": self.plan.encoders[0].key,
+            "encoder": self.experiment.encoders[0].key,
             "texts": self._digest(count),
             "system": version_of(system),
             "asked": str(self.sizes) if task in SEARCHES else "",
@@ -125,6 +112,6 @@ def version_of(system: str) -> str:
         return code_digest("retriever", "indexes")
     package = SYSTEMS[system].package if system in SYSTEMS else "sentence_transformers"
     try:
-        return f"{package} {version('onnxruntime' if system == PLAIN_ONNX else package)}"
+        return f"{package} {version(package)}"
     except PackageNotFoundError:
         return f"{package} "

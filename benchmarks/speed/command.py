@@ -17,11 +17,13 @@ from retriever.cli.bench.options import FOLDER, json_option, need, report
     "systems",
     multiple=True,
     metavar="NAME",
-    help="Only this system: retriever, 'retriever auto', 'sentence-transformers + FAISS', txtai, chroma, lancedb; may "
-    "be repeated.",
+    help="Measure only this system: retriever, 'retriever auto', 'sentence-transformers + FAISS', txtai, chroma, "
+    "lancedb; may be repeated.",
 )
 @click.option("--queries", type=click.IntRange(1), default=200, show_default=True, help="Number of warm queries.")
-@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Cold commands for each system.")
+@click.option(
+    "--repeats", type=click.IntRange(1), default=5, show_default=True, help="Number of cold searches per system."
+)
 @click.option(
     "--embed-at-most",
     type=click.IntRange(0),
@@ -29,8 +31,7 @@ from retriever.cli.bench.options import FOLDER, json_option, need, report
     show_default=True,
     help="Maximum number of documents that each system also embeds with its own encoder.",
 )
-@click.option("--profile", is_flag=True, help="Only show where the time of our ingestion goes, by stage and thread.")
-@click.option("--cache", type=FOLDER, help="Folder of raw vectors.  [default: ~/.cache/flow-retriever/vectors]")
+@click.option("--cache", type=FOLDER, help="Cache folder for raw vectors.  [default: ~/.cache/flow-retriever/vectors]")
 @click.option(
     "--out",
     type=FOLDER,
@@ -45,7 +46,6 @@ def speed(
     precision: str,
     systems: tuple[str, ...],
     embed_at_most: int,
-    profile: bool,
     cache: Path | None,
     out: Path | None,
     as_json: bool,
@@ -56,21 +56,18 @@ def speed(
     SENTENCES are text files with one sentence per line, gzipped or not; each sentence is a document. All systems get
     the same documents and vectors, and their measurements alternate. CPU time includes all threads and child processes.
     """
-    import numpy as np
-
-    from benchmarks.sentence_vectors import read_sentences, sentence_files, sentence_vectors
+    from benchmarks.sentence_vectors import sentence_files, sentence_vectors
     from benchmarks.speed.benchmark import Bench
     from benchmarks.speed.process import work_folder
-    from benchmarks.speed.report import draw, profile_tables, speed_tables
+    from benchmarks.speed.report import draw, speed_tables
     from benchmarks.speed.rivals import chosen_systems
     from benchmarks.speed.tasks import Sizes, Tasks
     from retriever.cli.display import console
     from retriever.encoder.model_files import DEFAULT_ENCODER
-    from retriever.errors import Misuse
-    from retriever.evaluate.models.encoders import Bert, open_encoders
+    from retriever.evaluate.models.encoders import open_encoders
     from retriever.evaluate.report.tables import show
     from retriever.evaluate.results import Results
-    from retriever.evaluate.runs import Plan
+    from retriever.evaluate.runs import Experiment
     from retriever.evaluate.vectors import VectorCache
 
     if out:
@@ -79,26 +76,18 @@ def speed(
     paths, count = sentence_files(sentences, data), max(documents)
     chosen, notes = chosen_systems(systems)
     (bert,) = open_encoders([encoder or DEFAULT_ENCODER], precision=precision, device="cpu")
-    if not isinstance(bert, Bert):
-        raise Misuse("--encoder must be a BERT.")
     with Results(out) as results, console.progress_bar() as progress, work_folder(out) as folder:
-        if profile:  # the profiled ingestion embeds the texts itself
-            texts, vectors = read_sentences(paths, count), np.empty((0, bert.dimension), np.float16)
-        else:
-            texts, vectors = sentence_vectors(paths, bert, count, cache, progress)
+        texts, vectors = sentence_vectors(paths, bert, count, cache, progress)
         if len(texts) < count:
             notes.append(f"there are only {len(texts):,} sentences, not {count:,}: all of them are used")
-        plan = Plan("speed", [bert], [], cache=VectorCache(cache), results=results, progress=progress)
+        experiment = Experiment("speed", [bert], [], cache=VectorCache(cache), results=results, progress=progress)
         counts = sorted({min(count, len(texts)) for count in documents})
         wanted = Sizes(counts, embed_at_most=embed_at_most, **sizes)
-        bench = Bench(Tasks(plan, str(bert.encoder.files.folder), texts, vectors, wanted, folder, notes), chosen)
-        findings = bench.profile() if profile else bench.run()
+        tasks = Tasks(experiment, str(bert.encoder.files.folder), texts, vectors, wanted, folder, notes)
+        findings = Bench(tasks, chosen).run()
 
     def tables() -> None:
-        for table in profile_tables(findings) if profile else speed_tables(findings.rows):
+        for table in speed_tables(findings.rows):
             show(table)
 
-    def write(out: Path) -> list[Path]:
-        return [] if profile else [draw(findings.rows, out / "speed.png")]
-
-    report(findings, findings.rows, as_json, out, tables, write)
+    report(findings, findings.rows, as_json, out, tables, lambda out: [draw(findings.rows, out / "speed.png")])

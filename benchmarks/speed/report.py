@@ -1,5 +1,6 @@
 """The tables and the plot of `python -m benchmarks speed`: figures of each system, and their ratios to ours."""
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -9,12 +10,10 @@ from rich.text import Text
 
 from benchmarks.speed.benchmark import COLD, ENCODING, INGEST_TEXT, INGEST_VECTORS, QUERY_TEXT, QUERY_VECTORS
 from benchmarks.speed.encoding import SENTENCE_TRANSFORMERS
-from benchmarks.speed.profile import STAGES, WAITING
 from benchmarks.speed.rivals import OURS
-from retriever.evaluate.report.plots import Line, LinePanel, colour, draw_lines
+from retriever.evaluate.report.plots import by_documents, colour, picture
 from retriever.evaluate.report.tables import NOTHING, text_table
 from retriever.evaluate.results import Row
-from retriever.evaluate.runs import Findings
 from retriever.terminal import size
 
 Figures = dict[tuple[int, str, str, str], float]
@@ -31,11 +30,13 @@ HEADS = {
     "batch_per_second": "batch, per s",
     "cpu_seconds": "CPU",
     "wall_seconds": "wall",
-    "again_cpu_seconds": "CPU again, nothing changed",
+    "again_cpu_seconds": "CPU of a second run, nothing changed",
     "peak_bytes": "peak memory",
     "disk_bytes": "on disk",
+    "cosine": "cosine with sentence-transformers",
 }
 TASKS = {
+    ENCODING: "Encoding, alternating with sentence-transformers",
     INGEST_VECTORS: "Ingestion, vectors given",
     INGEST_TEXT: "Ingestion, each by its own encoder",
     QUERY_VECTORS: "Warm queries, vectors given: everything but the encoder",
@@ -70,7 +71,7 @@ def written(metric: str, value: float) -> str:
         return f"{value:,.{1 if abs(value) >= 10 else 2}f} ms" if value < 1000 else written("_seconds", value / 1000)
     if metric.endswith("_seconds"):
         return f"{value:,.1f} s" if value >= 10 else f"{value:.2f} s"
-    return f"{value:.3f}"
+    return f"{value:.4f}" if metric == "cosine" else f"{value:.3f}"
 
 
 def figures(rows: Sequence[Row]) -> Figures:
@@ -82,46 +83,33 @@ def systems_of(found: Figures, task: str) -> list[str]:
 
 
 def speed_tables(rows: Sequence[Row]) -> Iterator[Table]:
-    """Yield the table of encoding, then each task at each size, then the growth from size to size."""
+    """Yield a table for each task at each size, then the growth from size to size."""
     found = figures(rows)
-    counts = sorted({count for count, task, _, _ in found if task in TASKS})
-    yield encoding_table(found)
+    counts = sorted({count for count, task, _, _ in found if task != ENCODING})
     for task in TASKS:
-        for count in counts:
-            table = task_table(found, task, count)
-            if table.row_count:
-                yield table
+        for count in sorted({count for count, own, _, _ in found if own == task}):
+            yield task_table(found, task, count)
     for smaller, larger in pairwise(counts):
         yield growth_table(found, smaller, larger)
 
 
-def encoding_table(found: Figures) -> Table:
-    count = next((n for n, task, _, _ in found if task == ENCODING), 0)
-    heads = ["", "CPU", "wall", "sentences per CPU second", "× sentence-transformers", "cosine with it"]
-    table = text_table(f"Encoding {count:,} sentences in turns", heads)
-    base = found.get((count, ENCODING, SENTENCE_TRANSFORMERS, "cpu_seconds"))
-    for system in systems_of(found, ENCODING):
-        cpu, wall, cosine = (found[count, ENCODING, system, m] for m in ("cpu_seconds", "wall_seconds", "cosine"))
-        cells = [written("_seconds", cpu), written("_seconds", wall), f"{count / cpu:,.0f}"]
-        table.add_row(Text(system), *cells, f"{base / cpu:.2f}" if base else NOTHING, f"{cosine:.4f}")
-    return table
-
-
 def task_table(found: Figures, task: str, count: int) -> Table:
-    """Return the figures of each system, with the ratio to ours in brackets."""
+    """Return the figures of each system, with ratios in brackets. The ratio is to our figure, or for encoding to that
+    of sentence-transformers."""
+    base = SENTENCE_TRANSFORMERS if task == ENCODING else OURS
+    compared = {*COMPARED, "wall_seconds"} if task in (COLD, ENCODING) else COMPARED
     shown = [metric for metric in HEADS if any(key[1::2] == (task, metric) for key in found)]
     table = text_table(f"{TASKS[task]}, {count:,} documents", ["", *(HEADS[metric] for metric in shown)])
-    for system in systems_of(found, task):
+    for system in dict.fromkeys(key[2] for key in found if key[:2] == (count, task)):
         cells = []
         for metric in shown:
-            value, ours = (found.get((count, task, name, metric)) for name in (system, OURS))
+            value, other = (found.get((count, task, name, metric)) for name in (system, base))
             text = NOTHING if value is None else written(metric, value)
-            if value is not None and ours and system != OURS and (metric in COMPARED or task == COLD):
-                ratio = value / ours
+            if value is not None and other and system != base and metric in compared:
+                ratio = value / other
                 text += f" ({ratio:.2f}×)" if ratio >= 0.1 else f" ({ratio:.2g}×)"
             cells.append(text)
-        if set(cells) != {NOTHING}:
-            table.add_row(Text(system), *cells)
+        table.add_row(Text(system), *cells)
     return table
 
 
@@ -147,43 +135,16 @@ def growth_table(found: Figures, smaller: int, larger: int) -> Table:
     return table
 
 
-def profile_tables(findings: Findings) -> Iterator[Table]:
-    """For each size, yield the share of each stage by thread, then the functions that took most time."""
-    for run in findings.runs:
-        found = findings.provenance(run)["details"]
-        values = {row.metric: row.value for row in findings.plan.results.rows([run])}
-        title = (
-            f"{int(run.dataset):,} documents: share of {values['wall_seconds']:,.1f} s in which each stage ran; "
-            f"no encoder ran in {values['without_encoder_share']:.1%}"
-        )
-        table = text_table(title, ["stage", "all", *found["threads"]])
-        for stage in STAGES:
-            of_all = NOTHING if stage == WAITING else f"{found['shares'][stage]:.1%}"
-            own = [f"{shares[stage]:.1%}" if stage in shares else NOTHING for shares in found["threads"].values()]
-            if {of_all, *own} - {NOTHING, "0.0%"}:
-                table.add_row(stage, of_all, *own)
-        yield table
-        table = text_table("Functions", ["function", "stage", "share"], 2)
-        for top in found["functions"]:
-            table.add_row(Text(top["function"]), top["stage"], f"{top['share']:.1%}")
-        yield table
-
-
 def draw(rows: Sequence[Row], path: Path) -> Path:
     """Plot the figures by number of documents, with a line for each system."""
     found = figures(rows)
     counts = sorted({count for count, task, _, _ in found if task == INGEST_VECTORS})
-    settings = {"xscale": "log", "yscale": "log", "xlabel": "documents"}
-    panels = []
-    for title, metric, unit, tasks in PANELS:
-        lines = []
-        for number, system in enumerate(systems_of(found, INGEST_VECTORS)):
-            for task, style in tasks.items():
-                values = {
-                    n: found[n, task, system, metric] / unit for n in counts if (n, task, system, metric) in found
-                }
-                label = system if style == "-" else ""
-                options = {"linestyle": style, "marker": "o"}
-                lines.append(Line(list(values), list(values.values()), colour(number), label, options))
-        panels.append(LinePanel(title, lines, settings, counts))
-    return draw_lines(path, "How it grows", panels)
+    with picture(path, "Figures by number of documents", [title for title, *_ in PANELS]) as places:
+        for axes, (_, metric, unit, tasks) in zip(places, PANELS, strict=True):
+            for number, system in enumerate(systems_of(found, INGEST_VECTORS)):
+                for task, style in tasks.items():
+                    values = [found.get((count, task, system, metric), math.nan) / unit for count in counts]
+                    label = system if style == "-" else ""
+                    axes.plot(counts, values, color=colour(number), linestyle=style, marker="o", label=label)
+            by_documents(axes, counts)
+    return path

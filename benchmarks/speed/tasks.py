@@ -26,7 +26,7 @@ from benchmarks.speed.rivals import OURS, OURS_AUTOMATIC
 from indexes.faiss.vectors import unit_rows
 from retriever.corpus.short_texts import short_texts
 from retriever.errors import Misuse, RetrieverError
-from retriever.evaluate.runs import Plan
+from retriever.evaluate.runs import Experiment
 
 HITS = 10
 TURN = 10
@@ -56,7 +56,7 @@ class Sizes:
 
 @dataclass
 class Tasks:
-    plan: Plan
+    experiment: Experiment
     model: str
     texts: Sequence[str]
     vectors: Halves
@@ -91,7 +91,9 @@ class Tasks:
 
     @cached_property
     def query_vectors(self) -> NDArray[np.float32]:
-        found = self.plan.cache.vectors(self.plan.encoders[0], self.queries, progress=self.plan.progress)
+        found = self.experiment.cache.vectors(
+            self.experiment.encoders[0], self.queries, progress=self.experiment.progress
+        )
         np.save(self.folder / "queries.npy", found)
         return found
 
@@ -181,7 +183,7 @@ class Tasks:
                 for system in rotated(list(workers), turn):
                     answer = workers[system].request("queries", first=first, last=min(first + TURN, total))
                     answers[system].append(answer)
-                self.plan.progress(f"warm queries, {count:,} documents", min(first + TURN, total), total)
+                self.experiment.progress(f"warm queries, {count:,} documents", min(first + TURN, total), total)
             for turn in range(BATCH_TURNS):
                 for system in rotated(list(workers), turn):
                     batches[system].append(workers[system].request("batch", first=0, last=batch))
@@ -206,23 +208,12 @@ class Tasks:
                     costs[system].append(run_whole([sys.executable, "-m", *words]))
                     continue
                 del costs[system]
-            self.plan.progress(f"cold commands, {count:,} documents", turn + 1, self.sizes.repeats)
+            self.experiment.progress(f"cold commands, {count:,} documents", turn + 1, self.sizes.repeats)
         return {system: {name: median(cost[name] for cost in own) for name in SECONDS} for system, own in costs.items()}
 
     def encoding(self, count: int, encoders: Sequence[str]) -> dict[str, Figures]:
         with MeasuredProcess("the encoders") as worker:
             return worker.request("encode", model=self.model, texts=self.texts[:count], names=list(encoders))
-
-    def profile(self, count: int, systems: Sequence[str]) -> dict[str, Figures]:
-        store, source = self.store(count, "profile"), self.folder / f"{count}.jsonl"
-        self.forget_stores(count)
-        store.parent.mkdir(parents=True, exist_ok=True)
-        write_documents(source, self.texts[:count])
-        with MeasuredProcess(OURS) as worker:
-            found = worker.request("profile", source=str(source), folder=str(store), model=self.model)
-        self.forget_stores(count)
-        source.unlink()
-        return dict.fromkeys(systems, found)
 
     @contextmanager
     def _noting(self, count: int) -> Iterator[None]:

@@ -18,7 +18,6 @@ import numpy as np
 from benchmarks.speed import engines
 from benchmarks.speed.encoding import encode_in_turns
 from benchmarks.speed.process import measured
-from benchmarks.speed.profile import profile_ingestion
 from benchmarks.speed.rivals import rival
 from benchmarks.speed.rivals.base import Documents, Matrix, Queries, Rival, StoredVectors
 from retriever.memory import peak_bytes
@@ -34,7 +33,6 @@ class Worker:
     """
 
     encode = staticmethod(encode_in_turns)
-    profile = staticmethod(profile_ingestion)
     index = staticmethod(engines.index)
     _rival: Rival
     _texts: list[str]

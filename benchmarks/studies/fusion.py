@@ -86,9 +86,9 @@ FUSIONS: dict[str, Callable[[Scores, Scores], Scores]] = {
     "tails of both, nats": lambda dense, lexical: tail(dense) + tail(lexical),
     "tail of dense + BM25, nats": lambda dense, lexical: tail(dense) + NATS * lexical,
     "surprise: Gaussian + BM25, nats": lambda dense, lexical: surprise(z(dense)) + NATS * lexical,
-    "the same, vectors a half": lambda dense, lexical: 0.5 * surprise(z(dense)) + NATS * lexical,
-    "the same, vectors a quarter": lambda dense, lexical: 0.25 * surprise(z(dense)) + NATS * lexical,
-    "the same, vectors a tenth": lambda dense, lexical: 0.1 * surprise(z(dense)) + NATS * lexical,
+    "the same, weight of vectors 0.5": lambda dense, lexical: 0.5 * surprise(z(dense)) + NATS * lexical,
+    "the same, weight of vectors 0.25": lambda dense, lexical: 0.25 * surprise(z(dense)) + NATS * lexical,
+    "the same, weight of vectors 0.1": lambda dense, lexical: 0.1 * surprise(z(dense)) + NATS * lexical,
 }
 
 

@@ -64,7 +64,8 @@ def choose_index(
     fitting = {factory: size for factory, size in sizes.items() if request.memory is None or size <= request.memory}
     if not fitting:
         raise Misuse(
-            f"no index of these {len(vectors):,} vectors fits {format_bytes(request.memory or 0)}: the smallest takes "
+            f"no index of these {len(vectors):,} vectors fits into {format_bytes(request.memory or 0)}: the "
+            "smallest takes "
             f"{format_bytes(min(sizes.values()))}. Set `memory` to at least that much."
         )
     if "Flat" in fitting and len(vectors) <= SCANNED_EXACTLY:

@@ -8,7 +8,7 @@ are looked up only when they are needed.
 from typing import Any
 
 from indexes.errors import Misuse, RetrieverError, first_line
-from indexes.faiss.vectors import VectorIndex, import_faiss
+from indexes.faiss.vectors import VectorIndex, gpu_count, import_faiss
 
 DEVICES = ("auto", "cpu", "cuda")
 # FAISS's working memory on each GPU. Its default is a sixth of the GPU memory, which would leave less for the encoder.
@@ -18,12 +18,6 @@ WORKING_BYTES = 256 * 1024 * 1024
 def has_gpu_part() -> bool:
     """Return whether the installed FAISS can use GPUs."""
     return hasattr(import_faiss(), "StandardGpuResources")
-
-
-def gpu_count() -> int:
-    """Count the GPUs that FAISS can use here."""
-    faiss = import_faiss()
-    return int(faiss.get_num_gpus()) if has_gpu_part() and hasattr(faiss, "get_num_gpus") else 0
 
 
 def refusal(index: Any) -> str:

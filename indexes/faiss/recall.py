@@ -24,7 +24,7 @@ MOST_QUERIES = 1000
 TIMED = 32
 TIE = 1e-6
 SHORT_TEXTS = "short texts cut from passages"
-STORED = "stored passages, each without itself"
+STORED = "stored passages, each excluded from its own results"
 SEED = 0
 
 Find = Callable[[VectorIndex, Matrix], Sequence[tuple[Numbers, NDArray[np.float64]]]]
@@ -122,7 +122,7 @@ def interval(mean: float, count: int) -> tuple[float, float]:
     """Compute Wilson's 95 % confidence interval of a share.
 
     `count` is the number of queries and not of neighbours, because the neighbours of a query are not independent. The
-    interval is a little too wide. It has a width even if every query found all neighbours.
+    interval is a little too wide. It is wider than zero even if every query found all neighbours.
 
     Wilson, "Probable inference, the law of succession, and statistical inference", JASA 1927.
     """

@@ -34,7 +34,7 @@ class IndexRequest:
             raise Misuse(f"`index_type` is empty; use {', '.join(NAMES)} or a FAISS factory string.")
         if self.type != AUTO and (self.recall is not None or self.memory is not None):
             name = "recall" if self.recall is not None else "memory"
-            raise Misuse(f'`{name}` goes with `index_type="auto"`; the index type is {self.type}.')
+            raise Misuse(f'`{name}` can only be used with `index_type="auto"`, but the index type is {self.type}.')
         if self.type == AUTO and self.recall is None:
             object.__setattr__(self, "recall", DEFAULT_RECALL)
         if self.recall is not None and not 0 < self.recall <= 1:
@@ -91,7 +91,7 @@ def candidates(count: int, dimension: int) -> list[str]:
 
 
 def _product_codes(dimension: int, width: int) -> str:
-    """Return the factory string of product codes with four bits for about `width` dimensions each.
+    """Return the factory string of product quantization with four bits per group of about `width` dimensions.
 
     FAISS scans codes of four bits fastest.
     """

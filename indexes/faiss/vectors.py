@@ -55,6 +55,12 @@ def import_faiss() -> Any:
     return faiss
 
 
+def gpu_count() -> int:
+    """Count the GPUs that FAISS can use here. The CPU package of FAISS has no GPU functions."""
+    faiss = import_faiss()
+    return int(faiss.get_num_gpus()) if hasattr(faiss, "StandardGpuResources") else 0
+
+
 def _single_thread_in_child() -> None:
     """Let FAISS use a single thread in a forked child.
 
@@ -261,10 +267,9 @@ class VectorIndex:
             yield own_scores[kept][:wanted], own_positions[kept][:wanted]
 
     def _beyond(self, wanted: int, left_out: int, count: int) -> int:
-        """Return how many vectors to fetch if FAISS cannot leave vectors out.
-
-        If few vectors are left out, fetch all of these in addition. Otherwise fetch twice the expected number. The
-        caller fetches more if that is not enough.
+        """Return how many vectors to fetch if FAISS cannot exclude vectors itself. If few vectors are excluded, the
+        result leaves room for all of them. Otherwise it is twice the expected number, and the caller fetches more if
+        that is not enough.
         """
         if self.exact or left_out <= FETCHED_BEYOND:
             return wanted + left_out

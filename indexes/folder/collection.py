@@ -2,6 +2,7 @@
 
     DIR/documents.sqlite     the documents and vectors; only this file is authoritative
     DIR/generations/000007/  built from the database: FAISS index, transform, manifest
+    DIR/encoder/             an encoder that was learned from this collection, if there is one
     DIR/quarantine/          damaged files that `verify --repair` has moved away
     DIR/writer.lock          the lock of the process that writes
     DIR/checked.json         a list of the files that were hashed and found intact
@@ -24,23 +25,25 @@ import numpy as np
 from indexes.errors import Damaged, Misuse, NotACollection, RetrieverError, salvage_advice
 from indexes.faiss import gpu
 from indexes.faiss.types import AUTO, IndexRequest, factory_string
-from indexes.faiss.vectors import VectorIndex, empty_index, exact_index, unit_rows
+from indexes.faiss.vectors import VectorIndex, empty_index, exact_index, gpu_count, unit_rows
 from indexes.folder import generation as generations
-from indexes.folder.generation import CHECKED, GENERATIONS, Generation, ReadLock, remove_superseded
+from indexes.folder.generation import CHECKED, GENERATIONS, WRITE_LOCK, ReadLock, WriteLock, remove_superseded
 from indexes.folder.publishing import IndexPublisher
-from indexes.folder.space import Space, unchanged
+from indexes.folder.space import Space
 from indexes.folder.transfer import LocalTransfer
-from indexes.fork import Lock
+from indexes.generation import Generation, plain_name
+from indexes.protocol import unchanged
 from indexes.rows import Apply
-from indexes.sqlite.connections import WRITE_LOCK, WriteLock
+from indexes.sqlite.connections import Lock
 from indexes.sqlite.database import is_blank, is_transient
 from indexes.sqlite.documents import DocumentStore
 from indexes.sqlite.words import Words
 
 DATABASE = "documents.sqlite"
 QUARANTINE = "quarantine"
+ENCODER = "encoder"
 OWN_NAMES = {DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal"}
-OWN_NAMES |= {GENERATIONS, QUARANTINE, WRITE_LOCK, CHECKED}
+OWN_NAMES |= {GENERATIONS, QUARANTINE, ENCODER, f"{ENCODER}.part", WRITE_LOCK, CHECKED}
 NOTHING = np.zeros(0, np.int64)
 
 Result = TypeVar("Result")
@@ -54,15 +57,16 @@ class _Spaces(threading.local):
 
 
 class Collection(IndexPublisher):
-    """A collection that is open for reading, or for reading and writing. Threads may share it."""
+    """A collection in a folder."""
 
     def __init__(self, folder: Path, store: DocumentStore, device: str = "cpu") -> None:
-        super().__init__(folder, store)
-        self.device = device
-        """The device that searches the index: cpu, cuda, or auto."""
-        self.device_note = ""
-        """A note whether a GPU searches the index. Empty until the index is loaded."""
-        self.apply_of: Callable[[Generation], Apply] | None = None
+        super().__init__(device)
+        self.folder = folder
+        self.store = store
+        self.name = str(folder)
+        self.advice = f"run: retriever verify --repair --index {folder}"
+        self._lock = WriteLock(folder)
+        self._loaded = None
         self._loading = Lock()
         self._spaces = _Spaces()
 
@@ -74,12 +78,11 @@ class Collection(IndexPublisher):
 
     @classmethod
     def open(cls, folder: Path | str, *, device: str = "cpu") -> Self:
-        """Open the collection in `folder` for reading. Use `writing()` to change it."""
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
             raise Misuse(f"{folder} is a file; `index` must be a folder.")
         if not cls.exists(folder):
-            why = "is no collection" if folder.is_dir() else "does not exist"
+            why = "is not a collection" if folder.is_dir() else "does not exist"
             raise NotACollection(f"{folder} {why}; make one with: retriever index SOURCE --index {folder}")
         generations.refuse_links(folder, OWN_NAMES)
         return cls(folder, DocumentStore(folder / DATABASE), device)
@@ -103,6 +106,10 @@ class Collection(IndexPublisher):
         return collection
 
     @staticmethod
+    def encoder_place(folder: Path | str) -> Path:
+        return Path(folder) / ENCODER
+
+    @staticmethod
     def refuse_if_taken(folder: Path | str) -> None:
         """Refuse a folder that holds files other than those of a collection."""
         folder = Path(folder)
@@ -117,7 +124,6 @@ class Collection(IndexPublisher):
 
     @classmethod
     def is_begun(cls, folder: Path | str) -> bool:
-        """Return whether the folder holds a collection that is not empty. An empty collection may be created again."""
         folder = Path(folder)
         if not cls.exists(folder):
             return False
@@ -143,11 +149,6 @@ class Collection(IndexPublisher):
         if device == "cuda":
             gpu.obstacle(device, index, factory)
 
-    @property
-    def name(self) -> str:
-        """The name of the collection in messages and commands."""
-        return str(self.folder)
-
     def sizes(self) -> dict[str, int]:
         """Return the size in bytes of every file. Files that are removed meanwhile are left out."""
         found = {}
@@ -159,18 +160,24 @@ class Collection(IndexPublisher):
 
     @property
     def transfer(self) -> LocalTransfer:
-        """The numbered rows of the collection, for copying it."""
         return LocalTransfer(self.store, self.dimension)
 
+    def published(self) -> tuple[int, str, str] | None:
+        row = self.store.db.conn.execute(
+            "SELECT number, folder, manifest_sha256 FROM generations ORDER BY number DESC LIMIT 1"
+        ).fetchone()
+        return None if row is None else (int(row[0]), plain_name(row[1], self.store.path), str(row[2]))
+
+    def _read(self, row: tuple[int, str, str], fresh: bool) -> Generation:
+        loaded = self._loaded  # a variable of the caller would keep an old index in memory
+        if not fresh and loaded and loaded[0].row == row:
+            return loaded[0]
+        return generations.read_generation(row[0], self.folder / GENERATIONS / row[1], row[2])
+
     def backlog(self) -> tuple[int, int]:
-        """Return how many used vectors are newer than the generation, and how many vectors are unused."""
         generation = self.generation()
         last = generation.last_vector if generation else 0
         return self.store.count_used_after(last), self.store.count("unused")
-
-    def is_empty(self) -> bool:
-        """Return whether nothing was ever stored here."""
-        return not (self.store.last_vector() or self.store.count("documents") or self.published())
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
@@ -194,42 +201,14 @@ class Collection(IndexPublisher):
             if published := self.published():
                 remove_superseded(self.folder / GENERATIONS, published[0])
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     # ---- searching -----------------------------------------------------------------------------------------
 
-    def refuse_unfinished(self) -> None:
-        """Refuse a collection whose first indexing was interrupted."""
-        if self.published() is None:
-            raise self._unfinished()
-
-    def _unfinished(self) -> NotACollection:
-        return NotACollection(
-            f"{self.folder} has {self.store.count('documents'):,} documents but no index yet: "
-            "its first run was interrupted. Run the same command again to finish it."
-        )
-
-    def load(self, prepare: Callable[[Generation], Result]) -> tuple[Generation, Result]:
-        """Load and check the published index.
-
-        Return its generation and the result of `prepare`, which reads its files.
-        """
-
-        def loaded(generation: Generation | None) -> tuple[Generation, Result]:
-            if generation is None:
-                raise self._unfinished()
-            with self._loading:  # other threads wait here until the index is loaded
-                if self._loaded is None or self._loaded[0].row != generation.row:
-                    self._load_index(generation)
-            return generation, prepare(generation)
-
-        return self.with_generation(loaded)
-
     def _load_index(self, generation: Generation) -> None:
+        with self._loading:  # other threads wait here until the index is loaded
+            if self._loaded is None or self._loaded[0].row != generation.row:
+                self._replace_index(generation)
+
+    def _replace_index(self, generation: Generation) -> None:
         read_lock = ReadLock(generation.folder)
         index = generations.load_index(generation)
         index.read_lock = read_lock
@@ -237,19 +216,16 @@ class Collection(IndexPublisher):
         if len(index) != in_table:
             raise Damaged(
                 f"{generation.folder}: the index holds {len(index):,} vectors, but the table has {in_table:,} rows; "
-                f"run: retriever verify --repair --index {self.folder}"
+                f"{self.advice}"
             )
         self.refuse_another_encoder(generation)
-        if self.device != "cpu":
+        if self.device != "cpu" and (self.device != "auto" or gpu_count()):
             self.device_note = gpu.search_on_gpu(self.device, index, generation.manifest["factory"])
         self._release()
         self._loaded = (generation, index)
 
     def in_space(self, transform_of: Callable[[Generation], Apply], look: Callable[[Space], Result]) -> Result:
-        """Call `look` with the space of the published generation, in one snapshot of the tables.
-
-        `transform_of` returns the transform that belongs to a generation.
-        """
+        """Call `look` with the space of the published generation, in one snapshot of the tables."""
         while True:
             with self.store.snapshot():
                 published, loaded = self.published(), self._loaded
@@ -258,7 +234,7 @@ class Collection(IndexPublisher):
             self.load(transform_of)
 
     def in_raw_space(self, look: Callable[[Space], Result]) -> Result:
-        """Call `look` with the encoder's own space, which is an exact scan of the stored vectors."""
+        """Call `look` with the space of the raw vectors. A search in it scans all stored vectors exactly."""
         with self.store.snapshot():
             version, space = self.store.data_version, self._spaces.raw
             if space is None or space.version != version:

@@ -1,4 +1,4 @@
-"""A generation: a folder with a FAISS index, the transform of its vectors, and a manifest.
+"""Generations and locks. A generation is a folder with a FAISS index, the transform of its vectors, and a manifest.
 
 A generation is written under a temporary name, synced and renamed. After that it never changes. The manifest lists
 every file with its SHA-256, and the database holds the SHA-256 of the manifest. A changed file is therefore always
@@ -7,6 +7,10 @@ safe because every write changes the ctime, and no program can set it back.
 
 A reader holds a shared lock on the manifest of its generation. When a newer generation has been published, the last
 process that releases the old generation removes its folder.
+
+One process at a time holds the write lock. It consists of a lock on a file, which contains the process number of the
+holder, and a lock on the folder. The lock on the folder is needed because the file could be removed while it is locked:
+another process would then create and lock a new file. The system releases both locks when the process ends.
 """
 
 import contextlib
@@ -14,79 +18,35 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from types import ModuleType
+from typing import Any
+
+from filelock import FileLock, Timeout
 
 from indexes.checksums import file_sha256
-from indexes.errors import Damaged
-from indexes.faiss.types import IndexRequest
+from indexes.errors import Damaged, Locked, Misuse, first_line
 from indexes.faiss.vectors import VectorIndex
-from indexes.sqlite.connections import WriteLock, fcntl
-from indexes.sqlite.documents import DocumentStore
+from indexes.generation import INDEX_FILE, MANIFEST, NUMBERS_FILE, Generation, plain_name
+from indexes.sqlite.connections import file_identity
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # on Windows, which does not allow an open file to be removed
+    fcntl = None
 
 GENERATIONS = "generations"
-MANIFEST = "manifest.json"
-INDEX_FILE = "vectors.faiss"
-NUMBERS_FILE = "numbers.npy"
 CHECKED = "checked.json"
+WRITE_LOCK = "writer.lock"
 # File systems measure time in steps of some milliseconds. A file that is younger than this might be changed again
 # without a change of its ctime.
 TOO_YOUNG_NS = 100_000_000
 MANIFEST_TYPES = {"files": dict, "count": int, "last_sequence": int, "factory": str, "index_type": str}
-
-Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Generation:
-    """A published generation: its folder and its manifest."""
-
-    number: int
-    folder: Path
-    manifest: dict[str, Any]
-    manifest_sha256: str
-    """The SHA-256 of the manifest.
-
-    It identifies the generation together with the number, because another collection may have a generation with this
-    number.
-    """
-
-    @property
-    def row(self) -> tuple[int, str, str]:
-        """The generation's row in the database."""
-        return self.number, self.folder.name, self.manifest_sha256
-
-    @property
-    def last_vector(self) -> int:
-        return int(self.manifest["last_sequence"])
-
-    @property
-    def count(self) -> int:
-        return int(self.manifest["count"])
-
-    @property
-    def requested(self) -> IndexRequest:
-        """The requested index type, recall and memory for which this index was built."""
-        settings = settings_of(self.manifest)
-        return IndexRequest(settings["index_type"], settings["recall"], settings["memory"])
-
-    @property
-    def measured(self) -> dict[str, Any]:
-        """The measurements that were made when the index was built, with its size and its search settings."""
-        known = {**self.manifest.get("measured", {}), "settings": self.manifest.get("search_settings", {})}
-        if INDEX_FILE in self.manifest["files"]:  # Milvus has no such file
-            size = self.manifest["files"][INDEX_FILE]["bytes"] / max(self.count, 1)
-            known["bytes_per_vector"] = round(size, 1)
-        return known
-
-    def transform_hashes(self) -> dict[str, str]:
-        """Return the SHA-256 of each of the transform's files."""
-        files = self.manifest["files"].items()
-        return {name: facts["sha256"] for name, facts in files if name not in (INDEX_FILE, NUMBERS_FILE)}
 
 
 def read_generation(number: int, folder: Path, manifest_sha256: str) -> Generation:
@@ -178,13 +138,6 @@ def _note_checked(collection: Path, state: dict[str, Any]) -> None:
         aside.replace(collection / CHECKED)
 
 
-def plain_name(name: object, where: Path) -> str:
-    """Return the name, or raise `Damaged` if it could lead out of its folder."""
-    if not isinstance(name, str) or name in ("", ".", "..") or any(c in name for c in "/\\:\0"):
-        raise Damaged(f"{where} holds the name {str(name)[:100]!r}, which is not a plain file name.")
-    return name
-
-
 def refuse_links(folder: Path, names: Iterable[str]) -> None:
     """Refuse a collection whose own files are links, because a change could affect files elsewhere."""
     for name in sorted(names):
@@ -248,98 +201,81 @@ def _is_held(folder: Path) -> bool:
     return False
 
 
-class PublishedIndex:
-    """Reads the published generation of a collection."""
+class _ThreadState(threading.local):
+    depth = 0
+    identity: tuple[int, int] | None = None
 
-    def __init__(self, folder: Path, store: DocumentStore) -> None:
+
+class WriteLock:
+    """A lock that one thread of one process holds at a time."""
+
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.store = store
-        self._lock = WriteLock(folder)
-        self._loaded: tuple[Generation, VectorIndex] | None = None
+        self._begin()
 
-    @property
-    def encoder(self) -> dict[str, Any]:
-        """The identity of the encoder that made the vectors."""
-        encoder = self.store.setting("encoder")
-        if not is_encoder(encoder):
-            raise self.store.damaged("the setting 'encoder' is damaged")
-        return dict(encoder)
+    def _begin(self) -> None:
+        self._process, self._file, self._own = os.getpid(), FileLock(self.folder / WRITE_LOCK), _ThreadState()
 
-    @property
-    def dimension(self) -> int:
-        return int(self.encoder["dimension"])
-
-    def published(self) -> tuple[int, str, str] | None:
-        """Return the number, folder and manifest hash of the published generation, or None if there is none."""
-        row = self.store.db.conn.execute(
-            "SELECT number, folder, manifest_sha256 FROM generations ORDER BY number DESC LIMIT 1"
-        ).fetchone()
-        return None if row is None else (int(row[0]), plain_name(row[1], self.store.path), str(row[2]))
-
-    def generation(self) -> Generation | None:
-        """Return the published generation, or None if there is none."""
-        return self.with_generation(lambda generation: generation)
-
-    def with_generation(self, use: Callable[[Generation | None], Result], *, fresh: bool = False) -> Result:
-        """Call `use` with the published generation.
-
-        If a newer one is published meanwhile and the files of the first are removed, call it again with the newer one.
-        If `fresh`, read the manifest again even if it is loaded.
-        """
-        while True:
-            row = self.published()
-            try:
-                return use(self._read(row, fresh) if row else None)
-            except Damaged:
-                if self.published() == row:
-                    raise
-
-    def _read(self, row: tuple[int, str, str], fresh: bool) -> Generation:
-        loaded = self._loaded  # a variable of the caller would keep an old index in memory
-        if not fresh and loaded and loaded[0].row == row:
-            return loaded[0]
-        return read_generation(row[0], self.folder / GENERATIONS / row[1], row[2])
-
-    def transform_files(self) -> dict[str, bytes]:
-        """Return the copies of the transform's files in the database. They serve to rebuild a damaged generation."""
-        rows = self.store.db.conn.execute("SELECT name, bytes FROM generation_files ORDER BY name").fetchall()
-        if any(not isinstance(data, bytes) for _, data in rows):
-            raise Damaged(f"{self.store.path}: the copy of the transform is damaged.")
-        return {plain_name(name, self.store.path): data for name, data in rows}
-
-    def refuse_another_encoder(self, generation: Generation | None = None) -> None:
-        """Refuse to continue if the encoder in the settings differs from the encoder that the index was built for."""
-        if generation is None:
-            with contextlib.suppress(Damaged):  # then only the checksum protects the setting
-                generation = self.generation()
-        if generation is None:
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lock. Fail at once if another thread or process holds it. May be nested."""
+        if self._process != os.getpid():  # a forked child must not use its parent's lock
+            self._begin()
+        if self._own.depth:
+            yield
             return
-        built = generation.manifest["encoder"]
-        try:
-            own = self.store.setting("encoder", checked=False)
-        except Damaged:
-            own = None
-        if own != built:
-            raise Damaged(
-                f"{generation.folder} was built for another encoder than the one in the settings of {self.store.path} "
-                f"({difference(built, own)}); run: retriever verify --repair --index {self.folder}"
+        path = self.folder / WRITE_LOCK
+        with contextlib.ExitStack() as releasing:
+            try:
+                self._file.acquire(timeout=0)
+                releasing.callback(self._file.release)
+                releasing.enter_context(_folder_lock(self.folder))
+                path.write_text(f"{os.getpid()}\n", encoding="utf-8")
+            except (Timeout, BlockingIOError):
+                raise Locked(
+                    f"{self.folder} is being written to by {_holder(path)}; wait for it or stop it, then try again."
+                ) from None
+            except PermissionError as error:
+                raise Misuse(f"this user is not allowed to write to {self.folder}: {first_line(error)}.") from error
+            self._own.identity, self._own.depth = file_identity(path), 1
+            try:
+                yield
+            finally:
+                self._own.depth = 0
+
+    def refuse_if_lost(self) -> None:
+        """Refuse to continue if the lock file was removed or replaced, because another process may be writing now."""
+        if self._own.depth and file_identity(self.folder / WRITE_LOCK) != self._own.identity:
+            raise Locked(
+                f"the lock file {self.folder / WRITE_LOCK} was removed while it was in use. Another process may now be "
+                "writing to the collection, so this one has stopped writing. Do not delete that file, and run the same "
+                "command again."
             )
 
 
-def difference(one: Any, other: Any) -> str:
-    """Describe how the identities of two encoders differ, with both values."""
-    if not is_encoder(one) or not is_encoder(other):
-        return "one of the two is damaged"
-    keys = sorted(key for key in {*one, *other} if one.get(key) != other.get(key))
-    return "; ".join(f"{key} {str(one.get(key))[:64]} against {str(other.get(key))[:64]}" for key in keys)
+@contextlib.contextmanager
+def _folder_lock(folder: Path) -> Iterator[None]:
+    """Lock the folder itself. Raise `BlockingIOError` if another process holds the lock."""
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:  # the file system has no locks on folders
+            pass
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # closing is not enough if a child was forked meanwhile
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
 
 
-def settings_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that an index was built with."""
-    asked = {"transform": "asked", "index_type": "index_type", "recall": "asked_recall", "memory": "asked_memory"}
-    return {"encoder": manifest.get("encoder"), **{key: manifest.get(name) for key, name in asked.items()}}
-
-
-def is_encoder(value: Any) -> bool:
-    """Return whether a value has the form of an encoder identity."""
-    return isinstance(value, dict) and type(value.get("dimension")) is int
+def _holder(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        if number := path.read_text(encoding="utf-8", errors="replace").strip():
+            return f"process {number}"
+    return "another process"

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import shutil
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,32 +17,29 @@ from indexes.faiss.building import Built, Stage, Vectors, build_requested, silen
 from indexes.faiss.recall import WANTED, stored_queries
 from indexes.faiss.types import AUTO, IndexRequest
 from indexes.faiss.vectors import VectorIndex, unit_rows
-from indexes.folder.generation import (
-    GENERATIONS,
-    INDEX_FILE,
-    MANIFEST,
-    NUMBERS_FILE,
-    Generation,
-    PublishedIndex,
-    read_generation,
-    remove_superseded,
-    sync,
-)
+from indexes.folder.generation import GENERATIONS, WriteLock, read_generation, remove_superseded, sync
 from indexes.folder.space import Space
-from indexes.publication import Publication
+from indexes.generation import INDEX_FILE, MANIFEST, NUMBERS_FILE, Generation, Publication, plain_name
+from indexes.protocol import AnyCollection
 from indexes.rows import Blocks, Matrix, Numbers
+from indexes.sqlite.documents import DocumentStore
 
-FORMAT = 1
 
+class IndexPublisher(AnyCollection):
+    """Publishes the generations of a collection in a folder."""
 
-class IndexPublisher(PublishedIndex):
-    """Publishes generations. The caller must hold the write lock."""
+    store: DocumentStore
+    folder: Path
+    _lock: WriteLock
+    _loaded: tuple[Generation, VectorIndex] | None
+
+    def transform_files(self) -> dict[str, bytes]:
+        rows = self.store.db.conn.execute("SELECT name, bytes FROM generation_files ORDER BY name").fetchall()
+        if any(not isinstance(data, bytes) for _, data in rows):
+            raise Damaged(f"{self.store.path}: the copy of the transform is damaged.")
+        return {plain_name(name, self.store.path): data for name, data in rows}
 
     def publish(self, publication: Publication, progress: Stage = silent) -> Generation:
-        """Build a generation from the stored raw vectors and switch to it.
-
-        Readers see either the old or the new one.
-        """
         store = self.store
         last = store.last_vector()
         built = self._build(publication, last, progress)
@@ -54,21 +50,8 @@ class IndexPublisher(PublishedIndex):
         number, name = previous + 1, f"{previous + 1:06d}"
         root = self.folder / GENERATIONS
         aside, final = root / f"{name}.writing", root / name
-        request = publication.request
-        facts = {
-            "format": FORMAT,
-            "factory": built.factory,
-            "index_type": request.type,
-            "asked_recall": request.recall,
-            "asked_memory": request.memory,
-            "index_note": built.note,
-            "measured": built.facts,
-            "search_settings": built.index.settings,
-            "last_sequence": last,
-            **publication.facts,
-        }
         try:
-            sha256, files = _write(aside, built.index, publication.write_transform, facts)
+            sha256, files = _write(aside, built, publication, last)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)  # frees the space if the disk is full
             raise
@@ -141,25 +124,29 @@ class IndexPublisher(PublishedIndex):
         self._loaded = None
 
 
-def _write(
-    aside: Path, index: VectorIndex, write_transform: Callable[[Path], list[str]], facts: dict[str, Any]
-) -> tuple[str, list[str]]:
+def _write(aside: Path, built: Built, publication: Publication, last: int) -> tuple[str, list[str]]:
     """Write a generation into the new folder `aside` and sync it.
 
-    `write_transform` writes the files of the transform and returns their names. Return the SHA-256 of the manifest, and
-    these names.
+    `last` is the number of the last vector that was stored. Return the SHA-256 of the manifest, and the names of the
+    transform's files.
     """
     if aside.exists():
         shutil.rmtree(aside)
     aside.mkdir(parents=True)
-    index.save(aside / INDEX_FILE, aside / NUMBERS_FILE)
-    names = write_transform(aside)
-    files = {
-        name: {"sha256": file_sha256(aside / name), "bytes": (aside / name).stat().st_size}
-        for name in sorted([INDEX_FILE, NUMBERS_FILE, *names])
-    }
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    manifest = {**facts, "count": len(index), "files": files, "created": created}
+    built.index.save(aside / INDEX_FILE, aside / NUMBERS_FILE)
+    names = publication.write_transform(aside)
+    manifest = publication.manifest(
+        factory=built.factory,
+        settings=built.index.settings,
+        measured=built.facts,
+        note=built.note,
+        last_vector=last,
+        count=len(built.index),
+        files={
+            name: {"sha256": file_sha256(aside / name), "bytes": (aside / name).stat().st_size}
+            for name in sorted([INDEX_FILE, NUMBERS_FILE, *names])
+        },
+    )
     (aside / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     for path in aside.iterdir():
         sync(path)

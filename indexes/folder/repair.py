@@ -10,10 +10,10 @@ import sqlite3
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from indexes.folder import generation as generations
 from indexes.folder.collection import QUARANTINE, Collection
 from indexes.folder.generation import GENERATIONS
 from indexes.folder.verify import Report, any_text
+from indexes.generation import INDEX_FILE, MANIFEST, NUMBERS_FILE
 
 COLUMNS = {
     "documents": ("number", "number, id, title, text, metadata, source"),
@@ -27,7 +27,7 @@ def folder_files(collection: Collection) -> dict[str, bytes]:
     """Read the files of the transform from the generation folder, even if they are damaged."""
     row = collection.published()
     folder = collection.folder / GENERATIONS / (row[1] if row else "none")
-    others = (generations.INDEX_FILE, generations.NUMBERS_FILE, generations.MANIFEST)
+    others = (INDEX_FILE, NUMBERS_FILE, MANIFEST)
     if not folder.is_dir():
         return {}
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.name not in others}

@@ -14,12 +14,12 @@ from indexes.checksums import content_hash, document_seal, vector_checksum
 from indexes.errors import Damaged, first_line, salvage_advice
 from indexes.folder import generation as generations
 from indexes.folder.collection import DATABASE, Collection
-from indexes.folder.generation import Generation, is_encoder, settings_of
+from indexes.generation import INDEX_FILE, NUMBERS_FILE, Generation, is_encoder, settings_of
 from indexes.pages import wal
 from indexes.rows import VECTOR_TYPE
+from indexes.sqlite.connections import migrate
 from indexes.sqlite.database import CHECKSUMS, is_transient
 from indexes.sqlite.documents import DocumentStore
-from indexes.sqlite.schema import changed_schema
 
 Progress = Callable[[int, int], None]
 
@@ -29,9 +29,9 @@ SETTINGS: dict[str, Callable[[Any], bool]] = {
     "index_type": lambda value: isinstance(value, str),
     "recall": lambda value: value is None or (type(value) in (int, float) and 0 < value <= 1),
     "memory": lambda value: value is None or (type(value) is int and value > 0),
+    **dict.fromkeys(("choice", "pooling_choice", "precision_choice", "learning"), lambda value: True),
 }
-CHOICES = ("choice", "pooling_choice", "precision_choice")
-"""Settings that only record how a choice was made. A damaged one is reset."""
+"""The settings, each with a test for a valid value. The last three only record how a choice was made."""
 
 
 @dataclass
@@ -125,7 +125,7 @@ def any_text(store: DocumentStore) -> Iterator[None]:
 
 def _check_database(store: DocumentStore, report: Report) -> None:
     connection = store.db.conn
-    if changed := changed_schema(connection):
+    if changed := _changed_schema(connection):
         # The index of words can be rebuilt, unless its table is damaged in such a way that SQLite cannot even drop it.
         existing = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchone()
         report.words_wrong = all(n.startswith("words") for n in changed) and not ("words" in changed and existing)
@@ -146,34 +146,26 @@ def _check_settings(collection: Collection, report: Report, defaults: Mapping[st
     with contextlib.suppress(Damaged):
         if generation := collection.with_generation(lambda found: found, fresh=True):
             known = settings_of(generation.manifest)
-    for key, valid in SETTINGS.items():
-        value = None
-        with contextlib.suppress(Damaged):
-            value = collection.store.setting(key, checked=False)
-        if key in known and value != known[key]:
-            report.bad_settings[key] = known[key]
-            report.problems.append(f"the setting {key!r} is not what the index was built with")
-        elif key not in known and not valid(value) and not collection.is_empty():
-            if key == "encoder":
-                report.broken("the setting 'encoder' is damaged, and there is no index to restore it from")
-            else:
-                report.bad_settings[key] = defaults[key]
-                report.problems.append(f"the setting {key!r} is damaged")
-    for key in collection.store.changed_settings():
-        if key not in report.bad_settings:
-            if key == "encoder" and key not in known:
-                report.database_broken = True
-            elif key not in known and key != CHECKSUMS:
-                report.bad_settings[key] = defaults.get(key)
-            report.checksums_wrong = True
-            report.problems.append(f"the setting {key!r} does not match its checksum")
-    for key in CHOICES:
+    changed, empty = collection.store.changed_settings(), collection.is_empty()
+    for key in dict.fromkeys([*SETTINGS, *changed]):
         try:
-            collection.store.setting(key, checked=False)
+            value = collection.store.setting(key, checked=False)
+            valid = empty or SETTINGS.get(key, lambda value: True)(value)
         except Damaged:
-            if key not in report.bad_settings:
-                report.bad_settings[key] = None
-                report.problems.append(f"the setting {key!r} is damaged")
+            value, valid = None, False
+        if key in known and value != known[key]:
+            problem = "is not what the index was built with"
+        elif key not in changed and (key in known or valid):
+            continue
+        else:
+            problem = "does not match its checksum" if key in changed else "is damaged"
+        if key == "encoder" and not known:
+            report.broken("the setting 'encoder' is damaged, and there is no index to restore it from")
+            continue
+        report.problems.append(f"the setting {key!r} {problem}")
+        report.checksums_wrong |= key in changed
+        if key != CHECKSUMS and (key not in known or value != known[key]):
+            report.bad_settings[key] = known.get(key, defaults.get(key))
 
 
 def _check_vectors(store: DocumentStore, report: Report, progress: Progress | None) -> None:
@@ -185,7 +177,7 @@ def _check_vectors(store: DocumentStore, report: Report, progress: Progress | No
     ):
         report.vectors += 1
         if not isinstance(blob, bytes) or not isinstance(text_hash, bytes) or len(blob) != width:
-            report.bad_vectors[number] = f"vector {number} is not {width} bytes"
+            report.bad_vectors[number] = f"vector {number} does not have {width} bytes"
         elif vector_checksum(text_hash, blob) != expected:
             report.bad_vectors[number] = f"vector {number} does not match its checksum"
         elif not np.isfinite(np.frombuffer(blob, VECTOR_TYPE)).all():
@@ -284,4 +276,15 @@ def _generation_problems(
             f"{generation.folder}: the index holds {generation.count:,} vectors, but the table has {in_table:,} rows"
         ]
     copies = {name: sha256(data).hexdigest() for name, data in collection.transform_files().items()}
-    return found, copies != generation.transform_hashes()
+    files = generation.manifest["files"].items()
+    published = {name: facts["sha256"] for name, facts in files if name not in (INDEX_FILE, NUMBERS_FILE)}
+    return found, copies != published
+
+
+def _changed_schema(connection: sqlite3.Connection) -> list[str]:
+    """List the names of the tables, indexes and triggers that differ from those that the migrations create."""
+    query = "SELECT name, type, tbl_name, sql FROM sqlite_master"
+    with contextlib.closing(sqlite3.connect(":memory:")) as fresh:
+        migrate(fresh)
+        expected = set(fresh.execute(query))
+    return sorted({str(row[0]) for row in expected ^ set(connection.execute(query))})

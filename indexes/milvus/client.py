@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.errors import NotACollection
+from indexes.errors import NotACollection, TableGone
 from indexes.milvus import connection
 from indexes.milvus.address import Address
-from indexes.milvus.connection import COLLECTION_NOT_LOADED, Refused, TableGone, Unreachable, to_error
+from indexes.milvus.connection import COLLECTION_NOT_LOADED, Refused, Unreachable, to_error
 
 CALL_SECONDS = 120.0
 # Maximum number of rows that Milvus returns from one call.

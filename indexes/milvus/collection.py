@@ -5,49 +5,50 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, Self, TypeVar
 
-from indexes.errors import Damaged, NotACollection, RetrieverError
+from indexes.errors import Damaged, RetrieverError
 from indexes.faiss.building import Stage, silent
 from indexes.faiss.types import IndexRequest
-from indexes.folder.generation import MANIFEST, Generation, difference, is_encoder, plain_name
-from indexes.folder.space import unchanged
+from indexes.generation import MANIFEST, Generation, Publication, plain_name
 from indexes.milvus import publishing, schema
 from indexes.milvus.address import Address
 from indexes.milvus.client import Client
-from indexes.milvus.connection import TableGone
 from indexes.milvus.space import MilvusSpace, MilvusWords
 from indexes.milvus.state import STATE, State, no_collection
 from indexes.milvus.store import MilvusStore, MilvusTransfer
-from indexes.publication import Publication
+from indexes.protocol import AnyCollection, unchanged
 from indexes.rows import Apply
-
-AGAIN = "copy or index the collection again"
 
 Result = TypeVar("Result")
 
 
-class MilvusCollection:
-    """A collection that is open for reading, or for reading and writing. Threads may share it."""
+class MilvusCollection(AnyCollection):
+    """A collection in Milvus."""
+
+    store: MilvusStore
+    advice = "copy or index the collection again"
 
     def __init__(self, client: Client, device: str = "cpu") -> None:
+        super().__init__(device)
         self.client = client
-        self.device = device
-        self.device_note = ""
-        self.apply_of: Callable[[Generation], Apply] | None = None
+        self.name = str(client.address)
         self.state = State(client)
         self.store = MilvusStore(client, self.state)
-        self.words = MilvusWords(self.store)
         self._files = TemporaryDirectory(prefix="retriever-")
         self._generation: Generation | None = None
+
+    @cached_property
+    def words(self) -> MilvusWords:
+        return MilvusWords(self.store)
 
     # ---- opening and creating ------------------------------------------------------------------------------
 
     @classmethod
     def open(cls, place: str | Path, /, *, device: str = "cpu") -> Self:
-        """Open an existing collection."""
         client = Client(Address.parse(place))
         try:
             opened = cls(client, device)
@@ -62,7 +63,6 @@ class MilvusCollection:
 
     @classmethod
     def create(cls, place: str | Path, /, settings: dict[str, Any]) -> Self:
-        """Create a collection."""
         address = Address.parse(place)
         if address.is_file:
             Path(address.uri).parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,6 @@ class MilvusCollection:
 
     @classmethod
     def is_begun(cls, place: str | Path, /) -> bool:
-        """Return whether a collection that is not empty exists there. An empty collection may be created again."""
         address = Address.parse(place)
         if address.is_file and not Path(address.uri).exists():
             return False
@@ -114,14 +113,6 @@ class MilvusCollection:
     @staticmethod
     def check_index(asked: IndexRequest, dimension: int, device: str) -> None:
         schema.check_index(asked)
-
-    @property
-    def name(self) -> str:
-        return str(self.client.address)
-
-    def is_empty(self) -> bool:
-        """Return whether nothing was ever stored."""
-        return not (self.published() or self.store.last_vector() or self.store.count("documents"))
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
@@ -150,34 +141,6 @@ class MilvusCollection:
         self.client.close()
         self._files.cleanup()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def encoder(self) -> dict[str, Any]:
-        """The identity of the encoder that made the vectors."""
-        encoder = self.store.setting("encoder")
-        if not is_encoder(encoder):
-            raise Damaged(f"{self.name}: the setting 'encoder' is damaged; {AGAIN}.")
-        return dict(encoder)
-
-    @property
-    def dimension(self) -> int:
-        return int(self.encoder["dimension"])
-
-    def refuse_another_encoder(self) -> None:
-        """Refuse to write if the encoder in the settings differs from the encoder that the index was built for."""
-        state = self.state.read()
-        if state.generation and state.generation["manifest"]["encoder"] != state.settings.get("encoder"):
-            differing = difference(state.generation["manifest"]["encoder"], state.settings.get("encoder"))
-            raise Damaged(
-                f"{self.name}: its index was built for another encoder than the one in its settings ({differing}); "
-                f"{AGAIN}."
-            )
-
     def sizes(self) -> dict[str, int]:
         """Return the size in bytes of every file of Milvus Lite. Empty for a server, which does not report sizes."""
         if not self.client.address.is_file:
@@ -194,23 +157,7 @@ class MilvusCollection:
     def published(self) -> tuple[int, str, str] | None:
         return self.state.read().published
 
-    def generation(self) -> Generation | None:
-        return self.with_generation(lambda generation: generation)
-
-    def with_generation(self, use: Callable[[Generation | None], Result], *, fresh: bool = False) -> Result:
-        """Call `use` with the published generation.
-
-        If another one is published meanwhile, call it again with that one.
-        """
-        while True:
-            row = self.published()
-            try:
-                return use(self._download(row, fresh) if row else None)
-            except (TableGone, Damaged):
-                if self.published() == row:
-                    raise
-
-    def _download(self, row: tuple[int, str, str], fresh: bool) -> Generation:
+    def _read(self, row: tuple[int, str, str], fresh: bool) -> Generation:
         """Return the generation with the files of its transform. The files are downloaded only once."""
         known = self._generation
         if not fresh and known is not None and known.row == row:
@@ -220,7 +167,7 @@ class MilvusCollection:
             raise Damaged(f"{self.name}: another index was published while this one was read; try again.")
         manifest = state.generation["manifest"]
         if publishing.manifest_sha256(manifest) != row[2]:
-            raise Damaged(f"{self.name}: its manifest does not match its checksum; {AGAIN}.")
+            raise Damaged(f"{self.name}: its manifest does not match its checksum; {self.advice}.")
         # Every download has a new folder, because other threads may still read an older one. A cleaner of /tmp may
         # have removed the parent.
         Path(self._files.name).mkdir(exist_ok=True)
@@ -229,7 +176,7 @@ class MilvusCollection:
         for name, expected in manifest["files"].items():
             data = self._file(row[0], plain_name(name, folder))
             if hashlib.sha256(data).hexdigest() != expected["sha256"]:
-                raise Damaged(f"{self.name}: the transform's file {name} is damaged; {AGAIN}.")
+                raise Damaged(f"{self.name}: the transform's file {name} is damaged; {self.advice}.")
             (folder / name).write_bytes(data)
         (folder / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
         self._generation = Generation(row[0], folder, manifest, row[2])
@@ -238,11 +185,10 @@ class MilvusCollection:
     def _file(self, number: int, name: str) -> bytes:
         text = self.state.records.read(publishing.file_record(number, name))
         if text is None:
-            raise Damaged(f"{self.name}: the transform's file {name} is missing; {AGAIN}.")
+            raise Damaged(f"{self.name}: the transform's file {name} is missing; {self.advice}.")
         return base64.b64decode(text)
 
     def transform_files(self) -> dict[str, bytes]:
-        """Return the transform's files as they were published."""
         generation = self.state.read().generation
         if generation is None:
             return {}
@@ -250,7 +196,6 @@ class MilvusCollection:
         return {name: self._file(int(generation["number"]), name) for name in names}
 
     def publish(self, publication: Publication, progress: Stage = silent) -> Generation:
-        """Build an index in a new table and switch to it. Readers see either the old or the new index."""
         publishing.publish(self.store, publication, progress)
         found = self.generation()
         assert found is not None
@@ -265,40 +210,22 @@ class MilvusCollection:
 
     # ---- searching -----------------------------------------------------------------------------------------
 
-    def refuse_unfinished(self) -> None:
-        """Refuse a collection whose first indexing was interrupted."""
-        if self.published() is None:
-            raise self._unfinished()
-
-    def _unfinished(self) -> NotACollection:
-        return NotACollection(
-            f"{self.name} has {self.store.count('documents'):,} documents but no index yet: its first run was "
-            "interrupted. Run the same command again to finish it."
-        )
-
-    def load(self, prepare: Callable[[Generation], Result]) -> tuple[Generation, Result]:
-        """Return the published generation and the result of `prepare`, which reads the files of the generation."""
-
-        def use(generation: Generation | None) -> tuple[Generation, Result]:
-            if generation is None:
-                raise self._unfinished()
-            return generation, prepare(generation)
-
-        return self.with_generation(use)
+    def _load_index(self, generation: Generation) -> None:
+        """Do nothing, because Milvus itself holds the index in memory."""
 
     def in_space(self, transform_of: Callable[[Generation], Apply], look: Callable[[Any], Result]) -> Result:
-        """Call `look` with the space of the published index."""
         return self._search(transform_of, look, raw=False)
 
     def in_raw_space(self, look: Callable[[Any], Result]) -> Result:
-        """Call `look` with the encoder's own space."""
         return self._search(lambda generation: unchanged, look, raw=True)
 
     def _search(
         self, transform_of: Callable[[Generation], Apply], look: Callable[[Any], Result], *, raw: bool
     ) -> Result:
         def search(generation: Generation) -> Result:
+            dimension = int(generation.manifest["encoder"]["dimension"])
             table = self.store.table_of(generation.folder.name)
-            return look(MilvusSpace(self.store, generation.manifest, table, transform_of(generation), raw))
+            apply = transform_of(generation)
+            return look(MilvusSpace(self.store, dimension, apply, generation.manifest, table, raw))
 
         return self.store.retry_if_changed(lambda: self.load(search)[1])

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from indexes.errors import Locked, NotACollection, RetrieverError, first_line
+from indexes.errors import Locked, NotACollection, RetrieverError, TableGone, first_line
 from indexes.milvus.address import TOKEN, Address
 
 CONNECT_SECONDS = 10.0
@@ -38,10 +38,6 @@ class Refused(RetrieverError):
 
 class Changed(RetrieverError):
     """A document was replaced or deleted between two reads. The operation must start again."""
-
-
-class TableGone(RetrieverError):
-    """A table no longer exists, e.g. because another process has replaced the index."""
 
 
 _connections: dict[Address, tuple[Any, int]] = {}

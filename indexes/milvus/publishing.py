@@ -10,7 +10,6 @@ import hashlib
 import json
 import time
 from collections import deque
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,10 +19,10 @@ from numpy.typing import NDArray
 
 from indexes.faiss.building import Stage
 from indexes.faiss.recall import RECALL_AT, WANTED, Nearest, recall_facts
+from indexes.generation import Publication
 from indexes.milvus import schema
 from indexes.milvus.client import Row
 from indexes.milvus.store import MilvusStore
-from indexes.publication import Publication
 from indexes.rows import Blocks, DocumentRow
 
 BUILDING = "building"
@@ -38,7 +37,7 @@ Batch = tuple[list[tuple[int, DocumentRow]], dict[bytes, int]]
 
 def publish(store: MilvusStore, publication: Publication, progress: Stage) -> None:
     """Build an index, switch to it, and remove the index that it replaces."""
-    state, request = store.state, publication.request
+    state = store.state
     before = state.read()
     number = before.last_generation + 1
     name = f"{number:06d}"
@@ -48,23 +47,15 @@ def publish(store: MilvusStore, publication: Publication, progress: Stage) -> No
         files = {file: (Path(folder) / file).read_bytes() for file in publication.write_transform(Path(folder))}
     for file, data in files.items():
         state.records.write(file_record(number, file), base64.b64encode(data).decode())
-    manifest = {
-        "format": 1,
-        "factory": build.kind,
-        "index_type": request.type,
-        "asked_recall": request.recall,
-        "asked_memory": request.memory,
-        "index_note": "",
-        "measured": measured,
-        "search_settings": build.settings,
-        "last_sequence": store.last_vector(),
-        "count": build.count,
-        "files": {
-            file: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)} for file, data in files.items()
-        },
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        **publication.facts,
-    }
+    manifest = publication.manifest(
+        factory=build.kind,
+        settings=build.settings,
+        measured=measured,
+        note="",
+        last_vector=store.last_vector(),
+        count=build.count,
+        files={file: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)} for file, data in files.items()},
+    )
     state.renew()
     replaced = _replaced(before.generation)
     generation = {

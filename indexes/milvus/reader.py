@@ -1,6 +1,6 @@
 """Reads the documents of a collection in Milvus, their passages, and the raw vector of every distinct text."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -81,11 +81,11 @@ class Reader:
         return self.client.count({"documents": self.documents_table, "vectors": self.vectors_table}[table])
 
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
-        """Return the stored content hashes of those of the given documents that exist."""
+        """Return the stored content hash of each document by id. Unknown ids are left out."""
         return {id_: bytes.fromhex(row["content_hash"]) for id_, row in self.heads(ids).items()}
 
     def heads(self, ids: Sequence[str]) -> dict[str, Row]:
-        """Return the number, content hash and seal of those of the given documents that exist."""
+        """Return the number, content hash and seal of each document by id. Unknown ids are left out."""
         hashes = {id_hash(id_): id_ for id_ in ids}
         fields = ("number", "id_hash", "content_hash", "seal")
         rows = self.client.select_in(self.documents_table, "id_hash", list(hashes), fields)
@@ -96,21 +96,13 @@ class Reader:
         return int(found[id_]["number"]) if found else None
 
     def seals(self, numbers: Sequence[int]) -> dict[int, str]:
-        """Return the seals of those of the given documents that exist."""
+        """Return the seal of each document by number. Unknown numbers are left out."""
         rows = self.client.select_in(self.documents_table, "number", numbers, ["number", "seal"])
         return {int(row["number"]): str(row["seal"]) for row in rows}
 
-    def documents(self, numbers: Sequence[int], found: Iterable[PassageRow] = ()) -> dict[int, dict[str, Any]]:
-        """Return the fields of the given documents.
-
-        Raise `Damaged` if a document differs from what was stored, or if a passage in `found` is not one of its
-        passages. `found` are passages that a search has read from the index.
-        """
-        rows = {number: (hit_fields(row), passages) for number, row, passages in self.rows(numbers)}
-        for passage in found:
-            if passage.document in rows and passage not in rows[passage.document][1]:
-                raise self.damaged(f"a passage of document {rows[passage.document][0]['id']!r}")
-        return {number: fields for number, (fields, _) in rows.items()}
+    def documents(self, numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """Return the fields of the given documents. Raise `Damaged` if a document differs from what was stored."""
+        return {number: hit_fields(row) for number, row, _ in self.rows(numbers)}
 
     def rows(self, numbers: Sequence[int]) -> Iterator[StoredDocument]:
         """Yield the given documents with their passages. Raise `Damaged` if a document is not intact."""
@@ -179,7 +171,7 @@ class Reader:
     # ---- vectors -------------------------------------------------------------------------------------------
 
     def vectors_of_texts(self, hashes: Sequence[bytes]) -> dict[bytes, int]:
-        """Return the vector numbers of those of the given text hashes that have a vector."""
+        """Return the vector number of each text by its hash. Texts without a vector are left out."""
         texts = [text_hash.hex() for text_hash in hashes]
         rows = self.client.select_in(self.vectors_table, "text_hash", texts, ["number", "text_hash"])
         return {bytes.fromhex(row["text_hash"]): int(row["number"]) for row in rows}

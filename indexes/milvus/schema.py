@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from indexes.errors import Misuse, NotACollection
+from indexes.errors import Misuse, NotACollection, TableGone
 from indexes.faiss.types import AUTO, DEFAULT_RECALL, IndexRequest
 from indexes.milvus.client import Client
-from indexes.milvus.connection import TableGone
 
 # Limits of Milvus: the bytes of a text field, the elements of an array field, and the bytes of a JSON field. The last
 # limit is 65,536, and some bytes are kept in reserve.

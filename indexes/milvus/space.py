@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.faiss.vectors import SPARE, TIE, unit_rows
-from indexes.folder.space import SAMPLED, background_of, nearest_among, products
 from indexes.milvus.client import MAX_ROWS, Row, in_list, join_conditions
 from indexes.milvus.rows import PASSAGE_FIELDS, hit_fields, indexed_passage, seal_of
 from indexes.milvus.schema import EXACT
 from indexes.milvus.store import MilvusStore
-from indexes.rows import LOOKED_AT, Apply, Match, Nearest
+from indexes.protocol import SAMPLED, AnySpace, products, rank
+from indexes.rows import LOOKED_AT, Apply, Match, Matrix, Nearest, PassageRow
 from indexes.sqlite.words import query_words
 
 INDEX_FIELDS = ("key", *PASSAGE_FIELDS, "seal")
@@ -30,31 +30,22 @@ QUERIES_PER_CALL = 100
 Bounded = tuple[list[Nearest], float]
 """Passages with their scores, and an upper bound of the scores of all other passages."""
 COMPLETE = float("-inf")
-"""The bound if a search has found every row."""
+"""The bound if there are no other passages, because the search has found every row."""
 
 
 @dataclass(frozen=True)
-class MilvusSpace:
+class MilvusSpace(AnySpace):
     """The space of one search: the published index or, if `raw`, the untransformed vectors of the encoder."""
 
     store: MilvusStore
+    dimension: int
+    apply: Apply
     manifest: dict[str, Any]
     index: str
     """The name of the table of the index."""
-    apply: Apply
     raw: bool = False
     seals: dict[int, str] = field(default_factory=dict)
     """The seals that the found documents had when they were found."""
-
-    @property
-    def dimension(self) -> int:
-        return int(self.manifest["encoder"]["dimension"])
-
-    def nearest_documents(
-        self, queries: NDArray[np.float32], k: int, *, documents: str | None = None
-    ) -> list[list[Match]]:
-        """Return the k documents nearest to each query (raw vectors), each with its best passage, best first."""
-        return self.matches(self.nearest_passages(queries, k, documents=documents))
 
     def matches(self, found: Sequence[Sequence[Nearest]]) -> list[list[Match]]:
         """Add the fields of the documents.
@@ -74,26 +65,11 @@ class MilvusSpace:
                 own.append(Match(passage, score, hit_fields(row)))
         return matches
 
-    def similar_documents(self, number: int, k: int, documents: str | None = None) -> list[Match]:
-        """Return the k documents nearest to a stored document, without that document.
-
-        The score of a document is the cosine of its nearest pair of passages with the stored document.
-        """
-        vectors = [passage.vector for passage in self.store.passages_of_documents([number])[number]]
-        others = join_conditions(f"document != {number}", documents or "")
-        best: dict[int, Nearest] = {}
-        for found in self.nearest_passages(self.store.vectors(vectors, self.dimension), k, documents=others):
-            for passage, score in found:
-                if passage.document not in best or score > best[passage.document][1]:
-                    best[passage.document] = (passage, score)
-        return self.matches([sorted(best.values(), key=_rank)[:k]])[0]
-
     def nearest_passages(
-        self, queries: NDArray[np.float32], k: int, *, documents: str | None = None
+        self, queries: Matrix, k: int, *, documents: str | None = None, without: int | None = None
     ) -> list[list[Nearest]]:
-        """Return the best passage of each of the k documents nearest to each query, best first."""
         mapped = unit_rows(self.apply(queries))
-        expression = documents or ""
+        expression = join_conditions("" if without is None else f"document != {without}", documents or "")
         found: list[list[Nearest]] = [[] for _ in mapped]
         search = self._search_raw if self.raw else self._search_index
         exact = self.raw or self.manifest["factory"] == EXACT
@@ -120,7 +96,7 @@ class MilvusSpace:
                 pending, limit = unfinished, min(4 * limit, MAX_ROWS)
         return found
 
-    def _search_index(self, queries: NDArray[np.float32], limit: int, expression: str) -> list[Bounded]:
+    def _search_index(self, queries: Matrix, limit: int, expression: str) -> list[Bounded]:
         """Search the published index. Return the nearest current passages of each query."""
         settings = dict(self.manifest["search_settings"])
         if "ef" in settings:  # Milvus rejects an ef below the limit
@@ -137,7 +113,7 @@ class MilvusSpace:
             found.append((scored + _scored(replacements, query), bound))
         return found
 
-    def _search_raw(self, queries: NDArray[np.float32], limit: int, expression: str) -> list[Bounded]:
+    def _search_raw(self, queries: Matrix, limit: int, expression: str) -> list[Bounded]:
         """Search by raw vectors. Return the nearest current passages of each query.
 
         Milvus first returns the nearest raw vectors. Then the index is read to find the passages of these vectors. If a
@@ -162,7 +138,7 @@ class MilvusSpace:
             found.append((scored + _scored(replacements, query), bound))
         return found
 
-    def _scan(self, queries: NDArray[np.float32], expression: str) -> list[list[Nearest]]:
+    def _scan(self, queries: Matrix, expression: str) -> list[list[Nearest]]:
         """Return the best passage of every document for each query, by reading the whole index.
 
         This is needed because a search returns at most MAX_ROWS rows, and an approximate index may return fewer rows
@@ -179,9 +155,10 @@ class MilvusSpace:
         return [list(own.values()) for own in best]
 
     def _current(self, rows: Sequence[Row], fields: Sequence[str], expression: str) -> tuple[set[str], list[Row]]:
-        """Return the keys of the rows that are current, and the current rows of documents that were replaced.
+        """Return the keys of the given rows that are current, and replacements for the others.
 
-        A row is current if its seal is the present seal of its document.
+        A row is current if it has the same seal as its document. The replacements are the current rows of documents
+        whose given rows are not current.
         """
         seals = self.store.seals([row["document"] for row in rows])
         current = {row["key"] for row in rows if seals.get(row["document"]) == row["seal"]}
@@ -198,15 +175,13 @@ class MilvusSpace:
         raw = self.store.vectors([row["vector"] for row in rows], self.dimension)
         return [{**row, "raw": vector} for row, vector in zip(rows, raw, strict=True)]
 
-    def nearest_of(self, query: NDArray[np.float32], documents: Sequence[int]) -> dict[int, Nearest]:
-        """Return the passage of each of the given documents that is nearest to the query (a raw vector)."""
+    def _passages_of(self, documents: Sequence[int]) -> dict[int, list[PassageRow]]:
         passages = {}
         for number, row, own in self.store.rows(documents):
             passages[number], self.seals[number] = own, seal_of(row)
-        return nearest_among(query, passages, lambda numbers: self.store.vectors(numbers, self.dimension), self.apply)
+        return passages
 
-    def background(self, queries: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the mean and standard deviation of each query's cosines with a sample of the collection's vectors."""
+    def _sample(self) -> NDArray[np.float64]:
         key, sample = self.store.sample
         if sample is None or key != (self.index, self.raw):
             last = self.store.last_vector()
@@ -217,17 +192,17 @@ class MilvusSpace:
             raw = np.array([row["raw"] for row in rows], np.float32).reshape(len(rows), self.dimension)
             sample = unit_rows(self.apply(raw)).astype(np.float64)
             self.store.sample = ((self.index, self.raw), sample)
-        return background_of(sample, queries, self.apply)
+        return sample
 
 
-def _cosines(rows: Sequence[Row], query: NDArray[np.float32]) -> NDArray[np.float64]:
+def _cosines(rows: Sequence[Row], query: Matrix) -> NDArray[np.float64]:
     name = "raw" if "raw" in rows[0] else "mapped"
     vectors = np.array([row[name] for row in rows], np.float32)
     vectors = unit_rows(vectors) if name == "raw" else vectors
     return products(vectors.astype(np.float64), query.astype(np.float64))
 
 
-def _scored(rows: Sequence[Row], query: NDArray[np.float32]) -> list[Nearest]:
+def _scored(rows: Sequence[Row], query: Matrix) -> list[Nearest]:
     """Return passages with their cosines, best first. Ties are ordered by vector number."""
     if not rows:
         return []
@@ -239,7 +214,7 @@ def _best_documents(scored: Sequence[Nearest], k: int) -> list[Nearest]:
     """Return the k best documents, each with its best passage."""
     best: dict[int, Nearest] = {}
     _keep_best(best, scored)
-    return sorted(best.values(), key=_rank)[:k]
+    return sorted(best.values(), key=rank)[:k]
 
 
 def _keep_best(best: dict[int, Nearest], scored: Sequence[Nearest]) -> None:
@@ -248,10 +223,6 @@ def _keep_best(best: dict[int, Nearest], scored: Sequence[Nearest]) -> None:
         known, known_score = best.get(passage.document, (passage, COMPLETE))
         if (-score, passage.vector, passage.position) < (-known_score, known.vector, known.position):
             best[passage.document] = (passage, score)
-
-
-def _rank(found: Nearest) -> tuple[float, int]:
-    return -found[1], found[0].document
 
 
 class MilvusWords:
@@ -280,7 +251,7 @@ class MilvusWords:
         return sorted(scored, key=lambda pair: (-pair[1], pair[0]))
 
     def scores(self, query: str, documents: Iterable[int]) -> dict[int, float]:
-        """Return the BM25 of those of the given documents that contain a word of the query."""
+        """Return the BM25 score of each document. Documents that contain no word of the query are left out."""
         numbers = list(documents)
         return dict(self.best(query, len(numbers), in_list("number", numbers))) if numbers else {}
 

@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from indexes.errors import Damaged, Locked
+from indexes.errors import Damaged, Locked, TableGone
 from indexes.faiss.vectors import unit_rows
-from indexes.folder.generation import Generation
 from indexes.folder.verify import Report
+from indexes.generation import Generation
 from indexes.milvus.client import Row
 from indexes.milvus.collection import MilvusCollection
-from indexes.milvus.connection import TableGone
 from indexes.milvus.facts import facts_and_bounds
 from indexes.milvus.rows import (
     DOCUMENT_FIELDS,

@@ -17,7 +17,7 @@ import numpy as np
 
 from indexes.checksums import content_hash, document_seal, metadata_text, setting_checksum, vector_checksum
 from indexes.pages.carving import Carver, Row
-from indexes.rows import VECTOR_TYPE
+from indexes.rows import VECTOR_TYPE, DocumentRow
 from indexes.sqlite.database import CHECKSUMS
 
 Place = tuple[int, int, bytes]
@@ -49,16 +49,12 @@ class CarvedDocument:
     """A document that was read from its row, and which of its parts are confirmed."""
 
     number: int
-    id: str
-    title: str
-    text: str
-    metadata: dict[str, Any]
-    content_hash: bytes
-    """The hash of the content that was read. It may differ from the stored hash."""
-    source: str
+    row: DocumentRow
+    """The document. Its content hash is that of the content that was read, which may differ from the stored hash.
+
+    It has passages only if the seal confirms them together with the rest of the document.
+    """
     seal: bytes
-    places: Sequence[Place] | None
-    """The passages, if the seal confirms them together with the rest of the document."""
     content_proven: bool
     id_proven: bool
     other_ids: Sequence[str] = ()
@@ -66,9 +62,9 @@ class CarvedDocument:
 
     def sealed_with(self, places: Sequence[Place]) -> "CarvedDocument | None":
         """Return the document with the id that its seal confirms, or None if the seal confirms no id."""
-        for id_ in (self.id, *self.other_ids):
-            if document_seal(id_, self.content_hash, self.source, places) == self.seal:
-                return replace(self, id=id_, places=places)
+        for id_ in (self.row.id, *self.other_ids):
+            if document_seal(id_, self.row.content_hash, self.row.source, places) == self.seal:
+                return replace(self, row=replace(self.row, id=id_, passages=places))
         return None
 
 
@@ -181,15 +177,9 @@ class Carved:
             return None
         content, known = content_hash(title, text, metadata), self._ids_of(number)
         found = CarvedDocument(
-            number=number,
-            id=id_,
-            title=title,
-            text=text,
-            metadata=parsed,
-            content_hash=content,
-            source=source,
-            seal=seal if isinstance(seal, bytes) else b"",
-            places=None,
+            number,
+            DocumentRow(id_, title, text, parsed, content, source, passages=()),
+            seal if isinstance(seal, bytes) else b"",
             content_proven=content == stored_hash,
             id_proven=id_ in known,
             other_ids=[other for other in known if other != id_],

@@ -99,7 +99,7 @@ class Carver:
             number, offset = _varint(data, offset)
             number -= (number >> 63) << 64
         if length > LARGEST_RECORD:
-            raise ValueError("no record is so long")
+            raise ValueError("the length of the record is impossible")
         size = self.pages.size
         most = size - 35 if table else (size - 12) * 64 // 255 - 23
         if length <= most:
@@ -136,7 +136,7 @@ def _record(payload: bytes) -> tuple[tuple[Value, ...], bool]:
     """Return the values of a record, and whether it is complete. If bytes are missing, the last values are shorter."""
     end, place = _varint(payload, 0)
     if not place <= end <= len(payload):
-        raise ValueError("the record's header is not whole")
+        raise ValueError("the record's header is incomplete")
     kinds = []
     while place < end:
         kind, place = _varint(payload, place)

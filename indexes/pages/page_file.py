@@ -107,7 +107,7 @@ class Pages:
         return max(PAGE_SIZES, key=self._pages_of_trees)  # among equals, the first and most common size
 
     def _pages_of_trees(self, size: int) -> float:
-        """Return the share of pages that look like pages of a tree if pages have this size."""
+        """Return the share of the file's pages that look like B-tree pages, assuming this page size."""
         count = max(self.length // size, 1)
         step = max(count // SAMPLED, 1)
         numbers = range(1, count, step)
@@ -154,7 +154,7 @@ class Pages:
 
 
 def _plausible(data: bytes) -> bool:
-    """Return whether bytes look like a page of a tree: the cells fill the page from its end, behind their pointers."""
+    """Return whether bytes look like a B-tree page: cell pointers first, then cells up to the end of the page."""
     if len(data) < 12 or data[0] not in (0x02, 0x05, 0x0A, 0x0D):
         return False
     cells = int.from_bytes(data[3:5], "big")

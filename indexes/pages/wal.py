@@ -1,7 +1,7 @@
-"""Reads SQLite's write-ahead log as bytes, including committed frames behind a damaged frame.
+"""Reads SQLite's write-ahead log as bytes, including committed frames after a damaged frame.
 
 SQLite reads a log up to the first frame with a wrong checksum and ignores the rest without an error. One flipped bit
-can therefore lose every later transaction. `verify` and `salvage` also read the frames behind the damaged frame. They
+can therefore lose every later transaction. `verify` and `salvage` also read the frames after the damaged frame. They
 must do so before SQLite opens the database, because opening it rebuilds the index of the log (the -shm file), and
 closing it deletes the log. The format is described at https://www.sqlite.org/walformat.html.
 
@@ -16,18 +16,13 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 HEADER = 32
 FRAME_HEADER = 24
 MAGIC = 0x377F0682  # if the last bit is set, checksums are computed from big-endian words
 PAGE_SIZES = (4096, 512, 1024, 2048, 8192, 16384, 32768, 65536)
-FRAMES_PER_READ = 512
 # A log that is being written may look broken, but two reads then differ.
 READS = 4
 SECONDS_BETWEEN_READS = 0.05
@@ -36,7 +31,6 @@ INDEX_HEADER = struct.Struct("=IIIBBHII8s8s8s")  # in native byte order; salts a
 INDEX_BYTES = 2 * INDEX_HEADER.size + 4  # two copies of the header, and the number of frames in the database
 
 Sum = tuple[int, int]
-"""A checksum (a, b). For each pair of words x, y of the data: a += x + b, and then b += y + a."""
 
 
 @dataclass
@@ -55,7 +49,7 @@ class Log:
     acknowledged: int | None = None
     """The number of acknowledged frames, or None if there is no index."""
     broken_at: int | None = None
-    """The position of the first damaged frame that has a commit behind it, or None."""
+    """The position of the first damaged frame that is followed by a commit, or None."""
     commits_lost: int = 0
     """The number of commits from that frame on."""
 
@@ -80,8 +74,8 @@ class _Frame(NamedTuple):
     pages_after: int
     salts: Sum
     stored: Sum
-    added: Sum
-    """The checksum of the bytes of the frame, starting from zero."""
+    summed: bytes
+    """The bytes that the stored checksum covers, in addition to everything before the frame."""
 
 
 def path_of(database: Path) -> Path:
@@ -141,7 +135,7 @@ def _noted(database: Path) -> list[_Noted]:
     found = []
     for start in (0, INDEX_HEADER.size) if len(data) == INDEX_BYTES else ():
         version, _, _, ready, _, _, frames, _, _, salts, stored = INDEX_HEADER.unpack_from(data, start)
-        expected = _checksum(data[start : start + INDEX_HEADER.size - 8], sys.byteorder == "big")
+        expected = _checksum(data[start : start + INDEX_HEADER.size - 8], big=sys.byteorder == "big")
         if version == INDEX_VERSION and ready == 1 and struct.pack("=II", *expected) == stored:
             first, second = struct.unpack(">II", salts)
             found.append(_Noted((first, second), frames, int.from_bytes(data[-4:], sys.byteorder)))
@@ -162,26 +156,27 @@ def _parse(file: BinaryIO, noted: list[_Noted]) -> Log:
     log.acknowledged = min((one.frames for one in noted if list(one.salts) == salts), default=None)
     if not intact and noted and not any(one.frames for one in noted):
         log.acknowledged = 0  # the log was about to be reset: the database has all pages
-    _follow(log, _frames(file, log.page_size, big), (salts[0], salts[1]), (a, b), broken_at=None if intact else 0)
+    _follow(log, _frames(file, log.page_size), (salts[0], salts[1]), (a, b), big, broken_at=None if intact else 0)
     return log
 
 
-def _follow(log: Log, frames: Iterator[_Frame], salts: Sum, last: Sum, broken_at: int | None) -> None:
+def _follow(log: Log, frames: Iterator[_Frame], salts: Sum, last: Sum, big: bool, broken_at: int | None) -> None:
     """Follow the chain of checksums and fill the log.
 
-    Behind a break, a frame counts as intact again if its checksum continues that of the frame before it.
+    After a break, a frame counts as intact again if its checksum continues that of the frame before it.
     """
     transaction: dict[int, tuple[int, bool]] = {}
     computed, belongs = last, True
     images_before, pages_before = dict[int, int](), 0
     for number, frame in enumerate(frames):
-        chained = frame.stored in {_continued(seed, frame.added, log.page_size) for seed in (last, computed)}
+        sums = {seed: _checksum(frame.summed, big, seed) for seed in {last, computed}}
+        chained = frame.stored in sums.values()
         belongs = frame.salts == salts or (chained and belongs)
         if broken_at is None and (frame.salts != salts or not chained):
             broken_at, images_before, pages_before = number, dict(log.images), log.pages
         if broken_at is not None and log.acknowledged is not None and number >= log.acknowledged:
             break  # the remaining frames were never acknowledged
-        computed, last = _continued(last, frame.added, log.page_size) if belongs else frame.stored, frame.stored
+        computed, last = sums[last] if belongs else frame.stored, frame.stored
         if not belongs:
             continue  # a frame of an older log
         transaction[frame.page] = (frame.offset, chained)
@@ -205,46 +200,20 @@ def _follow(log: Log, frames: Iterator[_Frame], salts: Sum, last: Sum, broken_at
         log.images, log.pages = images_before, max(log.pages, pages_before)
 
 
-def _frames(file: BinaryIO, page_size: int, big: bool) -> Iterator[_Frame]:
-    size, offset = FRAME_HEADER + page_size, HEADER
+def _frames(file: BinaryIO, page_size: int) -> Iterator[_Frame]:
     file.seek(HEADER)
-    while len(data := file.read(size * FRAMES_PER_READ)) >= size:
-        rows = np.frombuffer(data, np.uint8, len(data) // size * size).reshape(-1, size)
-        heads = np.ascontiguousarray(rows[:, :FRAME_HEADER]).view(">u4").astype(np.int64).tolist()
-        summed = np.concatenate([rows[:, :8], rows[:, FRAME_HEADER:]], axis=1)
-        for (page, after, *salts, a, b), (x, y) in zip(heads, _added(summed, big).tolist(), strict=True):
-            yield _Frame(offset + FRAME_HEADER, page, after, (salts[0], salts[1]), (a, b), (x, y))
-            offset += size
+    while len(head := file.read(FRAME_HEADER)) == FRAME_HEADER:
+        offset, image = file.tell(), file.read(page_size)
+        if len(image) < page_size:
+            return
+        page, after, salt, other_salt, a, b = struct.unpack(">6I", head)
+        yield _Frame(offset, page, after, (salt, other_salt), (a, b), head[:8] + image)
 
 
-def _checksum(data: bytes, big: bool) -> Sum:
-    a, b = _added(np.frombuffer(data, np.uint8)[None], big)[0].tolist()
+def _checksum(data: bytes, big: bool, seed: Sum = (0, 0)) -> Sum:
+    """Compute the checksum of bytes that follow the bytes with the checksum `seed`."""
+    a, b = seed
+    for first, second in struct.iter_unpack(">II" if big else "<II", data):
+        a = (a + first + b) & 0xFFFFFFFF
+        b = (b + second + a) & 0xFFFFFFFF
     return a, b
-
-
-def _added(rows: NDArray[np.uint8], big: bool) -> NDArray[np.uint32]:
-    """Compute the checksum of each row of bytes, starting from zero.
-
-    The checksum is linear: a word that is followed by j words counts F(j) times in a and F(j + 1) times in b. F are the
-    Fibonacci numbers.
-    """
-    words = np.ascontiguousarray(rows).view(">u4" if big else "<u4").astype(np.uint32)
-    weights = _fibonacci(words.shape[1] + 1)
-    return np.stack([words @ weights[-2::-1], words @ weights[:0:-1]], axis=1)
-
-
-def _continued(seed: Sum, added: Sum, page_size: int) -> Sum:
-    """Compute the checksum of a frame.
-
-    `added` is the checksum of its bytes alone. `seed` is the checksum of the frame or header before it.
-    """
-    p, q, r = _fibonacci((8 + page_size) // 4 + 2)[-3:].tolist()
-    return (p * seed[0] + q * seed[1] + added[0]) & 0xFFFFFFFF, (q * seed[0] + r * seed[1] + added[1]) & 0xFFFFFFFF
-
-
-@cache
-def _fibonacci(count: int) -> NDArray[np.uint32]:
-    numbers = [0, 1]
-    while len(numbers) < count:
-        numbers.append((numbers[-1] + numbers[-2]) & 0xFFFFFFFF)
-    return np.array(numbers, np.uint32)

@@ -75,7 +75,7 @@ def _both(left: Sql, joint: str, right: Sql) -> Sql:
 
 
 def _equal(values: Sequence[Value]) -> Sql:
-    """Return a test whether a JSON value, `{0}.type` and `{0}.value`, equals one of the given values."""
+    """Return an SQL test: does a JSON value, `{0}.type` and `{0}.value`, equal one of the given values?"""
     texts = [value for value in values if isinstance(value, str)]
     numbers = [str(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     tests: list[str] = []
@@ -96,7 +96,7 @@ def _equal(values: Sequence[Value]) -> Sql:
 
 
 def _ordered(operator: str, value: Value) -> Sql:
-    """Return a test whether a JSON value is lower or higher than the given value, according to the operator."""
+    """Return an SQL test: is a JSON value lower or higher than the given value, according to the operator?"""
     if isinstance(value, str):
         return f"{{0}}.type = 'text' AND {{0}}.value {operator} ?", [value]
     # The number is bound as a text, so that SQLite rounds it in the same way as the numbers in the metadata.
@@ -197,7 +197,7 @@ def _advice(field: str, known: list[str]) -> str:
     near = difflib.get_close_matches(field.casefold(), folded, n=1) if len(field) <= COMPARED_LENGTH else []
     meant = f"did you mean {folded[near[0]]!r}? " if near else ""
     more = f" and {len(known) - SHOWN_FIELDS:,} more" if len(known) > SHOWN_FIELDS else ""
-    return f"{meant}There are: {', '.join(map(_shown, known[:SHOWN_FIELDS]))}{more}."
+    return f"{meant}The fields are: {', '.join(map(_shown, known[:SHOWN_FIELDS]))}{more}."
 
 
 def _shown(name: str) -> str:

@@ -1,28 +1,33 @@
-"""Connections to a database, one per thread, and the write lock, which one process holds at a time.
+"""Connections to a database, one per thread, and what makes it safe to fork a process whose threads use collections.
 
 SQLite isolates connections from each other. Threads that share a collection therefore see one snapshot each, as
 processes do. A forked child must neither use nor close a connection of its parent. It opens its own connections.
 
-The write lock consists of a lock on a file, which contains the process number of the holder, and a lock on the folder.
-The lock on the folder is needed because the file could be removed while it is locked: another process would then create
-and lock a new file. The system releases both locks when the process ends.
+A lock that SQLite, ONNX Runtime or another library holds at the moment of a fork stays locked forever in the child.
+Therefore short operations that many threads run, such as a search, are marked `fork_safe`: a fork waits until they are
+done. Long operations, such as writing, are not marked: if a process forks while one of its threads writes, the child
+must not use collections.
 """
 
+import concurrent.futures.thread  # noqa: F401 - both modules register fork handlers, which run in
 import contextlib
 import ctypes
+import logging  # noqa: F401 -                    reverse order: theirs must run after the handlers of this module
 import os
 import sqlite3
 import sys
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import wraps
 from itertools import count
 from pathlib import Path
-from types import ModuleType
+from typing import Any, ParamSpec, TypeVar
 
-from filelock import FileLock, Timeout
-
-from indexes.errors import Closed, Locked, Misuse, first_line
+from indexes.errors import Closed
+from indexes.sqlite.schema import FORMAT, MIGRATIONS
 
 # sqlite-utils imports pandas if it is installed, which takes longer than a whole search.
 _hide_pandas = "pandas" not in sys.modules
@@ -34,13 +39,16 @@ finally:
     if _hide_pandas:
         del sys.modules["pandas"]
 
-fcntl: ModuleType | None
-try:
-    import fcntl
-except ImportError:  # on Windows, which does not allow an open file to be removed
-    fcntl = None
+LONGEST_WAIT = 60.0
+"""Maximum number of seconds that a fork waits for other threads."""
 
-WRITE_LOCK = "writer.lock"
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+FileState = tuple[int, int, int, int]
+"""The device, inode, size and time of change of a file."""
+FileStates = tuple[FileState | None, FileState | None]
+"""The states of a database and of its log. None for a missing file."""
 
 _serials = count(1)
 _open: "weakref.WeakSet[Connections]" = weakref.WeakSet()
@@ -49,24 +57,28 @@ _open: "weakref.WeakSet[Connections]" = weakref.WeakSet()
 class Database(sqlite_utils.Database):
     """A connection, with a serial number that no two connections of this process share."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, immutable: FileStates | None = None) -> None:
         super().__init__(connection)
         self.serial = next(_serials)
+        self.immutable = immutable
+        """The states of the files when they were opened as immutable, or None if SQLite notices changes itself."""
 
 
-class Connections:
-    """Gives every thread its own connection. `connect` opens it when the thread first needs it."""
+class Connections(ABC):
+    """Gives every thread its own connection, which is opened when the thread first needs it."""
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
-        self._connect = connect
+    def __init__(self) -> None:
         # The key is the thread and not its number: the system reuses the number of an ended thread.
         self._of_threads: dict[threading.Thread, Database] = {}
         self._writing = threading.RLock()
         self._closed = False
         _open.add(self)
 
+    @abstractmethod
+    def _connect(self) -> Database: ...
+
     @property
-    def mine(self) -> Database:
+    def db(self) -> Database:
         """The calling thread's own connection."""
         thread = threading.current_thread()
         found = self._of_threads.get(thread)
@@ -74,7 +86,7 @@ class Connections:
             if self._closed:
                 raise Closed("the collection is closed; open it again to use it.")
             self._close_of_ended_threads()
-            found = self._of_threads[thread] = Database(self._connect())
+            found = self._of_threads[thread] = self._connect()
         return found
 
     def _close_of_ended_threads(self) -> None:
@@ -82,21 +94,18 @@ class Connections:
             if ended := self._of_threads.pop(thread, None):
                 ended.conn.close()
 
+    def snapshot(self) -> AbstractContextManager[Any]:
+        """Read everything within the block from one state of the database."""
+        return self.db.atomic()
+
     @contextlib.contextmanager
     def changing(self) -> Iterator[Database]:
         """Run a block in one write transaction.
 
         Threads wait for each other, because SQLite would refuse a second write transaction.
         """
-        with self._writing:
-            database = self.mine
-            with database.atomic():
-                yield database
-
-    def close_mine(self) -> None:
-        """Close the calling thread's own connection. The next use opens a new connection."""
-        if found := self._of_threads.pop(threading.current_thread(), None):
-            found.conn.close()
+        with self._writing, self.db.atomic():
+            yield self.db
 
     def close(self) -> None:
         """Close the connections of all threads. None of them may be in use."""
@@ -112,104 +121,128 @@ class Connections:
         self._writing = threading.RLock()
 
 
-def _abandon_all() -> None:
-    for connections in list(_open):
-        connections.abandon()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_all)
-
-
-class _ThreadState(threading.local):
-    depth = 0
-    identity: tuple[int, int] | None = None
-
-
-class WriteLock:
-    """A lock that one thread of one process holds at a time."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._begin()
-
-    def _begin(self) -> None:
-        self._process, self._file, self._own = os.getpid(), FileLock(self.folder / WRITE_LOCK), _ThreadState()
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the lock. Fail at once if another thread or process holds it. May be nested."""
-        if self._process != os.getpid():  # a forked child must not use its parent's lock
-            self._begin()
-        if self._own.depth:
-            yield
-            return
-        path = self.folder / WRITE_LOCK
-        with contextlib.ExitStack() as releasing:
-            try:
-                self._file.acquire(timeout=0)
-                releasing.callback(self._file.release)
-                releasing.enter_context(_folder_lock(self.folder))
-                path.write_text(f"{os.getpid()}\n", encoding="utf-8")
-            except (Timeout, BlockingIOError):
-                raise Locked(
-                    f"{self.folder} is being written to by {_holder(path)}; wait for it or stop it, then try again."
-                ) from None
-            except PermissionError as error:
-                raise Misuse(f"this user is not allowed to write to {self.folder}: {first_line(error)}.") from error
-            self._own.identity, self._own.depth = file_identity(path), 1
-            try:
-                yield
-            finally:
-                self._own.depth = 0
-
-    def refuse_if_lost(self) -> None:
-        """Refuse to continue if the lock file was removed or replaced, because another process may be writing now."""
-        if self._own.depth and file_identity(self.folder / WRITE_LOCK) != self._own.identity:
-            raise Locked(
-                f"the lock file {self.folder / WRITE_LOCK} was removed while it was in use. Another process may now be "
-                "writing to the collection, so this one has stopped writing. Do not delete that file, and run the same "
-                "command again."
-            )
-
-
-@contextlib.contextmanager
-def _folder_lock(folder: Path) -> Iterator[None]:
-    """Lock the folder itself. Raise `BlockingIOError` if another process holds the lock."""
-    if fcntl is None:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise
-        except OSError:  # the file system has no locks on folders
-            pass
-        yield
-    finally:
-        with contextlib.suppress(OSError):  # closing is not enough if a child was forked meanwhile
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)
-
-
-def _holder(path: Path) -> str:
-    with contextlib.suppress(OSError):
-        if number := path.read_text(encoding="utf-8", errors="replace").strip():
-            return f"process {number}"
-    return "another process"
-
-
 def file_identity(path: Path) -> tuple[int, int] | None:
-    """Return a value that differs if another file has taken the name. Return None if the file does not exist."""
+    """Return the identity of the file at this path, which changes if the file is replaced. None if there is no file."""
     state = file_state(path)
     return state and state[:2]
 
 
-def file_state(path: Path) -> tuple[int, int, int, int] | None:
+def file_state(path: Path) -> FileState | None:
     try:
         found = path.stat()
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Apply the migrations that the database lacks, within the caller's transaction."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    for script in MIGRATIONS[version:]:
+        execute_script(connection, script)
+    connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def execute_script(connection: sqlite3.Connection, script: str) -> None:
+    """Execute a script statement by statement, because `executescript` would commit the transaction."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if statement.strip() and sqlite3.complete_statement(statement):
+            connection.execute(statement)
+            statement = ""
+
+
+# ---- forks -----------------------------------------------------------------------------------------------
+
+
+class _Gate:
+    """A gate that threads enter to work. A fork closes the gate and waits until all other threads have left it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._forking = False
+        self._own = threading.local()
+
+    def __enter__(self) -> None:
+        depth = getattr(self._own, "depth", 0)
+        if not depth:
+            with self._changed:
+                while self._forking:
+                    self._changed.wait()
+                self._inside += 1
+        self._own.depth = depth + 1
+
+    def __exit__(self, *error: object) -> None:
+        self._own.depth -= 1
+        if not self._own.depth:
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    def _own_count(self) -> int:
+        return int(getattr(self._own, "depth", 0) > 0)
+
+    def before_fork(self) -> None:
+        with self._changed:
+            while self._forking:  # another thread is forking
+                self._changed.wait()
+            self._forking = True
+            self._changed.wait_for(lambda: self._inside <= self._own_count(), LONGEST_WAIT)
+
+    def after_fork_in_parent(self) -> None:
+        with self._changed:
+            self._forking = False
+            self._changed.notify_all()
+
+    def after_fork_in_child(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = self._own_count()
+        self._forking = False
+
+
+class Lock:
+    """A lock that is free in a forked child, even if the parent held it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        _locks.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+    def renew(self) -> None:
+        self._lock = threading.Lock()
+
+
+_gate = _Gate()
+_locks: "weakref.WeakSet[Lock]" = weakref.WeakSet()
+
+
+def fork_safe(work: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Decorate a function so that it never runs while another thread forks."""
+
+    @wraps(work)
+    def gated(*given: Given.args, **named: Given.kwargs) -> Result:
+        with _gate:
+            return work(*given, **named)
+
+    return gated
+
+
+def _after_in_child() -> None:
+    _gate.after_fork_in_child()
+    for lock in list(_locks):
+        lock.renew()
+    for connections in list(_open):
+        connections.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_gate.before_fork, after_in_parent=_gate.after_fork_in_parent, after_in_child=_after_in_child
+    )

@@ -5,7 +5,7 @@ checksum so that damage is noticed.
 
 SQLite reads a database with a write-ahead log only if the index of the log exists or can be created. If this user may
 not write to the folder and there is no index, the database is opened as `immutable`. SQLite then does not notice
-changes by other processes. Therefore every read compares the state of the files before and after it (`FileState`).
+changes by other processes. Therefore every read compares the states of the files before and after it (`FileStates`).
 """
 
 import json
@@ -13,14 +13,14 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
 from indexes.checksums import setting_checksum
 from indexes.errors import Damaged, Locked, NotACollection, NotReadable, first_line, salvage_advice
-from indexes.sqlite.connections import Connections, Database, file_identity, file_state
-from indexes.sqlite.schema import FORMAT, PRE_RELEASE_TABLE, migrate
+from indexes.sqlite.connections import Connections, Database, FileStates, file_identity, file_state, migrate
+from indexes.sqlite.schema import FORMAT, PRE_RELEASE_TABLE
 
 ATTEMPTS = 10
 # SQLite allows far more placeholders, but more would not make a statement faster.
@@ -41,15 +41,13 @@ PRAGMAS = (
 )
 TRANSIENT = ("locked", "busy", "full", "readonly", "unable to open", "interrupted", "disk I/O error")
 
-FileState = tuple[tuple[int, int, int, int] | None, ...]
-"""The device, inode, size and time of change of the database and of its log. None for a missing file."""
 Result = TypeVar("Result")
 
 CHECKSUMS = "checksums"
 """The setting that holds the checksums of all other settings."""
 
 
-class DatabaseFile:
+class DatabaseFile(Connections):
     """One database file. Every thread uses its own connection to it."""
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
@@ -59,47 +57,31 @@ class DatabaseFile:
         self.owner_detects_replacement = False
         """If True, the owner detects a replaced database itself, so running reads may finish on the old file."""
         self._identity: tuple[int, int] | None = None
-        self._immutable_states: dict[int, FileState] = {}
-        """The state of the files when the database was opened as immutable, by thread."""
         _refuse_empty_with_log(path)
-        self.connections = Connections(self._connect)
+        super().__init__()
         try:
             self.consistent_read(lambda: self._check_format(create))
-            if may_write(path) and self.db.conn.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            if may_write(path) and self.db.journal_mode != "wal":
                 self.db.conn.execute("PRAGMA journal_mode=WAL")
-        except sqlite3.DatabaseError as error:
-            self.connections.close()
-            if is_transient(error):
-                raise
-            raise Damaged(
-                f"{path} is not a readable SQLite database: {first_line(error)}; {salvage_advice(path.parent)}"
-            ) from error
-        except BaseException:
-            self.connections.close()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, sqlite3.DatabaseError) and not is_transient(error):
+                raise Damaged(
+                    f"{path} is not a readable SQLite database: {first_line(error)}; {salvage_advice(path.parent)}"
+                ) from error
             raise
 
-    def close(self) -> None:
-        self.connections.close()
-
-    @property
-    def db(self) -> Database:
-        """The calling thread's own connection."""
-        return self.connections.mine
-
-    def _connect(self) -> sqlite3.Connection:
-        connection, state = _connect(self.path)
+    def _connect(self) -> Database:
+        database = _opened(self.path)
         try:
             for pragma in PRAGMAS:
-                connection.execute(f"PRAGMA {pragma}")
+                database.conn.execute(f"PRAGMA {pragma}")
             self._identity = self._identity or file_identity(self.path)
             self.refuse_if_replaced()
         except BaseException:
-            connection.close()
+            database.close()
             raise
-        self._immutable_states.pop(threading.get_ident(), None)
-        if state:
-            self._immutable_states[threading.get_ident()] = state
-        return connection
+        return database
 
     def _check_format(self, create: bool) -> None:
         folder = self.path.parent
@@ -130,12 +112,8 @@ class DatabaseFile:
             raise Locked(
                 f"another process is creating the collection in {folder}; try again when it is done."
             ) from error
-        try:
+        with self.db.conn:
             migrate(self.db.conn)
-            self.db.conn.execute("COMMIT")
-        except BaseException:
-            self.db.conn.rollback()
-            raise
 
     # ---- one state -----------------------------------------------------------------------------------------
 
@@ -156,7 +134,7 @@ class DatabaseFile:
         """
         for _ in range(ATTEMPTS):
             if self._changed():
-                self.connections.close_mine()
+                self._of_threads.pop(threading.current_thread()).close()
             try:
                 result = work()
             except Exception:
@@ -168,16 +146,8 @@ class DatabaseFile:
         raise Locked(f"{self.path.parent} is being written to continuously; try again when the writer is done.")
 
     def _changed(self) -> bool:
-        state = self._immutable_states.get(threading.get_ident())
-        return state is not None and _file_state(self.path) != state
-
-    def snapshot(self) -> AbstractContextManager[Any]:
-        """Read everything within the block from one state of the database."""
-        return self.db.atomic()
-
-    def changing(self) -> AbstractContextManager[Database]:
-        """Run a block in one write transaction."""
-        return self.connections.changing()
+        found = self._of_threads.get(threading.current_thread())
+        return found is not None and found.immutable is not None and _file_states(self.path) != found.immutable
 
     @property
     def data_version(self) -> tuple[int, int, int]:
@@ -207,7 +177,7 @@ class DatabaseFile:
         return Damaged(f"{self.path}: {what}; run: retriever verify --repair --index {self.path.parent}")
 
     def not_as_stored(self, what: str) -> Damaged:
-        return self.damaged(f"{what} is not what was stored")
+        return self.damaged(f"{what} is damaged")
 
     def parsed(self, text: Any, what: str) -> Any:
         try:
@@ -267,11 +237,8 @@ def _matches(key: str, text: Any, sums: dict[str, int]) -> bool:
 
 def is_blank(path: Path) -> bool:
     """Return whether the database has no tables. A first run that was killed leaves it in this state."""
-    connection = sqlite3.connect(path)
-    try:
+    with closing(sqlite3.connect(path)) as connection:
         return not _tables(connection)
-    finally:
-        connection.close()
 
 
 def _tables(connection: sqlite3.Connection) -> set[str]:
@@ -288,24 +255,24 @@ def may_write(path: Path) -> bool:
     return not path.exists() or os.access(path.parent, os.W_OK)
 
 
-def _connect(path: Path) -> tuple[sqlite3.Connection, FileState | None]:
-    """Open a connection. If the database is opened as immutable, also return the state of its files before."""
+def _opened(path: Path) -> Database:
+    """Open a connection. If this user may not write, it is read-only, or immutable if there is no log to read."""
     if may_write(path):
-        return sqlite3.connect(path, timeout=60, check_same_thread=False), None
+        return Database(sqlite3.connect(path, timeout=60, check_same_thread=False))
     for attempt in range(ATTEMPTS):
-        before = _file_state(path)
+        before = _file_states(path)
         log, index = _beside(path, "wal"), _beside(path, "shm")
         try:
             if log.exists() and index.exists():
-                return _read_only(path, "mode=ro"), None
+                return Database(_read_only(path, "mode=ro"))
             if before[1] and before[1][2]:
                 raise NotReadable(
                     f"{path.parent} cannot be read by a user who may not write there: a killed process has left "
                     f"{log.name} without {index.name}. Open it once as a user who may write there, or copy the folder."
                 )
-            return _read_only(path, "mode=ro&immutable=1"), before
+            return Database(_read_only(path, "mode=ro&immutable=1"), immutable=before)
         except (sqlite3.OperationalError, NotReadable):
-            if attempt == ATTEMPTS - 1 or _file_state(path) == before:  # else a writer has just started or ended
+            if attempt == ATTEMPTS - 1 or _file_states(path) == before:  # else a writer has just started or ended
                 raise
     raise AssertionError("unreachable")
 
@@ -322,7 +289,7 @@ def _read_only(path: Path, how: str) -> sqlite3.Connection:
 
 def _refuse_empty_with_log(path: Path) -> None:
     """Refuse an empty database file next to a log that is not empty, because SQLite would delete the log."""
-    database, log = _file_state(path)
+    database, log = _file_states(path)
     if database and not database[2] and log and log[2]:
         raise Damaged(f"{path} is empty, but its log {path.name}-wal is not; {salvage_advice(path.parent)}")
 
@@ -331,5 +298,5 @@ def _beside(path: Path, ending: str) -> Path:
     return path.with_name(f"{path.name}-{ending}")
 
 
-def _file_state(path: Path) -> FileState:
+def _file_states(path: Path) -> FileStates:
     return file_state(path), file_state(_beside(path, "wal"))

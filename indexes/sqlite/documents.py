@@ -33,7 +33,7 @@ class DocumentStore(DatabaseFile):
     """The tables of one collection. A writer must hold the write lock. Any number of readers may be open."""
 
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
-        """Return the stored content hashes of those of the given documents that exist."""
+        """Return the stored content hash of each document by id. Unknown ids are left out."""
         return dict(self._select_in("SELECT id, content_hash FROM documents WHERE id IN ({})", ids))
 
     def document_number(self, id_: str) -> int | None:
@@ -206,7 +206,7 @@ class DocumentStore(DatabaseFile):
         return np.frombuffer(b"".join(blobs), VECTOR_TYPE).reshape(len(blobs), dimension).astype(np.float32)
 
     def vectors_of_texts(self, hashes: Sequence[bytes]) -> dict[bytes, int]:
-        """Return the vector numbers of those of the given text hashes that were embedded before."""
+        """Return the vector number of each text by its hash. Texts without a vector are left out."""
         return dict(self._select_in("SELECT text_hash, id FROM vectors WHERE text_hash IN ({})", hashes))
 
     def hashes_of_vectors(self, numbers: Sequence[int]) -> dict[int, bytes]:
@@ -281,7 +281,7 @@ class DocumentStore(DatabaseFile):
             raise self.not_as_stored("the metadata of a document") from error
         except sqlite3.OperationalError as error:
             if "too large" in str(error):
-                raise BadFilter("there are too many filters, or values in them, for one search.") from error
+                raise BadFilter("the filters have too many conditions or values for one search.") from error
             if "JSON" not in str(error):
                 raise
             raise self.not_as_stored("the metadata of a document") from error

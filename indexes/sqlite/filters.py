@@ -13,6 +13,7 @@ defines what a condition means.
 import math
 import re
 import unicodedata
+from itertools import takewhile
 from typing import NoReturn
 
 from indexes.errors import BadFilter
@@ -20,13 +21,18 @@ from indexes.sqlite.conditions import Condition, Value
 
 SYMBOLS = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 OPERATORS = "= != < <= > >= or in"
+SPACE = re.compile(r"\s*")
+OPERATOR = re.compile(r"[=!<>~]+|\w+|")
+QUOTES = ("'", '"')
+QUOTED = re.compile(r"""(['"])((?:\1\1|\\['"\\]?|(?!\1)[^\\])*+)\1""")
+# Outside of quotes, the characters = < > ( ) " probably belong to another condition. It must not silently become part
+# of a text.
+BARE = re.compile(r'[^=<>()"]*')
+BARE_IN_LIST = re.compile(r'[^=<>()",]*')
 NUMBER = re.compile(r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-MORE_CONDITIONS = re.compile(r"[+-]?[0-9][0-9.]*\s+(?:and|or)\s", re.IGNORECASE)
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
+MORE_CONDITIONS = re.compile(r"[+-]?[0-9][0-9.]*\s+(?:and|or)\s", re.IGNORECASE)
 WORDS: dict[str, Value] = {"true": True, "false": False, "null": None}
-QUOTES = "'\""
-# Outside of quotes, these characters probably belong to another condition. It must not silently become part of a text.
-NEEDS_QUOTES = '=<>()"'
 MOST_LEVELS = 16
 LONGEST = 4_000_000
 SHOWN_AROUND = 60
@@ -34,6 +40,8 @@ SHOWN_AROUND = 60
 
 def parse(text: str) -> Condition:
     """Parse a filter. An error names the column where the filter is invalid, and what was expected there."""
+    if len(text) > LONGEST:
+        raise BadFilter(f"the filter has {len(text):,} characters; the limit is {LONGEST:,}.")
     return _Parser(text).condition()
 
 
@@ -43,83 +51,74 @@ class _Parser:
         self.position = 0
 
     def condition(self) -> Condition:
-        if len(self.text) > LONGEST:
-            raise BadFilter(f"the filter has {len(self.text):,} characters; the limit is {LONGEST:,}.")
-        for position, character in enumerate(self.text):
-            if character == "\0":
-                self.fail("expected text, found a NUL character", position)
-            if "\ud800" <= character <= "\udfff":
-                self.fail("expected text, found bytes that are not valid UTF-8", position)
-        self.skip_space()
+        if wrong := re.search("[\0\ud800-\udfff]", self.text):
+            what = "a NUL character" if wrong[0] == "\0" else "bytes that are not valid UTF-8"
+            self.fail(f"expected text, found {what}", wrong.start())
+        self.take(SPACE)
         start = self.position
         field = self.field()
         if field.count(".") >= MOST_LEVELS:
             self.fail(f"expected a field at most {MOST_LEVELS} levels deep", start)
         operator = self.operator()
-        values = self.listed() if operator == "in" else (self.value(operator),)
-        self.skip_space()
-        if not self.at_end():
-            self.fail(
-                f"expected the end of the filter, found {self.found()}; give each condition as a filter of its own"
-            )
+        values = self.listed() if operator == "in" else (self.single(operator),)
+        self.take(SPACE)
+        if self.position < len(self.text):
+            self.fail(f"expected the end of the filter, found {self.next}; give each condition as a filter of its own")
         return Condition(field, operator, values)
 
     def field(self) -> str:
-        if self.peek() and self.peek() in QUOTES:
+        if self.next in QUOTES:
             return self.quoted()
-        start = self.position
-        while _in_name(self.peek()):
-            self.position += 1
-        if self.position == start:
-            self.fail(f"expected the name of a metadata field, found {self.found()}")
-        return self.text[start : self.position]
+        name = "".join(takewhile(_in_name, self.text[self.position :]))
+        if not name:
+            self.fail(f"expected the name of a metadata field, found {self.next}")
+        self.position += len(name)
+        return name
 
     def operator(self) -> str:
-        self.skip_space()
-        start = self.position
-        word = re.compile(r"[=!<>~]+|\w+|").match(self.text, start)
-        assert word is not None
-        if word[0].casefold() != "in" and word[0] not in SYMBOLS:
-            also = "; a field with a space in its name goes in quotes" if word[0].isalnum() else ""
-            self.fail(f"expected {OPERATORS}, found {word[0] or self.found()}{also}")
-        self.position = word.end()
-        return SYMBOLS.get(word[0], "in")
+        self.take(SPACE)
+        found, start = self.next, self.position
+        word = self.take(OPERATOR)
+        if word.casefold() != "in" and word not in SYMBOLS:
+            also = "; a field with a space in its name goes in quotes" if word.isalnum() else ""
+            self.fail(f"expected {OPERATORS}, found {word or found}{also}", start)
+        return SYMBOLS.get(word, "in")
 
-    def value(self, operator: str) -> Value:
-        self.skip_space()
+    def single(self, operator: str) -> Value:
+        self.take(SPACE)
         start = self.position
-        value = self.quoted() if self.peek() and self.peek() in QUOTES else self.bare("")
+        value = self.value(BARE)
         if operator not in ("=", "!=") and (value is None or isinstance(value, bool)):
             self.fail(f"expected a number or a text after {operator}, found {self.text[start:].strip()}", start)
         return value
 
     def listed(self) -> tuple[Value, ...]:
-        self.skip_space()
-        if self.peek() != "(":
-            self.fail(f"expected ( and a list of values after in, found {self.found()}")
+        self.take(SPACE)
+        if self.next != "(":
+            self.fail(f"expected ( and a list of values after in, found {self.next}")
         values: list[Value] = []
-        while self.peek() != ")":
+        while self.next != ")":
             self.position += 1  # the parenthesis or comma
-            self.skip_space()
-            values.append(self.quoted() if self.peek() and self.peek() in QUOTES else self.bare(","))
-            self.skip_space()
-            if self.peek() not in (",", ")"):
-                self.fail(f"expected , or ) after a value of the list, found {self.found()}")
+            self.take(SPACE)
+            values.append(self.value(BARE_IN_LIST))
+            self.take(SPACE)
+            if self.next not in (",", ")"):
+                self.fail(f"expected , or ) after a value of the list, found {self.next}")
         self.position += 1
         return tuple(values)
 
-    def bare(self, separators: str) -> Value:
-        """Parse a value without quotes, up to the end or a separator: a number, true, false, null, or a text."""
+    def value(self, bare: re.Pattern[str]) -> Value:
+        """Parse a text in quotes, or whatever `bare` matches: a number, true, false, null, or a text."""
+        if self.next in QUOTES:
+            return self.quoted()
         start = self.position
-        while not self.at_end() and self.peek() not in separators and self.peek() not in NEEDS_QUOTES:
-            self.position += 1
-        word = self.text[start : self.position].rstrip()
+        word = self.take(bare).rstrip()
         if not word:
-            also = "; put it in quotes to make it a text" if not self.at_end() and self.peek() in NEEDS_QUOTES else ""
-            self.fail(f"expected a value, found {self.found()}{also}")
-        if not self.at_end() and not separators:
+            also = "; put it in quotes to make it a text" if self.next in ("=", "<", ">", "(", ")") else ""
+            self.fail(f"expected a value, found {self.next}{also}")
+        if bare is BARE and self.position < len(self.text):
             self.fail(
-                f"expected the end of the filter, found {self.found()}; put a value with it in quotes, "
+                f"expected the end of the filter, found {self.next}; put a value with it in quotes, "
                 "and give each condition as a filter of its own"
             )
         if word.casefold() in WORDS:
@@ -134,44 +133,33 @@ class _Parser:
         return int(word) if WHOLE_NUMBER.fullmatch(word) else number
 
     def quoted(self) -> str:
-        start, quote = self.position, self.peek()
-        self.position += 1
-        characters: list[str] = []
-        while not self.at_end():
-            here, following = self.peek(), self.text[self.position + 1 : self.position + 2]
-            escaped = (here == "\\" and following and following in QUOTES + "\\") or here == following == quote
-            if here == quote and not escaped:
-                self.position += 1
-                return "".join(characters)
-            characters.append(following if escaped else here)
-            self.position += 2 if escaped else 1
-        self.fail(f"expected another {quote} that closes the one here", start)
+        found = QUOTED.match(self.text, self.position)
+        if found is None:
+            self.fail(f"expected another {self.next} that closes the one here")
+        self.position = found.end()
+        return re.sub(rf"""\\(['"\\])|{found[1]}({found[1]})""", r"\1\2", found[2])
 
-    def peek(self) -> str:
-        """Return the next character, or an empty string at the end."""
-        return self.text[self.position : self.position + 1]
+    @property
+    def next(self) -> str:
+        """The next character, for comparisons and messages."""
+        return self.text[self.position : self.position + 1] or "the end"
 
-    def at_end(self) -> bool:
-        return self.position >= len(self.text)
-
-    def skip_space(self) -> None:
-        while self.peek().isspace():
-            self.position += 1
-
-    def found(self) -> str:
-        return "the end" if self.at_end() else self.peek()
+    def take(self, pattern: re.Pattern[str]) -> str:
+        """Consume and return the text that the pattern matches at this position. It may be empty."""
+        found = pattern.match(self.text, self.position)
+        assert found is not None
+        self.position = found.end()
+        return found[0]
 
     def fail(self, expected: str, position: int | None = None) -> NoReturn:
         place = self.position if position is None else position
         first = max(0, place - SHOWN_AROUND)
         before, after = self.text[first:place], self.text[place : place + SHOWN_AROUND]
-        shown = "".join(
-            character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in before + after
-        )
+        shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in before + after)
         indent = "".join("\u3000" if unicodedata.east_asian_width(c) in "WF" else " " for c in before)
         raise BadFilter(f"the filter cannot be understood at column {place + 1}: {expected}.\n  {shown}\n  {indent}^")
 
 
 def _in_name(character: str) -> bool:
     # Python does not count marks as letters, but many scripts write their vowels with them.
-    return character != "" and (character.isalnum() or character in "_-." or unicodedata.category(character)[0] == "M")
+    return character.isalnum() or character in "_-." or unicodedata.category(character)[0] == "M"

@@ -8,9 +8,6 @@ Triggers maintain the table `unused`, which lists the vectors that no passage re
 number of migrations that were applied.
 """
 
-import contextlib
-import sqlite3
-
 PRE_RELEASE_TABLE = "_sqlite_migrations"
 """A table that exists only in databases from before the first release."""
 
@@ -100,30 +97,3 @@ INSERT INTO words (words) VALUES ('rebuild');
 WORDS_TRIGGERS = ("words_arrive", "words_leave", "words_change")
 MIGRATIONS = (INITIAL + WORDS,)
 FORMAT = len(MIGRATIONS)
-
-
-def migrate(connection: sqlite3.Connection) -> None:
-    """Apply the migrations that the database lacks, within the caller's transaction."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    for script in MIGRATIONS[version:]:
-        execute_script(connection, script)
-    connection.execute(f"PRAGMA user_version = {FORMAT}")
-
-
-def execute_script(connection: sqlite3.Connection, script: str) -> None:
-    """Execute a script statement by statement, because `executescript` would commit the transaction."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if statement.strip() and sqlite3.complete_statement(statement):
-            connection.execute(statement)
-            statement = ""
-
-
-def changed_schema(connection: sqlite3.Connection) -> list[str]:
-    """List the names of the tables, indexes and triggers that differ from those that the migrations create."""
-    query = "SELECT name, type, tbl_name, sql FROM sqlite_master"
-    with contextlib.closing(sqlite3.connect(":memory:")) as fresh:
-        migrate(fresh)
-        expected = set(fresh.execute(query))
-    return sorted({str(row[0]) for row in expected ^ set(connection.execute(query))})

@@ -19,9 +19,10 @@ from uuid import uuid4
 import numpy as np
 
 from indexes.rows import Match, Numbers, PassageRow
+from indexes.sqlite.connections import execute_script
 from indexes.sqlite.database import is_transient
 from indexes.sqlite.documents import DocumentStore
-from indexes.sqlite.schema import WORDS, WORDS_TRIGGERS, execute_script
+from indexes.sqlite.schema import WORDS, WORDS_TRIGGERS
 
 K1 = 1.2
 MOST_WORDS = 1000
@@ -53,7 +54,7 @@ class Words:
         return [(number, -score) for number, score in islice(rows, min(k, sys.maxsize))]
 
     def scores(self, query: str, documents: Iterable[int]) -> dict[int, float]:
-        """Return the BM25 of those of the given documents that contain a word of the query."""
+        """Return the BM25 score of each document. Documents that contain no word of the query are left out."""
         return {number: -score for number, score in self._select("bm25(words)", [], query, documents)}
 
     def matches(self, query: str, k: int, documents: Numbers | None = None) -> list[Match]:

@@ -21,7 +21,7 @@ LOWEST_POWER = -4
 MOST_OF_A_SPECTRUM = 0.97
 ROW, LETTER, LONGEST_LABEL = 18.0, 6.6, 24
 MARGIN_LABEL = 36.0
-"""Space at the right for the label of the margin's line."""
+"""Space at the right for labels of lines."""
 # The range of bins that are drawn: all with more than this share of the highest bin, and BINS_AROUND on both sides.
 WORTH_DRAWING = 0.002
 BINS_AROUND = 5
@@ -63,7 +63,7 @@ def steps(least: float, most: float, count: int = TICKS) -> list[float]:
 
 
 def cosine_plot(space: IsotropyReport) -> Plot:
-    """Plot the histograms of the cosines of random passages: above, before the transform; below, after it."""
+    """Plot two histograms of the cosines of random passages: before the transform (top) and after it (bottom)."""
     shown = _series(space)
     drawn = [
         place
@@ -119,7 +119,7 @@ def spectrum_plot(space: IsotropyReport) -> Plot:
     for kind, name, shape in shown:
         path = "M" + "L".join(f"{across(rank)} {up(value)}" for rank, value in enumerate(shape.spectrum, 1))
         half = sum(value >= 0.5 for value in shape.spectrum)
-        description = f"{name}: {half} of {len(shape.spectrum)} are at least half of the largest"
+        description = f"{name}: {half} of {len(shape.spectrum)} values are at least half as large as the largest"
         curves.append({"kind": kind, "name": name, "path": path, "description": description})
     return Plot(
         kind="lines",
@@ -141,12 +141,10 @@ def candidates_plot(choice: Mapping[str, Any], name: str) -> Plot | None:
     """
     rival = choice["rival"]
     others = [one for one in choice["candidates"] if one[name] != rival]
-    base = next((one["agreement"] for one in choice["candidates"] if one[name] == rival), None)
-    if not others or base is None:
+    if not others or len(others) == len(choice["candidates"]):
         return None
-    margin = choice["margin"] * base
     least = min(0.0, *(one["low"] for one in others))
-    most = max(margin, 1e-3, *(one["high"] for one in others))
+    most = max(1e-3, *(one["high"] for one in others))
     labels = [cut(str(one[name]), LONGEST_LABEL) for one in others]
     left = LETTER * max(map(len, labels)) + 14
 
@@ -174,7 +172,7 @@ def candidates_plot(choice: Mapping[str, Any], name: str) -> Plot | None:
         x_ticks=[(across(value), f"{value:+g}" if value else "0") for value in steps(least, most)],
         x_name="gain in agreement with words",
         rows=rows,
-        marks=[(across(0), str(rival))] + [(across(margin), f"+{choice['margin']:.0%}")] * bool(choice["margin"]),
+        marks=[(across(0), str(rival))],
     )
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from indexes.folder.collection import DATABASE, Collection
 from indexes.folder.generation import GENERATIONS
 from retriever.card.space import IsotropyReport, isotropy_report
-from retriever.card.wording import is_exact, transform_name
 from retriever.encoder.model_files import public_name
+from retriever.info import is_exact, transform_name
 from retriever.search.facets import facets
 from retriever.transforms import Transform
 
@@ -120,7 +120,7 @@ def _choice(choice: Mapping[str, Any] | None, names: Sequence[str]) -> dict[str,
     keys = (*names, "agreement", "gain", "low", "high")
     candidates = [{key: one[key] for key in keys} for one in choice["candidates"]]
     return {
-        **{key: choice[key] for key in ("chosen", "reason", "queries", "passages", "margin", "seconds")},
+        **{key: choice[key] for key in ("chosen", "reason", "queries", "passages", "seconds", "verdict")},
         "rival": choice.get("own", "none"),
         "candidates": sorted(candidates, key=lambda one: -one["agreement"]),
     }

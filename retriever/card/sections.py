@@ -7,7 +7,7 @@ from typing import Any
 from retriever.card.charts import Plot, candidates_plot, cosine_plot, spectrum_plot
 from retriever.card.contents import HASHED, Card
 from retriever.card.space import FEWEST
-from retriever.card.wording import describe_drift, describe_fit, describe_recall
+from retriever.info import describe_drift, describe_fit, describe_recall
 from retriever.terminal import cut, duration, plural, size
 
 UNKNOWN = "–"
@@ -63,13 +63,11 @@ def headline(card: Card) -> str:
 def sections(card: Card) -> list[Section]:
     found = [_holds(card), _encoder(card), _transform(card)]
     if choice := card.choice:
-        margin = f" A transform must be better than none by {choice['margin']:.0%}." if choice["margin"] else ""
         names = {"candidate": "spec"}
-        found.append(_compared("choice", "Choice of the transform", choice, names, "candidates", margin))
+        found.append(_compared("choice", "Choice of the transform", choice, names, "candidates"))
     if choice := card.pooling_choice:
-        margin = f" Another pooling must be better than the model’s own, {choice['rival']}, by {choice['margin']:.0%}."
         names = {"pooling": "pooling", "best with": "transform"}
-        found.append(_compared("pooling", "Choice of the pooling", choice, names, "poolings", margin))
+        found.append(_compared("pooling", "Choice of the pooling", choice, names, "poolings"))
     return [*found, _space(card), _index(card), _fields(card)]
 
 
@@ -117,9 +115,7 @@ def _transform(card: Card) -> Section:
     return Section("transform", "Transform", facts=facts)
 
 
-def _compared(
-    name: str, title: str, choice: Mapping[str, Any], names: Mapping[str, str], what: str, margin: str
-) -> Section:
+def _compared(name: str, title: str, choice: Mapping[str, Any], names: Mapping[str, str], what: str) -> Section:
     lead = [f"Chosen: {choice['chosen']}. Reason: {choice['reason']}."]
     candidates = choice["candidates"]
     if not candidates:
@@ -127,7 +123,7 @@ def _compared(
     lead.append(
         f"{len(candidates)} {what} ranked {plural(choice['passages'], 'passage')} for {choice['queries']:,} sentences "
         f"of the text. The best candidate is the one whose rankings agree most with the rankings of a word "
-        f"search (BM25). This took {duration(choice['seconds'])}.{margin}"
+        f"search (BM25). This took {duration(choice['seconds'])}."
     )
     first, *_ = names.values()
     rows = [

@@ -28,12 +28,11 @@ QUESTIONS = (
 def demo(index: Path, device: str) -> None:
     """Index Python's own documentation and search it."""
     from retriever.cli.display import console
-    from retriever.cli.display.hits import show_hits
     from retriever.corpus.python_docs import stdlib_documents
 
     console.out.print("Indexing the documentation of Python's standard library…")
     with built(list(stdlib_documents()), index, max_length=128, device=device) as retriever:
         for question, hits in zip(QUESTIONS, retriever.search_many(QUESTIONS, 3, highlight=True), strict=True):
             console.out.print(f"\n{question}", style="bold green")
-            show_hits(hits)
+            console.show_hits(hits)
     console.out.print(f"\nNow search it yourself: {console.command('search', index)}", style="bold", soft_wrap=True)

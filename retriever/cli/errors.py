@@ -1,4 +1,4 @@
-"""Turns errors into a message and an exit code: 2 for wrong usage, 1 for a failure."""
+"""The messages of errors, in the terms of the command line."""
 
 import contextlib
 import errno
@@ -8,15 +8,11 @@ import re
 import sqlite3
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
-from retriever.errors import RetrieverError
-
-INTERRUPTED = 130
 KEPT = "What was stored is kept. Run the same command again to continue."
-CONTINUABLE = ("index", "add", "demo", "copy", "bench")
+CONTINUABLE = ("index", "add", "demo", "copy", "bench", "tune")
 """Commands that continue where they stopped if they are run again."""
 
 
@@ -30,52 +26,24 @@ class Failure(click.ClickException):
         self.exit_code = exit_code  # type: ignore[misc]
 
 
-class Cli(click.Group):
-    """A group of commands that prints expected errors without a traceback."""
-
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return super().main(*args, **kwargs)
-        except OSError as error:  # raised when click itself cannot write, e.g. the help
-            _discard_output()
-            with contextlib.suppress(OSError):
-                click.echo(f"Error: {_os_message(error, None)}", err=True)
-            raise SystemExit(1) from None
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except RetrieverError as error:
-            message = with_flags(str(error), self.commands.get(ctx.invoked_subcommand or ""))
-            raise Failure(message, error.exit_code) from error
-        except sqlite3.DatabaseError as error:
-            raise Failure(_database_message(error, ctx.invoked_subcommand)) from error
-        except BrokenPipeError:  # the program that reads our output has ended, e.g. `head`
-            _discard_output()
-            raise SystemExit(1) from None
-        except OSError as error:
-            command = None if _discard_output(probe=error.errno == errno.ENOSPC) else ctx.invoked_subcommand
-            raise Failure(_os_message(error, command)) from error
-        except KeyboardInterrupt as error:
-            kept = f" {KEPT}" if ctx.invoked_subcommand in CONTINUABLE else ""
-            click.echo(f"\nInterrupted.{kept}", err=True)
-            raise SystemExit(getattr(error, "exit_code", INTERRUPTED)) from None
-
-
 def with_flags(message: str, command: click.Command | None) -> str:
-    """Replace argument names in backticks by flags of the command, e.g. `device="cpu"` by --device cpu."""
+    """Replace arguments in backticks by flags of the command.
+
+    E.g. `device="cpu"` becomes --device cpu, and `Keys(text=...)` becomes --text-key.
+    """
     commands = command.commands.values() if isinstance(command, click.Group) else (command,) if command else ()
     flags = {one.name: one.opts[0] for each in commands for one in each.params if isinstance(one, click.Option)}
 
     def flag(match: re.Match[str]) -> str:
-        name, value = match.groups()
+        key, name, value = match.groups()
+        name = f"{key}_key" if key else name
         return match[0] if name not in flags else f"{flags[name]} {value}" if value else flags[name]
 
-    return re.sub(r'`(\w+)(?:="?([^`"]*)"?)?`', flag, message)
+    return re.sub(r'`(?:Keys\((\w+)=\.\.\.\)|(\w+)(?:="?([^`"]*)"?)?)`', flag, message)
 
 
-def _discard_output(*, probe: bool = False) -> bool:
-    """Discard buffered output that cannot be written, and return whether the output was what failed.
+def discard_output(*, probe: bool = False) -> bool:
+    """Discard buffered output that cannot be written. Return whether writing the output had failed.
 
     Otherwise Python would try to write it again at exit. Long output is not buffered; with `probe`, a line break is
     written to find out whether the output can be written at all.
@@ -94,7 +62,7 @@ def _discard_output(*, probe: bool = False) -> bool:
     return False
 
 
-def _database_message(error: sqlite3.DatabaseError, command: str | None) -> str:
+def database_message(error: sqlite3.DatabaseError, command: str | None) -> str:
     text = str(error)
     # SQLite enlarges its shared-memory file even for reading. If that fails, it raises the error code below.
     if "full" in text or getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_SHMSIZE":
@@ -111,7 +79,7 @@ def _database_message(error: sqlite3.DatabaseError, command: str | None) -> str:
     return f"SQLite: {text}"
 
 
-def _os_message(error: OSError, command: str | None) -> str:
+def os_message(error: OSError, command: str | None) -> str:
     if error.errno == errno.ENOSPC:
         return _disk_full(error.filename, command, "so the output could not be written")
     return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}"

@@ -5,12 +5,12 @@ from typing import Any
 
 import click
 
-from retriever.cli.options import echo_json, encoder_option, folders, index_option, stops_cleanly
+from retriever.cli.options import echo_json, encoder_option, folders, index_option, json_option, stops_cleanly
 
 
 @click.command()
 @index_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def info(index: str | Path, as_json: bool) -> None:
     """Show what a collection holds and how it was made."""
     from retriever.cli.display.reports import show_info

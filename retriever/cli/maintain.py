@@ -20,12 +20,13 @@ from retriever.errors import salvage_advice
 @stops_cleanly
 def verify(index: str | Path, repair: bool) -> None:
     """Check every hash and every row of a collection for damage."""
+    from indexes.folder.verify import refuse_broken_log
     from retriever.cli.display import console
     from retriever.cli.display.reports import show_verify
-    from retriever.recovery.damage import refuse_broken_log
     from retriever.terminal import plural
 
-    refuse_broken_log(index)
+    if isinstance(index, Path):
+        refuse_broken_log(index)
     with console.opened(index) as retriever:
         report = retriever.verify(repair=repair)
     show_verify(report)

@@ -101,9 +101,10 @@ model_options = options(
     ),
     choice(
         "--pooling",
-        ("auto", *POOLINGS),
-        "How token vectors become one vector. auto measures all poolings on the text of a new collection.  "
-        "[default: the collection's, or the model's own, or first-last]",
+        ("auto", "learned", *POOLINGS),
+        "How token vectors become one vector. auto measures all poolings on the text of a new collection. "
+        "learned replaces the BERT by a table of the corpus's words, learned from the text.  "
+        "[default: the collection's, or the model's own, or auto if the model has none]",
     ),
     choice(
         "--precision",
@@ -169,7 +170,7 @@ def source_options(*, required: bool = True) -> Callable[[Command], Command]:
 
 
 def stops_cleanly(command: Command) -> Command:
-    """Stop a long command cleanly: the first signal after the current batch, a second signal at once."""
+    """Make a long command stop cleanly. The first signal stops it after the current batch, a second signal at once."""
 
     @functools.wraps(command)
     def stoppable(*args: Any, **kwargs: Any) -> None:

@@ -1,5 +1,7 @@
 """The command `retriever plan`: estimates the time, disk and memory that a corpus needs."""
 
+import math
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +15,25 @@ from retriever.cli.options import (
     stops_cleanly,
     transform_option,
 )
+from retriever.errors import Misuse
 
 if TYPE_CHECKING:
     from retriever.corpus import Corpus
     from retriever.plan.sample import Sample
+
+MOST_DOCUMENTS = 10**15
+SUFFIXES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
+
+
+def parse_documents(text: str) -> int:
+    """Parse a number of documents such as 1e9, 1_000_000, 250k or 2.5M."""
+    match = re.fullmatch(r"\s*([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE]\+?[0-9]{1,3})?)\s*([A-Za-z]?)\s*", text)
+    count = float(re.sub("[_,]", "", match[1])) * SUFFIXES.get(match[2].upper(), math.nan) if match else math.nan
+    if math.isnan(count):
+        raise Misuse(f"--documents {text!r} is not a number of documents; write it as 1e9, 1_000_000 or 250k.")
+    if not 1 <= count <= MOST_DOCUMENTS or count != int(count):
+        raise Misuse(f"--documents must be a whole number from 1 to {MOST_DOCUMENTS:.0e}, not {text}.")
+    return int(count)
 
 
 @click.command()
@@ -66,7 +83,6 @@ def plan(
     from retriever.plan.rehearsal import rehearse
     from retriever.plan.report import plan as predict
     from retriever.plan.report import show
-    from retriever.plan.sample import parse_documents
 
     count = parse_documents(documents)
     sample, options = _sample(corpus, index, options)
@@ -83,7 +99,6 @@ def _sample(corpus: "Corpus | None", index: Path | None, options: dict[str, Any]
     """Return the sample and the options to index it with."""
     from retriever.corpus.python_docs import stdlib_documents
     from retriever.encoder.model_files import DEFAULT_ENCODER
-    from retriever.errors import Misuse
     from retriever.plan.sample import from_collection, from_source
     from retriever.transforms.spec import AUTO
 
@@ -93,7 +108,9 @@ def _sample(corpus: "Corpus | None", index: Path | None, options: dict[str, Any]
             raise Misuse("give a SOURCE or --index, not both: each is a sample of the corpus.")
         if given := [name for name in options if name != "encoder" and options[name] is not None]:
             flag = given[0].replace("_", "-")
-            raise Misuse(f"--{flag} goes with a SOURCE; the plan uses the options that {index} was built with.")
+            raise Misuse(
+                f"--{flag} cannot be used with --index, because the plan uses the options that {index} was built with."
+            )
         return from_collection(index, options["encoder"])
     options["encoder"] = options["encoder"] or DEFAULT_ENCODER
     options["transform"] = options["transform"] or AUTO

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import cast, get_args
 
 from retriever.cli.display import console
-from retriever.cli.display.hits import show_comparison, show_document, show_hits, show_novelty
 from retriever.errors import RetrieverError
 from retriever.hits import Answer, Hit, Mode, Options
 from retriever.retriever import Retriever
@@ -102,13 +101,13 @@ class Prompt:
 
         found = answer(self.k)
         self._show_first(found.hits, lambda k: answer(k).hits)
-        show_novelty(found)
+        console.show_novelty(found)
         self.query = query
 
     def _show_first(self, hits: list[Hit], search: Callable[[int], list[Hit]]) -> None:
         """Show the first hits of a search, and remember the search for `:more`."""
         self.hits, self._last = hits, search
-        show_hits(hits, filtered=bool(self.options.get("where")))
+        console.show_hits(hits, filtered=bool(self.options.get("where")))
 
     def _set_k(self, argument: str) -> None:
         number = _number(argument)
@@ -124,13 +123,15 @@ class Prompt:
             console.out.print(f":mode takes one of {', '.join(get_args(Mode))}. It is {now} now.")
             return
         self.options["mode"] = cast(Mode, argument)
-        console.out.print(f"{argument} from now on.")
+        console.out.print(f"Search mode {argument} from now on.")
 
     def _set_where(self, argument: str) -> None:
         where = [argument] if argument else []
         self.retriever.check_filters(where)
         self.options["where"] = where
-        console.out.print(f"Only documents with {one_line(argument)} from now on." if where else "All documents again.")
+        console.out.print(
+            f"Only documents with {one_line(argument)} from now on." if where else "The filter is removed."
+        )
 
     def _more(self, _: str) -> None:
         if self._last is None:
@@ -142,7 +143,7 @@ class Prompt:
         more = [replace(hit, rank=rank) for rank, hit in enumerate(more, len(shown) + 1)]
         if more:
             self.hits = [*self.hits, *more]
-            show_hits(more)
+            console.show_hits(more)
         else:
             console.out.print("There are no more hits.")
 
@@ -167,7 +168,7 @@ class Prompt:
 
     def _show(self, argument: str) -> None:
         if hit := self._hit(argument):
-            show_document(self.retriever.document(hit.id))
+            console.show_document(self.retriever.document(hit.id))
 
     def _compare(self, argument: str) -> None:
         query = argument or self.query
@@ -177,7 +178,7 @@ class Prompt:
         where, min_score = self.options.get("where", ()), self.options.get("min_score")
         chosen = self.retriever.search(query, self.k, where=where, min_score=min_score)
         raw = self.retriever.search(query, self.k, where=where, min_score=min_score, space="raw")
-        show_comparison(query, chosen, raw)
+        console.show_comparison(query, chosen, raw)
 
 
 def _number(argument: str) -> int | None:

@@ -25,7 +25,8 @@ where_option = click.option(
     "--where",
     multiple=True,
     metavar="FILTER",
-    help="Only documents whose metadata matches, e.g. 'year >= 2020' or 'lang in (en, de)'. If repeated, all filters "
+    help="Find only documents whose metadata matches, e.g. 'year >= 2020' or 'lang in (en, de)'. If repeated, all "
+    "filters "
     "must match.",
 )
 k_option = click.option("-k", type=click.IntRange(1), default=10, help="Number of hits.")
@@ -68,9 +69,9 @@ def search(
     encoder: str | None,
     device: str,
 ) -> None:
-    """Answer a query, a file of queries, or queries that you type.
+    """Search a collection for a query, for each query of a file, or interactively.
 
-    Without QUERY and --queries, an interactive prompt opens.
+    Without QUERY or --queries, an interactive prompt opens.
     """
     if query is not None and queries is not None:
         raise click.UsageError("give a query or --queries, not both.")
@@ -104,10 +105,10 @@ def search(
 
 def _print_hits(hits: "list[Hit]", where: Sequence[str], as_json: bool, **facts: str) -> None:
     """Show the hits, or print each hit as JSON together with `facts` about its query."""
-    from retriever.cli.display.hits import show_hits
+    from retriever.cli.display import console
 
     if not as_json:
-        show_hits(hits, filtered=bool(where))
+        console.show_hits(hits, filtered=bool(where))
         return
     for hit in hits:
         echo_json({**facts, **hit.to_json()})
@@ -115,12 +116,11 @@ def _print_hits(hits: "list[Hit]", where: Sequence[str], as_json: bool, **facts:
 
 def _answer_one(retriever: "Retriever", query: str, k: int, options: "Options", as_json: bool) -> None:
     from retriever.cli.display import console
-    from retriever.cli.display.hits import show_novelty
     from retriever.terminal import plural
 
     (answer,) = retriever.answer_many([query], k, **options)
     _print_hits(answer.hits, options["where"], as_json, query=query)
-    show_novelty(answer)
+    console.show_novelty(answer)
     console.show_notes(retriever.notes())
     k_given = click.get_current_context().get_parameter_source("k") is ParameterSource.COMMANDLINE
     if k_given and k > len(retriever):
@@ -131,7 +131,6 @@ def _answer_file(
     retriever: "Retriever", queries: Path, trec: Path | None, k: int, options: "Options", as_json: bool
 ) -> None:
     from retriever.cli.display import console
-    from retriever.cli.display.hits import show_novel_queries
     from retriever.terminal import one_line
 
     answered, strange, first = 0, 0, ""
@@ -150,7 +149,7 @@ def _answer_file(
                     console.out.print(f"\n{one_line(query.id)}: {one_line(query.text)}", style="bold", soft_wrap=True)
                 if as_json or not run:
                     _print_hits(answer.hits, options["where"], as_json, query_id=query.id, query=query.text)
-    show_novel_queries(answered, strange, first)
+    console.show_novel_queries(answered, strange, first)
     console.show_notes(retriever.notes())
     if trec:
         count = "1 query" if answered == 1 else f"{answered:,} queries"

@@ -49,17 +49,17 @@ class Keys:
     id: str | None = None
     """None means `_id`, or `id` if there is no `_id`."""
     fixed: bool = False
-    """If True, the user cannot choose other keys, so messages do not name the options for that."""
+    """If True, the user cannot choose other keys, so messages do not name the arguments for that."""
 
-    def advice(self, option: str) -> str:
+    def advice(self, argument: str) -> str:
         """Return the end of a message about a missing key, which says what the user can do."""
-        return "the keys understood are text, title, _id and id" if self.fixed else f"see {option}"
+        return "the known keys are text, title, _id and id" if self.fixed else f"see `Keys({argument}=...)`"
 
 
 def text_id(text: str) -> str:
     """Return an id made from the text.
 
-    It is for a document without an id and without a permanent place, such as a line of standard input.
+    Use it for a document without an id and without a permanent place, such as a line of standard input.
     """
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
@@ -77,7 +77,7 @@ def document_of(record: Mapping[str, Any], keys: Keys, where: str, *, by_text: b
 
     text = rest.pop(keys.text, None)
     if text is None:
-        given = "is null" if keys.text in record else f"is missing; {listed(rest)}; {keys.advice('--text-key')}"
+        given = "is null" if keys.text in record else f"is missing; {listed(rest)}; {keys.advice('text')}"
         return Skipped(where, f"has no text: {keys.text!r} {given}")
     if not isinstance(text, str):
         return Skipped(where, f"has no text: {keys.text!r} is {json_name(text)}, not a string")
@@ -93,7 +93,7 @@ def document_of(record: Mapping[str, Any], keys: Keys, where: str, *, by_text: b
     id_key = keys.id if keys.id is not None else ("_id" if "_id" in rest else "id")
     given_id = rest.pop(id_key, None)
     if given_id is None and keys.id is not None:
-        return Skipped(where, f"has no id: {id_key!r} is missing; {listed(record)}; {keys.advice('--id-key')}")
+        return Skipped(where, f"has no id: {id_key!r} is missing; {listed(record)}; {keys.advice('id')}")
     default_id = text_id(text) if by_text else where
     id = default_id if given_id is None else _string(given_id)
     if id is None:
@@ -123,7 +123,7 @@ def json_name(value: object) -> str:
 def listed(names: Mapping[str, Any]) -> str:
     """Return a list of the first ten keys of a record, for messages."""
     shown = [shortened(name) for name in islice(names, 10)]
-    return f"there are {', '.join(shown)}{', …' if len(names) > 10 else ''}" if shown else "there are no others"
+    return f"found: {', '.join(shown)}{', …' if len(names) > 10 else ''}" if shown else "found no others"
 
 
 def shortened(name: str) -> str:

@@ -20,7 +20,8 @@ from retriever.corpus.lines import Refused, read_jsonl, read_lines, read_stdin, 
 from retriever.corpus.tables import WrongColumns, read_csv, read_tsv
 from retriever.errors import MissingExtra, Misuse, requires_extra
 
-FORMATS = ("jsonl", "csv", "tsv", "parquet", "txt", "md")
+RECORD_READERS = {"jsonl": read_jsonl, "csv": read_csv, "tsv": read_tsv}
+FORMATS = (*RECORD_READERS, "parquet", "txt", "md")
 KNOWN = "the known types are .jsonl, .csv, .tsv, .parquet, .txt and .md, each also with .gz"
 BEIR_CORPUS = ("corpus.jsonl", "corpus.jsonl.gz")
 STDIN = "-"
@@ -119,12 +120,8 @@ class Corpus:
             yield Skipped(file.name, f"cannot be read: {error.strerror or error}")
 
     def _parse(self, stream: BinaryIO, file: SourceFile) -> Iterator[Document | Skipped]:
-        if file.format == "jsonl":
-            return read_jsonl(stream, file.name, self._keys)
-        if file.format == "csv":
-            return read_csv(stream, file.name, self._keys)
-        if file.format == "tsv":
-            return read_tsv(stream, file.name, self._keys)
+        if read_records := RECORD_READERS.get(file.format):
+            return read_records(stream, file.name, self._keys)
         if file.format == "txt" and self._lines:
             return read_lines(stream, file.name)
         return read_text(stream, file.name, markdown=file.format == "md")

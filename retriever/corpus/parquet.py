@@ -13,10 +13,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
-import numpy as np
 import pyarrow
 import pyarrow.parquet
-from pyarrow import types
+from pyarrow import compute, types
 
 from indexes.errors import first_line
 from retriever.corpus.document import Document, Keys, Skipped, document_of
@@ -110,18 +109,12 @@ def _children(array: Any) -> list[Any]:
 
 def _expanded_bytes(array: Any) -> int:
     """Return the bytes of the texts that an array refers to. A text counts once per reference."""
-    texts = array.dictionary
-    named = array.indices.drop_null().to_numpy(zero_copy_only=False)
+    texts, named = array.dictionary, array.indices.drop_null()
     if not len(named):
         return 0
-    if types.is_string(texts.type) or types.is_binary(texts.type):
-        offset_type: Any = np.int32
-    elif types.is_large_string(texts.type) or types.is_large_binary(texts.type):
-        offset_type = np.int64
-    else:
-        return len(named) * int(max(_size([texts.slice(place, 1)])[0] for place in np.unique(named).tolist()))
-    offsets = np.frombuffer(texts.buffers()[1], offset_type)[texts.offset :]
-    return int((offsets[named + 1].astype(np.int64) - offsets[named]).sum())
+    if types.is_primitive(texts.type) or types.is_nested(texts.type):
+        return len(named) * int(max(_size([texts.slice(place, 1)])[0] for place in named.unique().to_pylist()))
+    return int(compute.sum(compute.binary_length(texts).take(named)).as_py() or 0)
 
 
 # ---- values ------------------------------------------------------------------------------------------------

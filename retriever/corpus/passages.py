@@ -271,3 +271,12 @@ def _stripped(text: str, start: int, end: int) -> Span:
     part = text[start:end]
     start += len(part) - len(part.lstrip())
     return Span(start, max(start, start + len(part.strip())))
+
+
+# In scripts without spaces between words, every character counts as a word.
+_WORD = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff]|[^\W\u2e80-\u9fff\uf900-\ufaff]+")
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text in lower case. In scripts without spaces, every character is a word."""
+    return _WORD.findall(text.lower())

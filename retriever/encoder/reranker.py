@@ -13,15 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from retriever.encoder.batches import load_tokenizer, padded
+from retriever.encoder.encoder import check_device, resolve_device
 from retriever.encoder.model_files import SHORTEST, ModelFiles, Role
-from retriever.encoder.model_loader import (
-    check_device,
-    load_model,
-    load_tokenizer,
-    padded,
-    refuse_missing,
-    resolve_device,
-)
+from retriever.encoder.model_loader import load_model, refuse_missing
 from retriever.errors import EncoderUnavailable, Misuse, RetrieverError
 
 BATCH_SIZE = 32

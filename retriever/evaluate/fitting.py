@@ -39,7 +39,7 @@ class Fitted:
 
 
 def canonical(spec: str) -> str:
-    """Return the spec in the form that result rows have. Raise an error if the spec is invalid."""
+    """Return the spec as result rows store it. Raise an error if the spec is invalid."""
     return AUTO if spec.strip() == AUTO else str(parse(spec))
 
 

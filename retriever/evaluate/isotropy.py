@@ -15,7 +15,7 @@ import numpy as np
 
 from retriever.errors import Misuse
 from retriever.evaluate.data.sts_sets import Pair, read_sets
-from retriever.evaluate.runs import Findings, Measured, Plan, Subject, Vectors, digest, measure_all
+from retriever.evaluate.runs import Experiment, Findings, Measured, Subject, Vectors, digest, measure_all
 from retriever.transforms import Transform
 from retriever.transforms import isotropy as measures
 from retriever.transforms.isotropy import Floats, unit_rows
@@ -119,7 +119,7 @@ def read_texts(path: Path) -> list[str]:
     return list(dict.fromkeys(line.strip() for line in lines if line.strip()))
 
 
-def run(plan: Plan, data: Path | None, *, texts: Path | None = None, sample: int = MOST_TEXTS) -> Findings:
+def run(experiment: Experiment, data: Path | None, *, texts: Path | None = None, sample: int = MOST_TEXTS) -> Findings:
     """Measure at most `sample` sentences of STS-B or of a text file."""
     problems: Sequence[str] = ()
     alike: list[Pair] = []
@@ -140,6 +140,6 @@ def run(plan: Plan, data: Path | None, *, texts: Path | None = None, sample: int
     measurer = SpaceMeasurer(lines, alike)
     paired = digest([text for pair in alike for text in (pair.first, pair.second)])
     subject = Subject(name, "all", lines, {"target": measurer.fit_texts}, paired, measurer)
-    findings = measure_all(plan, [subject])
+    findings = measure_all(experiment, [subject])
     findings.problems += problems
     return findings

@@ -21,7 +21,7 @@ from retriever.evaluate.data.published import published_rows
 from retriever.evaluate.data.sts_sets import Pair, read_nli, read_sets
 from retriever.evaluate.measures.correlation import edit_distance, pair_cosines, spearman
 from retriever.evaluate.results import RAW, Row, Run, rows_of
-from retriever.evaluate.runs import Findings, Measured, Plan, Subject, Vectors, measure_all
+from retriever.evaluate.runs import Experiment, Findings, Measured, Subject, Vectors, measure_all
 from retriever.evaluate.sts import NLI_SAMPLE, PairScorer, fit_texts
 from retriever.transforms import Transform
 
@@ -46,7 +46,7 @@ class LexicalScorer(PairScorer):
 
 
 def run(
-    plan: Plan,
+    experiment: Experiment,
     data: Path,
     *,
     split: str = "dev",
@@ -70,13 +70,13 @@ def run(
     texts = fit_texts(found, fits, read_nli(data, nli_sample) if "nli" in fits else [])
     if missing := [fit for fit in fits if fit not in texts]:
         raise Misuse(f"STS-B has no train split here, which --fit {', '.join(missing)} needs.")
-    plan.transforms = [RAW, *(spec for spec in plan.transforms if spec != RAW)]
+    experiment.transforms = [RAW, *(spec for spec in experiment.transforms if spec != RAW)]
     subject = Subject(DATASET, split, scorer.texts, texts, f"{found.sha256} {unit}", scorer)
     gold = rows_of(Run(BENCH, DATASET, split, GOLD, "", "", "", None), {CORRELATION: scorer.gold_correlation})
-    findings = measure_all(plan, [subject])
+    findings = measure_all(experiment, [subject])
     findings.problems += reading.problems
     findings.runs += [row.run for row in gold]
-    plan.results.put([*gold, *published_rows(BENCH), *share_rows(findings.rows, scorer.gold_correlation)])
+    experiment.results.put([*gold, *published_rows(BENCH), *share_rows(findings.rows, scorer.gold_correlation)])
     return findings
 
 

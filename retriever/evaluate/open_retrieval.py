@@ -4,18 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from retriever.encoder.model_files import DEFAULT_ENCODER
 from retriever.evaluate import retrieval
 from retriever.evaluate.data.beir import read_sets
-from retriever.evaluate.models.encoders import GLOVE
 from retriever.evaluate.qa import OPEN_RETRIEVAL
-from retriever.evaluate.runs import Plan
+from retriever.evaluate.runs import Experiment
 from retriever.evaluate.systems import BM25, open_models, systems_of
 from retriever.evaluate.vectors import collections_folder
 
 
 def run(
-    plan: Plan,
+    experiment: Experiment,
     data: Path,
     *,
     datasets: Sequence[str],
@@ -29,21 +27,17 @@ def run(
     cache: Path | None,
 ) -> retrieval.RetrievalFindings:
     """Measure the search, always with BM25 as well. If it cannot be measured, a note says why."""
-    nothing = retrieval.RetrievalFindings(plan)
+    nothing = retrieval.RetrievalFindings(experiment)
     folder = data / OPEN_RETRIEVAL
-    names = [name for name in encoders or (DEFAULT_ENCODER,) if name != GLOVE]
     if datasets and OPEN_RETRIEVAL not in datasets:
         return nothing
     if not folder.is_dir():
         nothing.problems.append(f"{folder} does not exist: the search over all sentences of WikiQA is left out")
         return nothing
-    if not names:
-        nothing.problems.append(f"{OPEN_RETRIEVAL}: no collection can be made with {GLOVE}, so it is left out")
-        return nothing
     findings = retrieval.run(
-        replace(plan, bench=retrieval.BENCH, transforms=systems_of([*transforms, BM25] if transforms else [])),
+        replace(experiment, bench=retrieval.BENCH, transforms=systems_of([*transforms, BM25] if transforms else [])),
         read_sets([folder], None).sets,
-        open_models(names, poolings, max_length),
+        open_models(encoders, poolings, max_length),
         collections=collections_folder(cache),
         device=device,
     )

@@ -31,7 +31,7 @@ from retriever.evaluate.measures.correlation import pair_cosines
 from retriever.evaluate.measures.intervals import area_figures, mean_figures
 from retriever.evaluate.measures.overlap import BASELINES
 from retriever.evaluate.results import Row, Run, rows_of
-from retriever.evaluate.runs import Findings, Measured, Plan, Subject, Vectors, measure_all
+from retriever.evaluate.runs import Experiment, Findings, Measured, Subject, Vectors, measure_all
 from retriever.evaluate.sts import NLI_SAMPLE
 from retriever.transforms import Transform
 from retriever.transforms.isotropy import Floats
@@ -100,7 +100,7 @@ def rank_candidates(pairs: Sequence[QaPair], scores: Floats) -> dict[str, NDArra
 
 
 def run(
-    plan: Plan,
+    experiment: Experiment,
     data: Path,
     *,
     datasets: Sequence[str] = (),
@@ -110,7 +110,7 @@ def run(
     """Measure the sets in the folder, and the lexical baselines."""
     names = [name for name in METRICS if name in (datasets or METRICS)]
     if not names:
-        return Findings(plan)
+        return Findings(experiment)
     reading = read_qa(data, names)
     fits = list(dict.fromkeys(fits))
     nli = read_nli(data, nli_sample) if "nli" in fits else []
@@ -119,8 +119,8 @@ def run(
         scorer, texts = QaScorer(found), {fit: fit_text(found, fit, nli) for fit in fits}
         subjects.append(Subject(found.name, DATASETS[found.name].split, scorer.texts, texts, found.sha256, scorer))
     baselines = [row for found in reading.sets for row in lexical_rows(found)]
-    plan.results.put([*published_rows(BENCH), *baselines])
-    findings = measure_all(plan, subjects)
+    experiment.results.put([*published_rows(BENCH), *baselines])
+    findings = measure_all(experiment, subjects)
     findings.runs += dict.fromkeys(row.run for row in baselines)
     findings.problems += [*reading.problems, *map(convention, reading.sets)]
     return findings

@@ -24,7 +24,7 @@ from retriever.evaluate.data.trec import read_run, strictly_decreasing, unwritab
 from retriever.evaluate.fitting import code_digest
 from retriever.evaluate.rankings import DEPTH, MAIN, Comparison, Hits, Ranking, Topics, compare, scores
 from retriever.evaluate.results import RAW, Configuration, Row, Run, rows_of
-from retriever.evaluate.runs import Findings, Plan
+from retriever.evaluate.runs import Experiment, Findings
 from retriever.evaluate.systems import Model, System, systems_for
 from retriever.hits import Mode
 from retriever.ingest.fitted import SEED
@@ -44,21 +44,21 @@ class RetrievalFindings(Findings):
 
 
 def run(
-    plan: Plan, sets: Sequence[BeirSet], models: Sequence[Model], *, collections: Path, device: str = "auto"
+    experiment: Experiment, sets: Sequence[BeirSet], models: Sequence[Model], *, collections: Path, device: str = "auto"
 ) -> RetrievalFindings:
-    """Measure every system of the plan on every set. Notes say what could not be measured.
+    """Measure every system of the experiment on every set. Notes say what could not be measured.
 
-    `plan.transforms` contains systems that `systems_of` returned. BM25 is measured once for each set, in the first
-    model's collection.
+    `experiment.transforms` contains systems that `systems_of` returned. BM25 is measured once for each set, in the
+    first model's collection.
     """
-    findings = RetrievalFindings(plan, topics=[found.topics for found in sets])
+    findings = RetrievalFindings(experiment, topics=[found.topics for found in sets])
     findings.problems += [note for found in sets for note in found.topics.notes]
     groups = [(found, number, model) for found in sets for number, model in enumerate(models)]
-    total = sum(len(systems_for(model, plan.transforms, with_bm25=number == 0)) for _, number, model in groups)
+    total = sum(len(systems_for(model, experiment.transforms, with_bm25=number == 0)) for _, number, model in groups)
     done = 0
     for found, number, model in groups:
-        bench = _Bench(plan, found, model, collections, device)
-        systems = systems_for(model, plan.transforms, with_bm25=number == 0)
+        bench = _Bench(experiment, found, model, collections, device)
+        systems = systems_for(model, experiment.transforms, with_bm25=number == 0)
         known = {system: bench.read_back(system) for system in systems}
         fresh = bench.measure([system for system in systems if known[system] is None], findings)
         for system in systems:
@@ -69,10 +69,10 @@ def run(
             findings.rankings.append(ranking)
             findings.take(bench.run_of(system), measured=system in fresh)
         if fresh:
-            plan.progress("collections measured", done, total)
+            experiment.progress("collections measured", done, total)
     findings.rankings.sort(key=lambda ranking: [t.dataset for t in findings.topics].index(ranking.dataset))
     findings.runs = [run_of(ranking) for ranking in findings.rankings]
-    plan.results.put(comparison_rows(compare(findings.rankings)))
+    experiment.results.put(comparison_rows(compare(findings.rankings)))
     return findings
 
 
@@ -103,13 +103,13 @@ def collection_folder(collections: Path, found: BeirSet, model: Model) -> Path:
 
 
 def build_collection(
-    plan: Plan, found: BeirSet, model: Model, folder: Path, transform: str | None, device: str
+    experiment: Experiment, found: BeirSet, model: Model, folder: Path, transform: str | None, device: str
 ) -> Retriever:
     """Index the corpus of a set with a model, or open the collection if it was indexed before."""
     embedding = f"embedding {found.topics.dataset} with {model.label}, {model.pooling}"
 
     def progress(stage: str, done: int, total: int | None, detail: str = "") -> None:
-        plan.progress(embedding if stage == "embedding" else stage, done, total, detail)
+        experiment.progress(embedding if stage == "embedding" else stage, done, total, detail)
 
     return Retriever.build(
         Corpus([found.folder]),
@@ -127,8 +127,8 @@ def build_collection(
 class _Bench:
     """A corpus that is indexed with one model."""
 
-    def __init__(self, plan: Plan, found: BeirSet, model: Model, collections: Path, device: str) -> None:
-        self.plan, self.found, self.model, self.device = plan, found, model, device
+    def __init__(self, experiment: Experiment, found: BeirSet, model: Model, collections: Path, device: str) -> None:
+        self.experiment, self.found, self.model, self.device = experiment, found, model, device
         self.topics = found.topics
         self.collection = collection_folder(collections, found, model)
 
@@ -136,7 +136,7 @@ class _Bench:
         return Run(BENCH, self.topics.dataset, self.topics.split, *system.configuration, SEED)
 
     def provenance(self, system: System) -> dict[str, Any]:
-        return self.plan.results.provenance(self.run_of(system))
+        return self.experiment.results.provenance(self.run_of(system))
 
     def inputs(self, system: System) -> dict[str, str]:
         encoder = {} if system.transform is None else {"encoder": self.model.key}
@@ -144,9 +144,13 @@ class _Bench:
 
     def read_back(self, system: System) -> Ranking | None:
         """Return the ranking of an earlier run if its inputs are unchanged and its file is intact."""
-        run, folder = self.run_of(system), self.plan.results.folder
+        run, folder = self.run_of(system), self.experiment.results.folder
         provenance = self.provenance(system)
-        if folder is None or not self.plan.results.known(run, self.inputs(system)) or not provenance.get("run_file"):
+        if (
+            folder is None
+            or not self.experiment.results.known(run, self.inputs(system))
+            or not provenance.get("run_file")
+        ):
             return None
         path = folder / provenance["run_file"]
         if not path.is_file() or file_sha256(path) != provenance["run_sha256"]:
@@ -160,7 +164,9 @@ class _Bench:
         rankings: dict[System, Ranking] = {}
         published = None if Collection.is_begun(self.collection) else (AUTO if self.model.pooling == AUTO else RAW)
         with (
-            build_collection(self.plan, self.found, self.model, self.collection, published, self.device) as collection,
+            build_collection(
+                self.experiment, self.found, self.model, self.collection, published, self.device
+            ) as collection,
             collection.collection.writing(),
         ):  # no other process may rebuild it between a fit and its queries
             order = [None, published, *(system.transform for system in systems)]  # each transform once
@@ -186,14 +192,14 @@ class _Bench:
         hits: dict[str, Hits] = {}
         queries = list(self.topics.queries.items())
         for start in range(0, len(queries), BATCH):
-            self.plan.progress("searching", start, len(queries))
+            self.experiment.progress("searching", start, len(queries))
             batch = queries[start : start + BATCH]
             answers = collection.answer_many([text for _, text in batch], DEPTH + 1, mode=mode)
             for (query, _), answer in zip(batch, answers, strict=True):
                 own = query if query in self.found.repeated else None
                 found = [(hit.id, hit.score) for hit in answer.hits if hit.id != own]
                 hits[query] = strictly_decreasing(found[:DEPTH])
-        self.plan.progress("searching", len(queries), len(queries))
+        self.experiment.progress("searching", len(queries), len(queries))
         return hits
 
     def _write_down(self, system: System, hits: Mapping[str, Hits], info: Mapping[str, Any], seconds: float) -> Ranking:
@@ -220,12 +226,12 @@ class _Bench:
         }
         ranking = self._ranking(system, hits, provenance)
         values = {metric: 100 * ranking.mean(metric) for metric in ranking.scores}
-        self.plan.results.add(self.run_of(system), values, provenance)
+        self.experiment.results.add(self.run_of(system), values, provenance)
         return ranking
 
     def _write_run(self, system: System, hits: Mapping[str, Hits]) -> tuple[dict[str, str], list[str]]:
         """Write the run file. Return its path and SHA-256, or a note why it cannot be written."""
-        folder = self.plan.results.folder
+        folder = self.experiment.results.folder
         if folder is None:
             return {}, []
         ids = dict.fromkeys(id_ for query, own in hits.items() for id_ in (query, *(document for document, _ in own)))

@@ -1,8 +1,8 @@
 """The loop of every benchmark: embed once, fit each transform, measure, write the figures.
 
-A benchmark has subjects. A subject has texts, the text to fit on, and a measure. The plan has encoders, transforms and
-seeds. A run is one subject with one encoder, one transform and one seed. A run that is already in the results with the
-same inputs is not measured again. An encoder without open runs is not loaded.
+A benchmark has subjects. A subject has texts, the text to fit on, and a measure. The experiment has encoders,
+transforms and seeds. A run is one subject with one encoder, one transform and one seed. A run that is already in the
+results with the same inputs is not measured again. An encoder is loaded only if one of its runs must be measured.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ class Subject:
 
 
 @dataclass
-class Plan:
+class Experiment:
     bench: str
     encoders: Sequence[TextEncoder]
     transforms: Sequence[str]
@@ -64,7 +64,7 @@ class Plan:
 class Findings:
     """The runs that have figures, and notes about them."""
 
-    plan: Plan
+    experiment: Experiment
     runs: list[Run] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     measured: int = 0
@@ -72,10 +72,10 @@ class Findings:
 
     @property
     def rows(self) -> list[Row]:
-        return self.plan.results.rows(self.runs)
+        return self.experiment.results.rows(self.runs)
 
     def provenance(self, run: Run) -> dict[str, Any]:
-        return self.plan.results.provenance(run)
+        return self.experiment.results.provenance(run)
 
     _fit_notes: dict[tuple[str, ...], dict[str, list[str]]] = field(default_factory=dict)
 
@@ -145,14 +145,14 @@ def digest(texts: Sequence[str]) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
-def measure_all(plan: Plan, subjects: Sequence[Subject]) -> Findings:
-    """Measure every run of the plan. Notes say what could not be measured."""
-    findings = Findings(plan)
-    by_encoder = [(encoder, list(_jobs(plan, encoder, subjects))) for encoder in plan.encoders]
+def measure_all(experiment: Experiment, subjects: Sequence[Subject]) -> Findings:
+    """Measure every run of the experiment. Notes say what could not be measured."""
+    findings = Findings(experiment)
+    by_encoder = [(encoder, list(_jobs(experiment, encoder, subjects))) for encoder in experiment.encoders]
     total, done = sum(len(jobs) for _, jobs in by_encoder), 0
     for encoder, jobs in by_encoder:
-        open_jobs = {job.run for job in jobs if not plan.results.known(job.run, job.inputs)}
-        worker = _Worker(plan, encoder, [job for job in jobs if job.run in open_jobs])
+        open_jobs = {job.run for job in jobs if not experiment.results.known(job.run, job.inputs)}
+        worker = _Worker(experiment, encoder, [job for job in jobs if job.run in open_jobs])
         for job in jobs:
             done += 1
             if job.run in open_jobs:
@@ -160,32 +160,32 @@ def measure_all(plan: Plan, subjects: Sequence[Subject]) -> Findings:
                 if problem:
                     findings.add_note(job.run, problem)
                     continue
-                plan.progress("fitting and measuring", done, total)
+                experiment.progress("fitting and measuring", done, total)
             findings.take(job.run, measured=job.run in open_jobs)
     return findings
 
 
-def _jobs(plan: Plan, encoder: TextEncoder, subjects: Sequence[Subject]) -> Iterator[_Job]:
+def _jobs(experiment: Experiment, encoder: TextEncoder, subjects: Sequence[Subject]) -> Iterator[_Job]:
     """Yield the jobs. The innermost loop is over subjects, so that subjects with the same fit text share one fit."""
     for fit in dict.fromkeys(name for subject in subjects for name in subject.fit_texts):
-        for spec in plan.transforms:
-            for seed in seeds_of(spec, plan.seeds):
+        for spec in experiment.transforms:
+            for seed in seeds_of(spec, experiment.seeds):
                 for subject in subjects:
                     if fit in subject.fit_texts:
                         key = (subject.dataset, subject.split, encoder.label, encoder.pooling, spec, fit, seed)
-                        yield _Job(Run(plan.bench, *key), subject, encoder)
+                        yield _Job(Run(experiment.bench, *key), subject, encoder)
 
 
 class _Worker:
-    def __init__(self, plan: Plan, encoder: TextEncoder, jobs: Sequence[_Job]) -> None:
-        self.plan, self.encoder = plan, encoder
+    def __init__(self, experiment: Experiment, encoder: TextEncoder, jobs: Sequence[_Job]) -> None:
+        self.experiment, self.encoder = experiment, encoder
         self._texts = list(dict.fromkeys(t for job in jobs for texts in (job.subject.texts, job.texts) for t in texts))
         self._row = {text: row for row, text in enumerate(self._texts)}
         self._last: tuple[tuple[str, str, int | None], Fitted] | None = None
 
     @cached_property
     def _matrix(self) -> Vectors:
-        return self.plan.cache.vectors(self.encoder, self._texts, progress=self.plan.progress)
+        return self.experiment.cache.vectors(self.encoder, self._texts, progress=self.experiment.progress)
 
     def _vectors(self, texts: Sequence[str]) -> Vectors:
         return self._matrix[[self._row[text] for text in texts]]
@@ -219,7 +219,7 @@ class _Worker:
             provenance["chosen"] = fitted.chosen
         if found.details:
             provenance["details"] = dict(found.details)
-        self.plan.results.add(job.run, values, provenance)
+        self.experiment.results.add(job.run, values, provenance)
         return None
 
     def _fitted(self, job: _Job) -> Fitted:
@@ -229,7 +229,7 @@ class _Worker:
                 job.run.transform,
                 job.texts,
                 self._vectors(job.texts),
-                lambda texts: self.plan.cache.vectors(self.encoder, texts),
+                lambda texts: self.experiment.cache.vectors(self.encoder, texts),
                 seed=job.run.seed or 0,
             )
             self._last = key, fitted

@@ -17,7 +17,7 @@ from retriever.evaluate.data.published import published_rows
 from retriever.evaluate.data.sts_sets import DATASETS, Pair, StsSet, distinct, read_nli, read_sets, with_phrases
 from retriever.evaluate.measures.correlation import pair_cosines, pearson, spearman, spearman_wmean
 from retriever.evaluate.results import average_rows
-from retriever.evaluate.runs import Findings, Measured, Plan, Subject, Vectors, measure_all
+from retriever.evaluate.runs import Experiment, Findings, Measured, Subject, Vectors, measure_all
 from retriever.transforms import Transform
 
 BENCH = "sts"
@@ -60,7 +60,7 @@ def fit_texts(found: StsSet, fits: Sequence[str], nli: Sequence[str]) -> dict[st
 
 
 def run(
-    plan: Plan,
+    experiment: Experiment,
     data: Path,
     *,
     datasets: Sequence[str] = (),
@@ -76,10 +76,10 @@ def run(
         scorer = PairScorer(found.evaluated, by_subset=DATASETS[found.name].split is None)
         texts = fit_texts(found, fits, nli)
         subjects.append(Subject(found.name, SPLIT, scorer.texts, texts, found.sha256, scorer))
-    plan.results.put(published_rows(BENCH))
-    findings = measure_all(plan, subjects)
+    experiment.results.put(published_rows(BENCH))
+    findings = measure_all(experiment, subjects)
     averages = [row for row in average_rows(findings.rows, list(DATASETS)) if row.metric in AGGREGATIONS]
-    plan.results.put(averages)
+    experiment.results.put(averages)
     findings.runs += dict.fromkeys(row.run for row in averages)
     findings.problems += reading.problems
     for fit in fits:

@@ -4,15 +4,13 @@ A system is a transform, `bm25` or `hybrid`. `bm25` needs no encoder and is meas
 combines BM25 with the vectors transformed by `auto`.
 """
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from retriever.encoder.model_files import DEFAULT_ENCODER, EncoderIdentity, ModelFiles
+from retriever.encoder.model_files import DEFAULT_ENCODER, LEARNED, EncoderIdentity, ModelFiles
 from retriever.evaluate.fitting import canonical, code_digest
-from retriever.evaluate.models.encoders import labels_of
+from retriever.evaluate.models.encoders import identity_digest, labels_of
 from retriever.evaluate.results import RAW, Configuration
 from retriever.hits import Mode
 from retriever.transforms.spec import AUTO
@@ -40,11 +38,8 @@ class Model:
     @cached_property
     def key(self) -> str:
         """Return a digest that changes whenever the vectors of a collection would change."""
-        parts = {name: value for name, value in self.identity.to_json().items() if name != "name"}
-        parts["pooling"] = self.pooling
         code = (*EMBEDDING_CODE, *(POOLING_CHOICE_CODE if self.pooling == AUTO else ()))
-        parts["code"] = code_digest(*code)
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        return identity_digest(self.identity, {"pooling": self.pooling, "code": code_digest(*code)})
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,7 @@ class System:
 
 
 def systems_of(specs: Sequence[str]) -> list[str]:
-    """Return the specs in the form that result rows have, without duplicates.
+    """Return the specs as result rows store them, without duplicates.
 
     Raw vectors are always included as the baseline.
     """
@@ -67,14 +62,12 @@ def systems_of(specs: Sequence[str]) -> list[str]:
 
 def open_models(names: Sequence[str], poolings: Sequence[str], max_length: int | None = None) -> list[Model]:
     """Return every encoder with every pooling, by default its own pooling. No weights are loaded yet."""
-    names = list(dict.fromkeys(names or (DEFAULT_ENCODER,)))
-    labels = labels_of(names)
     models = []
-    for name in names:
+    for name, label in labels_of(names or (DEFAULT_ENCODER,)).items():
         files = ModelFiles(name)
         for pooling in dict.fromkeys(poolings) or (None,):
-            identity = files.identity(None if pooling == AUTO else pooling, max_length)
-            models.append(Model(name, labels[name], pooling or identity.pooling, identity))
+            identity = files.identity(None if pooling in (AUTO, LEARNED) else pooling, max_length)
+            models.append(Model(name, label, pooling or identity.pooling, identity))
     return models
 
 

@@ -1,7 +1,7 @@
 """Measure whether frequent words are dense near the origin and rare words sparse and far from it.
 
-Li et al. (2020) explain by this why BERT's cosine misleads. For the word embeddings of any BERT we measure the mean l2
-norm and the mean l2 distance to the 3 nearest neighbours, by frequency rank. The ranks come from a table
+Li et al. (2020) use this to explain why BERT's cosine is misleading. For the word embeddings of any BERT we measure the
+mean l2 norm and the mean l2 distance to the 3 nearest neighbours, by frequency rank. The ranks come from a table
 `bert_vocab/vocab_wordfreq.tsv` (id, token, is_word, wordfreq_rank, zipf). Tokens are matched by their text. Another
 vocabulary can therefore be measured if it has most of the same words.
 """
@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.checksums import file_sha256
-from retriever.evaluate.models.encoders import Bert, TextEncoder
+from retriever.evaluate.models.encoders import TextEncoder
 from retriever.evaluate.results import Row, Run
-from retriever.evaluate.runs import Plan
+from retriever.evaluate.runs import Experiment
 
 BENCH = "isotropy"
 DATASET = "vocabulary"
@@ -28,29 +28,29 @@ FEWEST_KNOWN = 0.8
 """The share of the table's 10,000 most frequent words that a vocabulary must have."""
 
 
-def measure_words(plan: Plan, data: Path) -> tuple[list[Row], list[str]]:
-    """Return rows for each encoder of the plan, and notes about encoders that cannot be measured."""
+def measure_words(experiment: Experiment, data: Path) -> tuple[list[Row], list[str]]:
+    """Return rows for each encoder of the experiment, and notes about encoders that cannot be measured."""
     path = next((base / TABLE for base in (data, data.parent) if (base / TABLE).is_file()), None)
     if path is None:
         return [], [f"{data / TABLE} does not exist: word embeddings are not measured by frequency"]
     ranks, problems = read_ranks(path)
     runs: list[Run] = []
-    by_label: dict[str, TextEncoder] = {encoder.label: encoder for encoder in plan.encoders}
+    by_label = {encoder.label: encoder for encoder in experiment.encoders}
     for number, encoder in enumerate(by_label.values()):
-        plan.progress("word embeddings", number, len(by_label))
+        experiment.progress("word embeddings", number, len(by_label))
         inputs = {"encoder": encoder.revision, "data": file_sha256(path)}
         own = [
             Run(BENCH, DATASET, f"rank {low}-{high}", encoder.label, "word", "none", "", 0) for low, high in RANK_BINS
         ]
-        if not all(plan.results.known(run, inputs) for run in own):
+        if not all(experiment.results.known(run, inputs) for run in own):
             found = ranked_embeddings(encoder, ranks)
             if isinstance(found, str):
                 problems.append(f"{encoder.label}: {found}; its word embeddings are not measured by frequency")
                 continue
             for run, bin_ in zip(own, RANK_BINS, strict=True):
-                plan.results.add(run, bin_figures(*found, bin_), {"inputs": inputs})
+                experiment.results.add(run, bin_figures(*found, bin_), {"inputs": inputs})
         runs += own
-    return plan.results.rows(runs), problems
+    return experiment.results.rows(runs), problems
 
 
 def read_ranks(path: Path) -> tuple[dict[str, int], list[str]]:
@@ -73,8 +73,6 @@ def ranked_embeddings(
     encoder: TextEncoder, ranks: dict[str, int]
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]] | str:
     """Return the embeddings of the ranked words and their ranks, or a note why there are none."""
-    if not isinstance(encoder, Bert):
-        return "it has no BERT vocabulary"
     folder = encoder.encoder.files.folder
     vocabulary = read_vocabulary(folder)
     frequent = {token for token, rank in ranks.items() if rank <= RANK_BINS[-1][1]}

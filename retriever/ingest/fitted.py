@@ -18,15 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.faiss.vectors import save_array
-from indexes.folder.generation import Generation
-from indexes.protocol import AnyCollection, AnyStore
+from indexes.generation import Generation
+from indexes.protocol import AnyCollection
+from indexes.stores import AnyStore
 from retriever.corpus.passages import encoded_text
 from retriever.corpus.short_texts import short_texts
+from retriever.encoder.model_files import LEARNED
 from retriever.errors import Damaged, EncoderUnavailable, Mismatch, first_line
 from retriever.progress import Progress
-from retriever.transforms import Transform, fit, load
-from retriever.transforms.choice import POOL, Evidence, choose_for
-from retriever.transforms.families import load_transform
+from retriever.transforms import Transform, fit, load, load_transform
+from retriever.transforms.choice import POOL, Choice, Evidence, choose_for
 from retriever.transforms.novelty import JSON_FILE as NOVELTY_FILE
 from retriever.transforms.novelty import Novelty, ShortTexts, measure
 from retriever.transforms.spec import AUTO
@@ -41,6 +42,7 @@ QUERIES_FILE = "queries.npy"
 WITHOUT_SHORT = (
     "the encoder was unavailable, so the transform was fitted on passages alone; short queries may differ from them"
 )
+WORDS_ARE_WHITE = "the word table is already whitened with the words of this text"
 # Maximum number of characters of a title in a text for the fit. No encoder reads more.
 LONGEST_TITLE = 10_000
 
@@ -104,15 +106,18 @@ class Fitted:
         if len(passages) >= FEWEST_FOR_SHORT:
             short, note = _encode_short_texts(evidence.texts, transform, encode, progress)
         sample = passages if short is None else np.concatenate([passages, short.vectors])
-        chosen = choose_for(
-            transform,
-            evidence,
-            encode,
-            sample,
-            with_short_texts=short is not None,
-            seed=SEED,
-            progress=lambda done, total: progress("choosing a transform", done, total),
-        )
+        if transform == AUTO and collection.encoder["pooling"] == LEARNED:
+            chosen: Choice | None = Choice("none", WORDS_ARE_WHITE, (), 0, len(evidence.texts), 0.0)
+        else:
+            chosen = choose_for(
+                transform,
+                evidence,
+                encode,
+                sample,
+                with_short_texts=short is not None,
+                seed=SEED,
+                progress=lambda done, total: progress("choosing a transform", done, total),
+            )
         fitted = fit(
             chosen.chosen if chosen else transform,
             sample,
@@ -164,7 +169,7 @@ def _load_queries(folder: Path, dimension: int) -> NDArray[np.float16] | None:
     try:
         queries = np.asarray(np.load(path, allow_pickle=False), np.float16)
         if queries.ndim != 2 or queries.shape[1] != dimension or not np.isfinite(queries).all():
-            raise ValueError(f"its vectors are not {dimension} finite numbers each")
+            raise ValueError(f"each vector must have {dimension} finite numbers")
     except (ValueError, EOFError, OSError) as error:
         raise Damaged(f"{path} cannot be read: {first_line(error)}; run: retriever verify --repair") from error
     return queries

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from indexes.protocol import AnyStore
 from indexes.rows import VECTOR_TYPE, DocumentRow
+from indexes.stores import AnyStore
 from retriever.corpus import Document, Skipped
 from retriever.corpus.source import OnError
 from retriever.encoder.batches import Batch
@@ -26,7 +26,7 @@ from retriever.errors import BadSource, Misuse, RetrieverError
 from retriever.ingest.engines import Encodes, Engine, Local
 from retriever.progress import Progress, silent
 from retriever.signals import defer_signals
-from retriever.transforms.drift import Drift
+from retriever.transforms.novelty import Drift
 
 READ_TOGETHER = 512
 # Texts are sorted by length within a window. The size of a window limits the memory for a corpus of any size.
@@ -129,7 +129,7 @@ class Window:
         return ended
 
     def close(self) -> None:
-        """Start no further batch, and wait until the batches in the encoder are stored. Raise no error."""
+        """Stop starting batches, and wait until the batches in the encoder are stored. This never raises an error."""
         if self._encoding:
             self._encoding.close()
         if self._started:

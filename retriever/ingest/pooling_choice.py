@@ -1,49 +1,76 @@
-"""Choose the pooling that fits the corpus and the encoder best, without labels, before anything is embedded.
+"""Choose the pooling of the encoder from the corpus, without labels, before anything is embedded.
 
-The evidence is collected as in `retriever.transforms.choice`: sentences cut from passages serve as queries, and the
-ranking of the other documents is compared with the ranking by BM25. The model encodes a sample once, and the vectors of
-every pooling are computed from that. Each pooling is judged with the best of a few transforms, or with the transform
-that the collection will have.
+1. A sample of passages is encoded once, and the vectors of every pooling are computed from that. The sample is as large
+   as the time limit allows. Its passages have at most SAMPLE_TOKENS tokens.
+2. `retriever.transforms.tuned` judges the vectors of the model's own pooling. If the model has no pooling config, it
+   judges the mean and the first token of the last layer. A tuned encoder keeps its pooling.
+3. For an untuned encoder, the poolings are compared by their agreement with BM25, each with the best of a few
+   transforms, or with the transform that the collection will have. One candidate is a table of the corpus's words,
+   "learned". It is cheap, and it is chosen unless another pooling agrees better by more than chance.
 
-Another pooling is chosen only if its agreement with BM25 is higher than that of the model's own pooling by a share of
-MARGIN, and by more than chance. The model's own pooling is also kept if the best transform improves it by less than
-TUNED. The reason is that BM25 favours the layers near the words. On random Wikipedia sentences, all-MiniLM-L6-v2 agrees
-with BM25 by .40 with its own pooling, by .52 with the first block and by .55 with its input embeddings. Yet its own
-pooling retrieves best: nDCG@10 on Cranfield is 37.6, against 15.3 with `first` and 23.0 with `word`.
-
-The gain of a transform tells whether an encoder was tuned for similarity. For MiniLM, the gain is at most 2 % on five
-sets. For a BERT that was never tuned for similarity, it is 9 % on short sentences and 60 % on abstracts. With that
-BERT, the layers near the words do retrieve best, and the order of the poolings is the one that BM25 predicts.
+A tuned encoder must not be judged by BM25, which favours the layers near the words. On random Wikipedia sentences,
+all-MiniLM-L6-v2 agrees with BM25 by .40 with its own pooling and by .55 with its input embeddings. Yet its own pooling
+retrieves best: nDCG@10 on Cranfield is 37.6, against 23.0 with `word`.
 """
 
-import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retriever.corpus import Document
-from retriever.corpus.passages import encoded_passages
+from retriever.corpus.passages import encoded_text
 from retriever.corpus.source import Source
 from retriever.encoder.encoder import Encoder
+from retriever.encoder.model_files import LEARNED, UNTUNED_POOLING
+from retriever.encoder.static.words import word_table
+from retriever.ingest.encoder_choice import sample_passages
 from retriever.progress import Progress, silent
 from retriever.settings import CollectionSettings, EncoderOptions
-from retriever.transforms.choice import Questions, fit_candidate, paired_gain, sample_questions
+from retriever.transforms.agreement import Questions, agreement_of, paired_gain, sample_questions
 from retriever.transforms.spec import AUTO, parse
+from retriever.transforms.tuned import WHITENINGS, Verdict, judge
 
 TRIED = ("mean", "cls", "first-last", "last2", "first", "word")
+LAST_LAYER = ("mean", "cls")
 # Ordered from the gentlest to the strongest transform. A flow is left out, because training one per pooling is slow.
-TRANSFORMS = ("none", "whiten:gamma=0.5", "whiten:soft=1.0", "whiten:soft=0.1", "whiten")
+TRANSFORMS = ("none", *WHITENINGS)
 LINEAR = ("none", "center", "standardize", "whiten")
 STAND_IN = "whiten"
-MARGIN = 0.1
-TUNED = 0.05
-# On Cranfield, 200 passages and 800 passages rank the poolings of an untuned BERT in the same order, with every seed.
-PASSAGES = 400
+
 STAGE = "choosing a pooling"
+# The choice takes at most this many seconds, or this share of the expected time of the ingestion if that is more.
+SECONDS = 60.0
+SHARE = 0.1
+# The share of that time that is spent on encoding. The rest is for fitting transforms.
+ENCODING = 0.6
+# On Cranfield, 200 passages and 800 passages rank the poolings of an untuned BERT in the same order, with every seed.
+PASSAGES = 200
+FEWEST_PASSAGES = 100
+SAMPLE_TOKENS = 64
+PACE_TEXTS = 16
+# Texts are encoded in blocks of random texts, so that the progress is proportional to the time. Fitting the transforms
+# of a pooling counts as much as a block.
+BLOCK = 32
+
+MEANINGS = {
+    LEARNED: "A table of the corpus's own words is used, with vectors made from the model's input embeddings. "
+    "The transformer's layers are not used at all",
+    "word": "A text is the average of the input embeddings of its tokens. The transformer's layers are not used at all",
+    "first": "A text is the average of the first layer's output. The other layers of the transformer are not used",
+    "first-last": "A text is the average of the first and last layers' output",
+    "last2": "A text is the average of the last two layers' output",
+    "mean": "A text is the average of the last layer's output",
+    "max": "A text is the maximum of the last layer's output",
+    "cls": "A text is the last layer's output for the first token",
+}
+
+Encode = Callable[[Sequence[str]], NDArray[np.float32]]
+Learn = Callable[[Sequence[str]], Encode]
+"""Learns a table of words from texts, and returns the function that encodes texts with it."""
 
 
 @dataclass(frozen=True)
@@ -71,21 +98,66 @@ class PoolingChoice:
     candidates: tuple[PoolingCandidate, ...]
     queries: int
     passages: int
-    margin: float
+    tokens: int
+    """The maximum number of tokens of a passage of the sample."""
     seconds: float
+    verdict: Verdict | None = None
+    """Whether the encoder looks tuned for similarity. None if there is too little text to judge."""
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+
+@dataclass(frozen=True)
+class Sample:
+    """Passages, and questions that were cut from them. Poolings are compared on their vectors."""
+
+    texts: Sequence[str]
+    questions: Questions
+    seed: int
+
+    @property
+    def all_texts(self) -> list[str]:
+        return [*self.texts, *self.questions.texts]
+
+    def scores(self, rows: NDArray[np.float32], specs: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+        """Return the agreement with BM25 for each transform that can be fitted, as one value per question.
+
+        `rows` holds the vectors of the passages, followed by the vectors of the questions. The transform is fitted on
+        both, just as the transform of a collection is fitted on passages and short texts.
+        """
+        passages, queries = self.split(rows)
+        return agreement_of(specs, self.questions, queries, passages, rows, self.seed)
+
+    def split(self, rows: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        return rows[: len(self.texts)], rows[len(self.texts) :]
+
+    def verdict(self, rows: NDArray[np.float32], declared: bool) -> Verdict:
+        passages, queries = self.split(rows)
+        return judge(self.questions, queries, passages, self.scores(rows, TRANSFORMS), declared=declared)
+
+    def best(self, rows: NDArray[np.float32], specs: Sequence[str]) -> tuple[str, NDArray[np.float64]]:
+        """Return the transform with the best agreement, and the agreement. Use "none" if nothing can be fitted."""
+        scores = self.scores(rows, specs) or self.scores(rows, ["none"])
+        best = max(scores, key=lambda spec: float(scores[spec].mean()))
+        return best, scores[best]
 
 
 def with_chosen_pooling(
     settings: CollectionSettings, source: Source, options: EncoderOptions, progress: Progress
 ) -> CollectionSettings:
-    """Choose the pooling of a new collection from the first documents of its source."""
+    """Choose the pooling of a new collection from the first documents of its source. A word table has only one."""
     encoder = options.encoder(progress=progress)
-    choice = choose_pooling(source.peek(), encoder, settings.index.transform, progress=progress)
+    if encoder.files.static:
+        return settings
+    documents = source.peek()
+    choice = choose_pooling(
+        documents,
+        encoder,
+        settings.index.transform,
+        learn=lambda texts: word_table(texts, encoder).encode,
+        fraction=source.fraction_taken,
+        progress=progress,
+    )
     identity = replace(settings.encoder, pooling=choice.chosen)
-    return replace(settings, encoder=identity, pooling_choice=choice.to_json())
+    return replace(settings, encoder=identity, pooling_choice=asdict(choice))
 
 
 def choose_pooling(
@@ -93,102 +165,145 @@ def choose_pooling(
     encoder: Encoder,
     transform: str,
     *,
+    learn: Learn | None = None,
+    fraction: float | None = None,
     seed: int = 0,
     progress: Progress = silent,
 ) -> PoolingChoice:
     """Compare poolings on a sample of the documents.
 
     The pooling that `encoder` has now is treated as the model's own pooling. `transform` is the transform that
-    the collection will have: a spec, or "auto".
+    the collection will have: a spec, or "auto". `learn` makes the candidate "learned"; without it, there is none.
+    `fraction` is the share of the whole source that the documents are; None if that is unknown.
     """
     began = time.perf_counter()
     progress(STAGE, 0, None)
     own = encoder.identity.pooling
-    texts, owners = sample_passages(documents, encoder, seed)
-    questions = sample_questions(texts, owners, seed)
+    tokens = min(SAMPLE_TOKENS, encoder.identity.max_length)
+    short = Encoder(encoder.identity.name, pooling=own, max_length=tokens, device=encoder.requested_device)
+    texts, owners = sample_passages(documents, short, seed, PASSAGES)
+    sample = Sample(texts, sample_questions(texts, owners, seed), seed)
+    if not sample.questions.too_few:
+        pace = _seconds_per_character(short, texts)
+        expected = pace * sum(document.characters() for document in documents) / (fraction or 1)
+        left = ENCODING * max(SECONDS, SHARE * expected) - (time.perf_counter() - began)
+        sample = _fitting(sample, owners, left / pace)
     found: tuple[PoolingCandidate, ...] = ()
-    chosen, reason = own, questions.too_few
+    verdict: Verdict | None = None
+    chosen, reason = own, sample.questions.too_few
     if not reason:
-        poolings = tuple(dict.fromkeys((own, *TRIED)))
-        vectors = encoder.encode_poolings(
-            [*texts, *questions.texts], poolings, lambda done, total: progress(STAGE, done, total)
-        )
-        tried = _candidates(transform)
-        best = {pooling: _best(questions, rows, tried, seed) for pooling, rows in vectors.items()}
-        found = tuple(
-            PoolingCandidate(pooling, through, *paired_gain(scores, best[own][1]))
-            for pooling, (through, scores) in best.items()
-        )
-        none = float(_agreement(questions, vectors[own], ["none"], seed)["none"].mean())
-        transformed = float(_best(questions, vectors[own], TRANSFORMS, seed)[1].mean())
-        chosen, reason = _decide(found, transformed / max(none, 1e-9) - 1)
+        # In some models, e.g. ALBERT and ELECTRA, the input embeddings have fewer dimensions than the layers.
+        same = short.torch_model.input_dimension == short.identity.dimension
+        tried = [pooling for pooling in TRIED if same or pooling != "word"]
+        poolings, texts = tuple(dict.fromkeys((own, *tried))), sample.all_texts
+        total = len(texts) + BLOCK * len(poolings)
+
+        def report(done: int) -> None:
+            progress(STAGE, done, total)
+
+        rows = _encode(short, texts, poolings, seed, report)
+        whole = [encoded_text(document.title, document.text) for document in documents]
+        learned = partial(learn, whole) if learn else None
+        chosen, reason, found, verdict = _compare(sample, rows, short, _specs(transform), learned, report)
+        report(total)
     seconds = round(time.perf_counter() - began, 2)
-    return PoolingChoice(chosen, own, reason, found, len(questions.texts), len(texts), MARGIN, seconds)
+    count = len(sample.questions.texts)
+    return PoolingChoice(chosen, own, reason, found, count, len(sample.texts), tokens, seconds, verdict)
 
 
-def sample_passages(documents: Sequence[Document], encoder: Encoder, seed: int) -> tuple[list[str], NDArray[np.int64]]:
-    """Draw up to PASSAGES passages, evenly from the documents.
-
-    Return the text of each passage as the encoder reads it, and the position of its document.
-    """
-    rng = np.random.default_rng(seed)
-    each = math.ceil(PASSAGES / max(len(documents), 1))
-    texts: list[str] = []
-    owners: list[int] = []
-    for number in rng.permutation(len(documents))[:PASSAGES]:
-        passages = [text for _, _, text in encoded_passages(documents[number], encoder)]
-        chosen = np.sort(rng.permutation(len(passages))[:each])
-        texts += [passages[place] for place in chosen]
-        owners += [int(number)] * len(chosen)
-    return texts[:PASSAGES], np.array(owners[:PASSAGES], np.int64)
+# ---- the sample ----------------------------------------------------------------------------------------------
 
 
-def _candidates(transform: str) -> tuple[str, ...]:
+def _seconds_per_character(encoder: Encoder, texts: Sequence[str]) -> float:
+    """Measure the pace of the encoder on a few texts, without the time to load it."""
+    own = [encoder.identity.pooling]
+    encoder.encode_poolings(texts[:1], own)
+    few = texts[:PACE_TEXTS]
+    began = time.perf_counter()
+    encoder.encode_poolings(few, own)
+    return (time.perf_counter() - began) / max(sum(map(len, few)), 1)
+
+
+def _fitting(sample: Sample, owners: NDArray[np.int64], characters: float) -> Sample:
+    """Return a sample with about this many characters at most, but with at least FEWEST_PASSAGES passages."""
+    share = characters / sum(map(len, sample.all_texts))
+    count = max(FEWEST_PASSAGES, int(len(sample.texts) * share))
+    if count >= len(sample.texts):
+        return sample
+    return Sample(
+        sample.texts[:count], sample_questions(sample.texts[:count], owners[:count], sample.seed), sample.seed
+    )
+
+
+def _encode(
+    encoder: Encoder, texts: Sequence[str], poolings: Sequence[str], seed: int, progress: Callable[[int], None]
+) -> dict[str, NDArray[np.float32]]:
+    """Return the vectors of each pooling, and report the progress after each block."""
+    rows = {pooling: np.empty((len(texts), encoder.identity.dimension), np.float32) for pooling in poolings}
+    order = np.random.default_rng(seed).permutation(len(texts))
+    for start in range(0, len(texts), BLOCK):
+        progress(start)
+        block = order[start : start + BLOCK]
+        for pooling, vectors in encoder.encode_poolings([texts[number] for number in block], poolings).items():
+            rows[pooling][block] = vectors
+    return rows
+
+
+# ---- the decision --------------------------------------------------------------------------------------------
+
+
+def _specs(transform: str) -> tuple[str, ...]:
     if transform == AUTO:
         return TRANSFORMS
     return (transform,) if parse(transform).family in LINEAR else (STAND_IN,)
 
 
-def _agreement(
-    questions: Questions, rows: NDArray[np.float32], transforms: Sequence[str], seed: int
-) -> dict[str, NDArray[np.float64]]:
-    """Return the agreement with BM25 for each transform that can be fitted, as one value per question.
-
-    `rows` holds the vectors of the passages, followed by the vectors of the questions. The transform is fitted on both,
-    just as the transform of a collection is fitted on passages and short texts.
-    """
-    passages, queries = rows[: -len(questions.texts)], rows[-len(questions.texts) :]
-    fits = {spec: fit_candidate(spec, rows, seed) for spec in transforms}
-    return {spec: questions.agreement(fit, queries, passages) for spec, fit in fits.items() if fit is not None}
-
-
-def _best(
-    questions: Questions, rows: NDArray[np.float32], transforms: Sequence[str], seed: int
-) -> tuple[str, NDArray[np.float64]]:
-    """Return the transform with the best agreement, and the agreement. Use "none" if no transform can be fitted."""
-    scores = _agreement(questions, rows, transforms, seed) or _agreement(questions, rows, ["none"], seed)
-    best = max(scores, key=lambda spec: float(scores[spec].mean()))
-    return best, scores[best]
-
-
-def _decide(found: tuple[PoolingCandidate, ...], worth: float) -> tuple[str, str]:
-    """Return the pooling and the reason. `worth` is the relative gain of a transform with the model's own pooling."""
-    own = found[0]
-    best = max(found, key=lambda candidate: candidate.agreement)
-    if best.pooling == own.pooling:
-        return own.pooling, "no other pooling agrees better with the words of the text than the model's own pooling"
-    if worth < TUNED:
-        return own.pooling, (
-            f"the encoder seems to be tuned for similarity (the best transform gains only {worth:.0%}), so the model's "
-            "own pooling is kept"
-        )
-    share = best.gain / max(own.agreement, 1e-9)
-    if share < MARGIN or best.low <= 0:
-        return own.pooling, (
-            f"the best other pooling, {best.pooling}, is better than the model's own pooling by {share:.0%}, "
-            f"which is within the margin of {MARGIN:.0%} or within chance"
-        )
-    return best.pooling, (
-        f"{best.pooling} agrees with the words of the text better by {share:.0%} than the model's own pooling, "
-        f"{own.pooling}"
+def _compare(
+    sample: Sample,
+    rows: Mapping[str, NDArray[np.float32]],
+    encoder: Encoder,
+    specs: Sequence[str],
+    learned: Callable[[], Encode] | None,
+    progress: Callable[[int], None],
+) -> tuple[str, str, tuple[PoolingCandidate, ...], Verdict]:
+    """Return the pooling, the reason, the candidates and the verdict."""
+    own, files = encoder.identity.pooling, encoder.files
+    declared = files.declares_pooling and own == files.own_pooling
+    judged = LAST_LAYER if own == UNTUNED_POOLING and not declared else (own,)
+    verdicts = {pooling: sample.verdict(rows[pooling], declared) for pooling in judged}
+    tuned = [pooling for pooling in judged if verdicts[pooling].tuned]
+    if tuned:
+        best = {pooling: sample.best(rows[pooling], ["none"]) for pooling in dict.fromkeys((own, *tuned))}
+        chosen = _preferred({pooling: best[pooling][1] for pooling in tuned}, tuned[0])
+    else:
+        best = {}
+        for number, (pooling, vectors) in enumerate(rows.items()):
+            progress(len(sample.all_texts) + BLOCK * number)
+            best[pooling] = sample.best(vectors, specs)
+        if learned:
+            best[LEARNED] = sample.best(learned()(sample.all_texts), ["none"])
+        chosen = _preferred({pooling: scores for pooling, (_, scores) in best.items()}, LEARNED if learned else own)
+    found = tuple(
+        PoolingCandidate(pooling, spec, *paired_gain(scores, best[own][1])) for pooling, (spec, scores) in best.items()
     )
+    verdict = verdicts.get(chosen, verdicts[judged[0]])
+    return chosen, _reason(chosen, own, found, verdict), found, verdict
+
+
+def _preferred(scores: Mapping[str, NDArray[np.float64]], default: str) -> str:
+    """Return the pooling with the best agreement if it is better than the default by more than chance."""
+    best = max(scores, key=lambda pooling: float(scores[pooling].mean()))
+    _, _, low, _ = paired_gain(scores[best], scores[default])
+    return best if low > 0 else default
+
+
+def _reason(chosen: str, own: str, found: Sequence[PoolingCandidate], verdict: Verdict) -> str:
+    if verdict.tuned:
+        kept = "its own pooling is kept" if chosen == own else f"the pooling {chosen} of its last layer is used"
+        return f"{verdict.describe()}, so {kept}. {MEANINGS[chosen]}"
+    best = max(found, key=lambda candidate: candidate.agreement)
+    if best.pooling == chosen:
+        compared = f"of {len(found)} poolings, {chosen} agrees best with a search by words"
+    else:
+        compared = f"{chosen} is used, because no other pooling agrees better with a search by words, beyond chance"
+    return f"{verdict.describe()}; {compared}. {MEANINGS[chosen]}"

@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.folder.generation import Generation
+from indexes.generation import Generation, Publication
 from indexes.protocol import AnyCollection
-from indexes.publication import Publication
 from indexes.rows import ApplyEach
 from retriever.corpus.source import OnError, Source
-from retriever.encoder.encoder import Encoder
-from retriever.encoder.model_loader import resolve_device
+from retriever.encoder.encoder import Encoder, resolve_device
 from retriever.errors import Damaged, Misuse, NotACollection
 from retriever.ingest.engines import Engine, Local
 from retriever.ingest.fitted import FIT_SAMPLE, Fitted, return_free_memory
@@ -26,8 +24,7 @@ from retriever.ingest.pipeline import Ingestion, IngestReport
 from retriever.progress import Progress, silent
 from retriever.settings import IndexSettings, made_by
 from retriever.transforms.base import Transform
-from retriever.transforms.drift import Drift, drift
-from retriever.transforms.novelty import Novelty
+from retriever.transforms.novelty import Drift, Novelty, drift
 
 # A transform that was fitted on few passages is fitted again when their number has grown by this factor.
 REFIT_GROWTH = 2
@@ -60,7 +57,7 @@ class Writer:
     def _lock(self) -> Iterator[None]:
         """Hold the write lock.
 
-        Refuse an unfinished copy, and a collection whose settings name another encoder than its index.
+        Refuse an unfinished copy. Also refuse a collection whose settings and index name different encoders.
         """
         with self._collection.writing():
             self._collection.refuse_another_encoder()

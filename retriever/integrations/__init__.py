@@ -1,1 +1,1 @@
-"""Other software: LangChain, notebooks, sentence-transformers."""
+"""Integrations with other software, e.g. LangChain."""

@@ -31,7 +31,6 @@ THREADS_FROM = 1000
 # With fewer points, a Barnes-Hut tree is faster than interpolation on a grid.
 GRID_FROM = 4000
 REPORTED_EVERY = 10
-SEARCHED_TOGETHER = 2048
 
 PLACED_NEAR = 5
 """Number of neighbours that determine where a new point is placed."""
@@ -103,15 +102,9 @@ def nearest(
 
     If the vectors are themselves in `among`, `own` gives the row of each one. This row is left out.
     """
-    index = import_faiss().IndexFlatIP(among.shape[1])
-    index.add(among)
+    faiss = import_faiss()
     wanted = min(count + (own is not None), len(among))
-    found = [
-        index.search(vectors[start : start + SEARCHED_TOGETHER], wanted)
-        for start in range(0, len(vectors), SEARCHED_TOGETHER)
-    ]
-    cosines = np.concatenate([some for some, _ in found]) if found else np.zeros((0, wanted), np.float32)
-    rows = np.concatenate([some for _, some in found]) if found else np.zeros((0, wanted), np.int64)
+    cosines, rows = faiss.knn(vectors, among, wanted, metric=faiss.METRIC_INNER_PRODUCT)
     if own is None:
         return rows, cosines
     others = rows != own[:, None]

@@ -22,8 +22,7 @@ from retriever.maps import layout, topics
 from retriever.maps.layout import Matrix, Numbers, Places
 from retriever.maps.map import Cluster, Map, Preserved, cache, cached
 from retriever.progress import Progress, silent
-from retriever.transforms import Transform
-from retriever.transforms.families import load_transform
+from retriever.transforms import Transform, load_transform
 
 LAID_OUT = 20_000
 MEASURED = 1000

@@ -32,7 +32,7 @@ MOST_THREADS = 4
 
 
 class OpenCollections(dict[str, Retriever]):
-    """Open collections by the names of their folders.
+    """The open collections, by the names of their folders.
 
     If the collection in a folder was replaced by another one, the next access opens the new collection.
     """
@@ -84,7 +84,7 @@ async def _serve(toolbox: Toolbox) -> None:
     async def call_tool(context: ServerRequestContext[Any], given: CallToolRequestParams) -> CallToolResult:
         if given.name not in TOOLS:
             there = ", ".join(TOOLS)
-            raise MCPError(INVALID_PARAMS, f"there is no tool {cut(given.name, 100)!r}; there are: {there}.")
+            raise MCPError(INVALID_PARAMS, f"there is no tool {cut(given.name, 100)!r}; the tools are: {there}.")
         return await to_thread.run_sync(partial(toolbox.call, given.name, given.arguments or {}), limiter=limiter)
 
     server: Server[Any] = Server(

@@ -162,7 +162,7 @@ class Toolbox:
         name = self._default if name is None else name
         if name not in self._collections:
             there = ", ".join(map(repr, self._collections))
-            raise Misuse(f"there is no collection {cut(name, 100)!r}; there are: {there}.")
+            raise Misuse(f"there is no collection {cut(name, 100)!r}; the collections are: {there}.")
         return name, self._collections[name]
 
 
@@ -195,7 +195,7 @@ def _problem(error: Any, takes: type[BaseModel]) -> str:
     """Describe what is wrong with an argument."""
     field = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
-        return f"there is no argument {cut(field, 60)!r}; there are: {', '.join(takes.model_fields)}."
+        return f"there is no argument {cut(field, 60)!r}; the arguments are: {', '.join(takes.model_fields)}."
     if error["type"] == "missing":
         return f"the argument {field!r} is missing."
     wrong = f"{field}: {error['msg'][0].lower()}{error['msg'][1:]}"

@@ -25,13 +25,14 @@ import retriever
 from indexes.faiss.recall import WANTED
 from indexes.faiss.types import NAMES, factory_string, list_count
 from indexes.faiss.vectors import exact_index, unit_rows
-from indexes.folder.generation import INDEX_FILE, NUMBERS_FILE
+from indexes.generation import INDEX_FILE, NUMBERS_FILE
 from retriever.corpus import Document
 from retriever.corpus.short_texts import short_texts
 from retriever.encoder.encoder import Encoder
+from retriever.encoder.model_files import LEARNED, ModelFiles
 from retriever.encoder.runtimes.onnx_runtime import cores
 from retriever.errors import Misuse, RetrieverError
-from retriever.ingest.precision_choice import choose_precision
+from retriever.ingest.encoder_choice import choose_precision
 from retriever.memory import peak_bytes
 from retriever.plan.laws import BUILDING, EMBEDDING, FITTING, FLAT, Rates
 from retriever.plan.sample import SEED, Sample, made_up
@@ -83,7 +84,7 @@ def run_child(task: str, request: Mapping[str, Any], environment: Mapping[str, s
     command = [sys.executable, "-m", "retriever.plan.rehearsal", task]
     ended = subprocess.run(command, input=json.dumps(request), capture_output=True, encoding="utf-8", env=environment)
     if ended.returncode:
-        reason = ended.stderr.strip().rpartition("\n")[2] or f"its process ended with {ended.returncode}"
+        reason = ended.stderr.strip().rpartition("\n")[2] or f"its process ended with exit code {ended.returncode}"
         raise RetrieverError(f"the rehearsal failed: {reason}")
     answer: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     if "error" in answer:
@@ -155,6 +156,8 @@ def _with_precision(sample: Sequence[Document], options: Mapping[str, Any]) -> t
     """Choose the precision as `Retriever.build` does, but on the whole sample, not only on the smaller collection."""
     if options["precision"] not in (None, AUTO):
         return dict(options), "as requested"
+    if options["pooling"] == LEARNED or ModelFiles(options["encoder"]).static:
+        return dict(options), "a word table has no 8-bit integers"
     pooling = None if options["pooling"] == AUTO else options["pooling"]
     single, integers = (
         Encoder(options["encoder"], pooling=pooling, max_length=options["max_length"], precision=name, device="cpu")

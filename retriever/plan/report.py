@@ -1,4 +1,4 @@
-"""The plan: what a corpus needs if it is split into shards that fit into the memory of a machine, as JSON and table."""
+"""Make a plan for a corpus, as JSON and tables. Each shard of the corpus must fit into the memory of one machine."""
 
 import math
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ def _type_plan(law: Law, name: str, documents: int, memory: int) -> dict[str, An
 
     if needed(1) > memory:
         raise Misuse(
-            f"--memory {format_bytes(memory)} is too little for a single vector: the encoder and the fit alone need "
+            f"`memory={format_bytes(memory)}` is too little for a single vector: the encoder and the fit alone need "
             f"{format_bytes(needed(1))}. Give at least that; more memory means fewer shards."
         )
     low, high = 1, documents
@@ -83,7 +83,7 @@ def _notes(rates: Rates, documents: int) -> list[str]:
     """Return sentences about the assumptions of the plan and about what was not measured."""
     large = rates.large
     few = f"The sample has fewer than {FEWEST_DOCUMENTS} documents. Give more for a better plan."
-    recall = f"Recall was measured on {large.vectors:,} vectors, tuned for 0.95. It is mostly lower with more vectors."
+    recall = f"Recall was measured on {large.vectors:,} vectors, tuned for 0.95. It is usually lower with more vectors."
     if not any(trial.recall for trial in rates.trials.values()):
         recall = "Recall was not measured: the sample has too few documents."
     return [
@@ -91,9 +91,10 @@ def _notes(rates: Rates, documents: int) -> list[str]:
         f"The corpus is assumed to be like {rates.sample}.",
         f"Costs were measured on this machine with up to {large.documents:,} documents and scaled "
         f"{max(1.0, documents / large.documents):,.0f} times. GPUs were not measured.",
-        f"A query takes {rates.encoder_ms:.1f} ms of CPU for the encoder, and the ms of the table for all shards.",
-        "Memory is that of one shard, disk that of all. While an index is being replaced, it is on disk twice.",
-        "CPU of other index types than flat is a rough estimate: at 100,000 vectors it was 0.5 to 1.7 of the real one.",
+        f"The encoder takes {rates.encoder_ms:.1f} ms of CPU per query. The table has the CPU of searching all shards.",
+        "Memory is per shard, and disk is for all shards. While an index is replaced, the disk holds it twice.",
+        "The CPU of an index type other than flat is a rough estimate. With 100,000 vectors, it was 0.5 to 1.7 "
+        "times the measured CPU.",
         recall,
     ]
 

@@ -1,7 +1,5 @@
 """The sample of a corpus that a plan is based on. If it is too small, further documents are made up of its words."""
 
-import math
-import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,22 +15,9 @@ from retriever.errors import Misuse
 from retriever.retriever import Retriever
 
 MOST_DOCUMENTS, MOST_CHARACTERS = 4000, 20_000_000
-MOST_PLANNED = 10**15
-SUFFIXES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
 SEED = 0
 # SCATTERING has no common divisor with ten, so that different numbers stay different after the multiplication.
 LEAST_DIGITS, SCATTERING = 6, 2_654_435_761
-
-
-def parse_documents(text: str) -> int:
-    """Parse a number of documents such as 1e9, 1_000_000, 250k or 2.5M."""
-    match = re.fullmatch(r"\s*([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE]\+?[0-9]{1,3})?)\s*([A-Za-z]?)\s*", text)
-    count = float(re.sub("[_,]", "", match[1])) * SUFFIXES.get(match[2].upper(), math.nan) if match else math.nan
-    if math.isnan(count):
-        raise Misuse(f"--documents {text!r} is not a number of documents; write it as 1e9, 1_000_000 or 250k.")
-    if not 1 <= count <= MOST_PLANNED or count != int(count):
-        raise Misuse(f"--documents must be a whole number from 1 to {MOST_PLANNED:.0e}, not {text}.")
-    return int(count)
 
 
 @dataclass(frozen=True)

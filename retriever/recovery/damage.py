@@ -3,12 +3,9 @@
 import sqlite3
 from collections.abc import Callable
 from functools import wraps
-from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from indexes.folder import verify
 from indexes.folder.verify import Report
-from indexes.places import in_milvus
 from indexes.protocol import AnyCollection
 from indexes.sqlite.database import is_transient
 from retriever.errors import Damaged, first_line
@@ -54,15 +51,6 @@ def detect_damage(method: Method[Owner, Given, Result]) -> Method[Owner, Given, 
             raise
 
     return checked
-
-
-def refuse_broken_log(place: str | Path) -> None:
-    """Refuse a folder whose write-ahead log is damaged.
-
-    Call this before the collection is opened, because SQLite then drops all transactions behind the damage.
-    """
-    if not in_milvus(place):
-        verify.refuse_broken_log(Path(place))
 
 
 def _explanation(owner: Verifiable, error: sqlite3.Error) -> str:

@@ -11,10 +11,11 @@ from indexes.folder import repair, verify
 from indexes.folder.collection import Collection
 from indexes.folder.verify import Report
 from indexes.protocol import AnyCollection
-from retriever.errors import Damaged, salvage_advice
+from retriever.encoder.model_files import LEARNED, EncoderIdentity
+from retriever.errors import Damaged, EncoderUnavailable, Mismatch, salvage_advice
 from retriever.progress import Progress
-from retriever.settings import IndexSettings
-from retriever.transforms.families import load_transform
+from retriever.settings import EncoderOptions, IndexSettings
+from retriever.transforms import load_transform
 
 Restore = Callable[[Iterable[Mapping[str, bytes]], Mapping[str, int] | None], bool]
 """A function that publishes the index again with the first intact copy of the transform.
@@ -25,8 +26,22 @@ the transform's files. Its second argument is the counts of what the transform w
 
 
 def verified(collection: AnyCollection, progress: Progress) -> Report:
-    """Check every file and row of a collection against its checksum."""
+    """Check every file and row of a collection, and its word table if it has one, against its checksum."""
+    report = _checked(collection, progress)
+    # If settings are damaged, which the report then says, it is unknown which table belongs here.
+    if not report.database_broken and not report.bad_settings:
+        try:
+            if EncoderIdentity.from_json(collection.encoder).pooling == LEARNED:
+                EncoderOptions().encoder_of(collection)
+        except (EncoderUnavailable, Mismatch) as error:
+            report.problems.append(f"the word table is damaged or missing: {error}")
+        except Damaged:
+            if not report.problems:
+                raise
+    return report
 
+
+def _checked(collection: AnyCollection, progress: Progress) -> Report:
     def tell(done: int, total: int) -> None:
         progress("verifying", done, total)
 

@@ -29,6 +29,7 @@ from indexes.rows import VECTOR_TYPE, DocumentRow
 from retriever.corpus import Document
 from retriever.corpus.passages import encoded_passages
 from retriever.encoder.encoder import Encoder
+from retriever.encoder.static.folder import copy_folder
 from retriever.errors import Damaged, EncoderUnavailable, Mismatch, Misuse, NotACollection, RetrieverError
 from retriever.files import atomic_write
 from retriever.ingest.pipeline import Ingestion, hash_of_text
@@ -142,6 +143,12 @@ class _Salvage:
 
     def run(self, progress: Progress) -> None:
         settings, width = self._settings()
+        own = Collection.encoder_place(self.report.source)
+        place = Collection.encoder_place(self.folder)
+        try:
+            copy_folder(settings.encoder, own, place, self.report.source, self.options.name)
+        except (EncoderUnavailable, Mismatch) as error:
+            self.report.notes.append(f"the word table is lost, so only a search by words works: {error}")
         collection = Collection.create(self.folder, settings.to_json())
         encoder = cache(lambda: self.options.encoder_of(collection, progress))
         with collection, collection.writing():
@@ -175,7 +182,7 @@ class _Salvage:
                 "documents are then embedded again."
             )
         self.report.notes.append("no intact record says which encoder made the vectors: all texts were embedded again")
-        kept |= {"pooling_choice": None, "precision_choice": None, "choice": None}
+        kept |= dict.fromkeys(("pooling_choice", "precision_choice", "learning", "choice"))
         return CollectionSettings(self.options.encoder().identity, self.left.index, **kept), 0
 
     # ---- documents ----------------------------------------------------------------------------------------
@@ -184,11 +191,11 @@ class _Salvage:
         """Store the documents that need no encoder. Return the numbers of the other documents."""
         rest, window = [], []
         for document in self.carved.documents(width):
-            if document.places is None:
+            if not document.row.passages:
                 rest.append(document.number)
                 continue
             if self._is_newest(document):
-                window.append(_row(document))
+                window.append(document.row)
             if len(window) >= STORED_TOGETHER:
                 collection.store.put_documents(window)
                 window = []
@@ -197,9 +204,9 @@ class _Salvage:
         return rest
 
     def _is_newest(self, document: CarvedDocument) -> bool:
-        if self._stored.get(document.id, -1) > document.number:
+        if self._stored.get(document.row.id, -1) > document.number:
             return False
-        self._stored[document.id] = document.number
+        self._stored[document.row.id] = document.number
         return True
 
     def _embed(
@@ -222,13 +229,14 @@ class _Salvage:
                 problem = f"its vectors are lost, and the encoder cannot be loaded: {reason}"
                 if encoder is not None:
                     found, problem = _judged(found, encoder)
-                if found.number == self._stored.get(found.id):
+                row = found.row
+                if found.number == self._stored.get(row.id):
                     continue  # another image of the page had the complete document
                 if problem:
-                    values = [found.id, found.title, found.text, found.metadata, found.source]
+                    values = [row.id, row.title, row.text, row.metadata, row.source]
                     self.carved.keep_unsound("documents", found.number, problem, values)
                 elif self._is_newest(found):
-                    yield _document(found)
+                    yield _document(row)
 
         if encoder is None:
             list(proven())
@@ -249,14 +257,16 @@ class _Salvage:
                 republish(collection, wanted, files, counts, progress=progress)
             except (RetrieverError, ValueError, KeyError, TypeError):
                 continue
-            self.report.transform = "the one it had: scores are the same to the last bit"
+            self.report.transform = "the original one, so scores are unchanged to the last bit"
             return
-        self.report.transform = "fitted again: no copy of the one it had is intact"
+        self.report.transform = "fitted again, because no copy of the original transform is intact"
         try:
             writer.publish(wanted, refit=True, compact=True)
         except (EncoderUnavailable, Mismatch):
             writer.publish(replace(wanted, transform="none"), refit=True, compact=True)
-            self.report.transform = "none: no copy of the one it had is intact, and choosing one needs the encoder"
+            self.report.transform = (
+                "none, because no copy of the original is intact and choosing a new one needs the encoder"
+            )
 
     # ---- lost documents -----------------------------------------------------------------------------------
 
@@ -283,21 +293,8 @@ class _Salvage:
         self.report.quarantine = self.report.target / QUARANTINE / QUARANTINE_FILE
 
 
-def _row(document: CarvedDocument) -> DocumentRow:
-    assert document.places is not None
-    return DocumentRow(
-        document.id,
-        document.title,
-        document.text,
-        document.metadata,
-        document.content_hash,
-        document.source,
-        document.places,
-    )
-
-
-def _document(found: CarvedDocument) -> Document:
-    return Document(found.id, found.text, found.title, found.metadata, found.source)
+def _document(row: DocumentRow) -> Document:
+    return Document(row.id, row.text, row.title, row.metadata, row.source)
 
 
 def _judged(found: CarvedDocument, encoder: Encoder) -> tuple[CarvedDocument, str]:
@@ -307,7 +304,7 @@ def _judged(found: CarvedDocument, encoder: Encoder) -> tuple[CarvedDocument, st
     the encoder is the same. If the seal matches, the document gets the id that the seal confirms. Otherwise two things
     must hold: the content matches its hash, and the id matches its copy in the index of ids.
     """
-    passages = encoded_passages(_document(found), encoder)
+    passages = encoded_passages(_document(found.row), encoder)
     sealed = found.sealed_with([(start, end, hash_of_text(text)) for start, end, text in passages])
     if sealed:
         return sealed, ""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from indexes.folder.generation import GENERATIONS, INDEX_FILE, MANIFEST, NUMBERS_FILE, is_encoder, settings_of
+from indexes.folder.generation import GENERATIONS
+from indexes.generation import INDEX_FILE, MANIFEST, NUMBERS_FILE, is_encoder, settings_of
 from indexes.pages.carved import Carved
 from retriever.encoder.model_files import EncoderIdentity
 from retriever.errors import RetrieverError

@@ -26,9 +26,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.protocol import AnySpace, AnyWords
+from indexes.protocol import AnySpace
 from indexes.rows import Match, Nearest
 from indexes.sqlite.words import K1
+from indexes.stores import AnyWords
 
 DEPTH = 100
 """The number of documents that each side proposes, unless 2 k is more."""

@@ -11,18 +11,19 @@ from numpy.typing import NDArray
 
 from indexes.checksums import is_unicode
 from indexes.faiss.vectors import unit_rows
-from indexes.folder.generation import Generation
-from indexes.protocol import AnyCollection, AnySpace, AnyStore
+from indexes.generation import Generation
+from indexes.protocol import AnyCollection, AnySpace
 from indexes.rows import Apply, Match
 from indexes.sqlite.conditions import Condition
 from indexes.sqlite.filters import parse
+from indexes.stores import AnyStore
 from retriever.corpus.document import Document
 from retriever.corpus.passages import encoded_text, sentences
 from retriever.encoder.encoder import Encoder
 from retriever.errors import BadFilter, Misuse, NoSuchDocument
 from retriever.hits import Answer, Hit, Hits, Mode, Space
+from retriever.transforms import load_transform
 from retriever.transforms.base import Transform
-from retriever.transforms.families import load_transform
 from retriever.transforms.novelty import Novelty
 
 if TYPE_CHECKING:
@@ -103,9 +104,10 @@ class Searcher:
         elif highlight and vectors is not None:
             results = [self._highlight(hits, vector, space) for hits, vector in zip(results, vectors, strict=True)]
         if novelty is None or vectors is None:
-            return [Answer(hits, None, None) for hits in results]
-        scored = zip(queries, results, novelty.scores(vectors).tolist(), strict=True)
-        return [Answer(hits, score, novelty.query_limit(query)) for query, hits, score in scored]
+            return [Answer(hits, None, None, strange=False) for hits in results]
+        limits = [novelty.query_limit(query) for query in queries]
+        scored = zip(results, novelty.scores(vectors).tolist(), limits, strict=True)
+        return [Answer(hits, score, limit, limit is not None and score > limit) for hits, score, limit in scored]
 
     def conditions(self, where: Sequence[str]) -> list[Condition]:
         """Parse filters. Raise `BadFilter` if a filter is invalid or names a field that no document has."""
@@ -139,7 +141,8 @@ class Searcher:
             from retriever.search.fusion import fuse
             from retriever.settings import trust
 
-            weight = trust(self.collection.store.setting("choice"), self.transform().family)
+            choice, pooling = self.collection.store.setting("choice"), self.collection.encoder["pooling"]
+            weight = trust(choice, self.transform().family, pooling)
             return fuse(inside, self.collection.words, queries, vectors, k, trust=weight, documents=allowed)
 
         return self.collection.in_raw_space(look) if space == "raw" else self.collection.in_space(self.apply_of, look)

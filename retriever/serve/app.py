@@ -22,8 +22,10 @@ from retriever.serve.middleware import Gate, SecurityHeaders
 from retriever.serve.models import ProblemDetails
 from retriever.serve.monitoring import Metrics, RequestMetrics
 from retriever.serve.problems import add_handlers
-from retriever.serve.settings import Readiness, Settings
+from retriever.serve.settings import Settings
 
+LOADING = "the collections are being loaded"
+SHUTTING_DOWN = "the server is shutting down"
 PAGE = Path(__file__).parent / "page"
 MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -42,7 +44,7 @@ def create_app(
     The application calls `on_loaded(None)` when all collections are loaded. If loading fails, it calls `on_loaded` with
     the error.
     """
-    readiness, metrics = Readiness(), Metrics()
+    metrics = Metrics()
     threads = SearchThreads(metrics.batch.observe)
 
     @asynccontextmanager
@@ -50,8 +52,8 @@ def create_app(
         loop = asyncio.get_running_loop()
 
         def loaded(error: Exception | None) -> None:
-            if error is None:
-                readiness.loaded()
+            if error is None and app.state.unready == LOADING:  # it may already be shutting down
+                app.state.unready = None
             on_loaded(error)
 
         def load() -> None:
@@ -85,7 +87,7 @@ def create_app(
     app.state.collections = collections
     app.state.threads = threads
     app.state.settings = settings
-    app.state.readiness = readiness
+    app.state.unready = LOADING  # why the server answers no requests; None if it does
     app.state.metrics = metrics
     app.state.maps = {}
     add_handlers(app)
@@ -96,7 +98,7 @@ def create_app(
             _add_file(app, path)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     # The middleware that is added last sees a request first.
-    app.add_middleware(Gate, settings=settings, readiness=readiness)
+    app.add_middleware(Gate, settings=settings)
     if settings.origins:
         app.add_middleware(
             CORSMiddleware,

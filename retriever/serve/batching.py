@@ -6,19 +6,17 @@ parameters are also searched in the index in one batch.
 """
 
 import asyncio
-import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import Any, TypeVar
 
 from retriever.encoder.runtimes.onnx_runtime import cores
 from retriever.hits import Answer, Options
 from retriever.serve.collections import ServedCollection
-from retriever.serve.problems import problem_of
 
 LARGEST_BATCH = 32
 """Maximum number of queries per batch. Larger batches are not faster, and the first query waits for the last."""
@@ -42,8 +40,7 @@ class Job:
     queries: Sequence[str]
     k: int
     options: Options
-    done: "asyncio.Future[SearchResult]"
-    result: SearchResult | BaseException | None = None
+    done: Future[SearchResult] = field(default_factory=Future)
 
     @property
     def lexical(self) -> bool:
@@ -68,36 +65,24 @@ class SearchThreads:
 
     async def search(self, served: ServedCollection, queries: Sequence[str], k: int, options: Options) -> SearchResult:
         """Search for queries. They may share a batch with the queries of other requests."""
-        job = Job(served, queries, k, options, asyncio.get_running_loop().create_future())
-        served.hold()  # the request may end before the job does
+        job = Job(served, queries, k, options)
         with self._changing:
             self._queue.append(job)
         self._threads.submit(self._work)
-        return await job.done
+        return await _result(served, job.done)
 
     async def call(self, served: ServedCollection, call: Callable[[], Result]) -> Result:
         """Run a short function that reads the collection in one of the threads."""
-        served.hold()
-        called = self._threads.submit(call)
-        called.add_done_callback(lambda _: served.release())
-        with served.problems():
-            return await asyncio.wrap_future(called)
+        return await _result(served, self._threads.submit(call))
 
     def _work(self) -> None:
         """Search for the next batch. The queue may be empty, because an earlier batch can take several jobs."""
         jobs = self._take()
-        if not jobs:
-            return
-        try:
+        if jobs:
             self._on_batch(sum(len(job.queries) for job in jobs))
-            _run(jobs)
-        finally:
+            _run([job for job in jobs if job.done.set_running_or_notify_cancel()])
             with self._changing:
                 self._busy -= len(jobs)
-            for job in jobs:
-                job.served.release()
-        with contextlib.suppress(RuntimeError):  # the event loop may already be closed
-            jobs[0].done.get_loop().call_soon_threadsafe(_set_results, jobs)
 
     def _take(self) -> list[Job]:
         """Take the first job from the queue, and this thread's share of the jobs that search the same collection."""
@@ -116,41 +101,41 @@ class SearchThreads:
         return taken
 
 
-def _set_results(jobs: Sequence[Job]) -> None:
-    for job in jobs:
-        if job.done.done():  # the request was cancelled
-            continue
-        if isinstance(job.result, SearchResult):
-            job.done.set_result(job.result)
-        elif isinstance(job.result, Exception):
-            job.done.set_exception(problem_of(job.result, job.served.name))
-        elif job.result is not None:
-            job.done.set_exception(job.result)
+async def _result(served: ServedCollection, done: Future[Result]) -> Result:
+    """Wait for a result. The collection stays open until the work is done, even if the request ends earlier."""
+    served.hold()
+    done.add_done_callback(lambda _: served.release())
+    with served.problems():
+        return await asyncio.wrap_future(done)
 
 
 def _run(jobs: Sequence[Job]) -> None:
-    """Search for the jobs, and set the result of each job to its answers or its error."""
+    """Search for the jobs, and give each job its result or its error."""
     try:
-        _search(jobs)
+        results = list(_search(jobs))
     except BaseException as error:
         if len(jobs) == 1:
-            jobs[0].result = error
+            jobs[0].done.set_exception(error)
             return
         for job in jobs:  # an invalid query must not make the other jobs fail
             _run([job])
+    else:
+        for job, result in results:
+            job.done.set_result(result)
 
 
-def _search(jobs: Sequence[Job]) -> None:
-    retriever = jobs[0].served.retriever
+def _search(jobs: Sequence[Job]) -> Iterator[tuple[Job, SearchResult]]:
     jobs = sorted(jobs, key=lambda job: job.parameters)  # jobs that need vectors come first
     dense = [query for job in jobs if not job.lexical for query in job.queries]
-    vectors: Any = retriever.encoder().encode_here(dense) if dense else ()
+    vectors: Any = jobs[0].served.retriever.encoder().encode_here(dense) if dense else ()
     for _, grouped in groupby(jobs, key=lambda job: job.parameters):
         group = list(grouped)
         queries = [query for job in group for query in job.queries]
         own, vectors = vectors[: len(queries)], vectors[len(queries) :]
         first = group[0]
-        answers = iter(retriever.answer_many(queries, first.k, vectors=None if first.lexical else own, **first.options))
-        generation = first.served.generation
+        found = first.served.retriever.answer_many(
+            queries, first.k, vectors=None if first.lexical else own, **first.options
+        )
+        answers, generation = iter(found), first.served.generation
         for job in group:
-            job.result = SearchResult(list(islice(answers, len(job.queries))), generation)
+            yield job, SearchResult(list(islice(answers, len(job.queries))), generation)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from fastapi import Depends, Request
 
@@ -24,6 +24,7 @@ from retriever.search.facets import Facet, facets
 from retriever.serve.models import CollectionParameter
 from retriever.serve.problems import Problem, log, problem_of
 
+Kind = Literal["quick read", "slow read", "write"]
 Result = TypeVar("Result")
 
 HELD = "held_collections"
@@ -44,7 +45,7 @@ class ServedCollection:
         retriever.local.store.owner_detects_replacement = True
         self.summary = Summary(0, 0, "", "", None)
         """The summary as it was last read."""
-        self._threads = {kind: ThreadPoolExecutor(1, f"{kind}-{name}") for kind in ("quick", "slow", "write")}
+        self._threads = {kind: ThreadPoolExecutor(1, f"{kind} {name}") for kind in get_args(Kind)}
         self._cache: dict[tuple[str, Hashable], tuple[tuple[int, ...], Any]] = {}
         self._holders = 0
         self._retired = False
@@ -67,25 +68,19 @@ class ServedCollection:
         self.retriever.progress = silent  # do not show the progress of requests in the server's terminal
 
     async def current_summary(self) -> Summary:
-        self.summary = await self._run("quick", lambda: summary(self.retriever.local), "summary")
+        self.summary = await self.run("quick read", lambda: summary(self.retriever.local), "summary")
         return self.summary
 
     async def current_facets(self) -> list[Facet]:
         """Return the metadata fields with their most frequent values."""
-        return await self._run("quick", lambda: facets(self.retriever.local.store), "facets")
+        return await self.run("quick read", lambda: facets(self.retriever.local.store), "facets")
 
-    async def read(self, read: Callable[[], Result], cache_key: Hashable = None) -> Result:
-        """Run `read` in the thread for slow reads.
+    async def run(self, kind: Kind, work: Callable[[], Result], cache_key: Hashable = None) -> Result:
+        """Run `work` in the thread of its kind, after everything of this kind that was requested earlier.
 
         If `cache_key` is given, cache the result until the collection changes.
         """
-        return await self._run("slow", read, cache_key)
 
-    async def write(self, change: Callable[[], Result]) -> Result:
-        """Run `change` in the thread for writes, after all changes that were requested earlier."""
-        return await self._run("write", change)
-
-    async def _run(self, kind: str, work: Callable[[], Result], cache_key: Hashable = None) -> Result:
         def cached() -> Any:
             # `data_version` differs between the connections of the threads, so each thread has its own cache entries.
             key, version = (kind, cache_key), self.retriever.local.store.data_version
@@ -218,7 +213,7 @@ class ServedCollections:
         if name is None:
             return self.default
         if name not in self._by_name:
-            raise Problem(404, f"there is no collection {name!r}; there are: {', '.join(self._by_name)}.")
+            raise Problem(404, f"there is no collection {name!r}; the collections are: {', '.join(self._by_name)}.")
         return self._by_name[name]
 
     def load(self) -> None:

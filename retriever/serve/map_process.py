@@ -1,10 +1,10 @@
 """A separate process that makes the map of a collection: python -m retriever.serve.map_process FOLDER TARGET
 
 The server starts this process, so that making a map does not slow down searches or use the server's memory. The process
-prints its progress as lines of JSON. It ends when its standard input is closed, so it also ends when the server ends.
+prints its progress as lines that start with PROGRESS. It ends when its standard input is closed, so it also ends when
+the server ends.
 """
 
-import json
 import os
 import sys
 import threading
@@ -15,27 +15,27 @@ from retriever.errors import RetrieverError
 from retriever.maps.map import save
 
 NICENESS = 10
+PROGRESS = "map-progress"
+STAGES = {"reading": (0.0, 0.05), "laying out": (0.05, 0.75), "placing": (0.8, 0.15), "naming": (0.95, 0.05)}
+"""For each stage, the progress at its start, and its share of the total progress."""
 
 
-def main(folder: str, target: str) -> int:
+def main(folder: str, target: str) -> int | str:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if hasattr(os, "nice"):
         os.nice(NICENESS)
 
     def progress(stage: str, done: int, total: int | None, detail: str = "") -> None:
-        _print({"what": stage, "done": done / total if total else 0.0})
+        if stage in STAGES:
+            begins, share = STAGES[stage]
+            print(PROGRESS, round(begins + share * min(done / total if total else 0.0, 1.0), 3), stage, flush=True)
 
     try:
         with Retriever.open(folder) as retriever:
             save(retriever.map(progress), Path(target))
     except RetrieverError as error:
-        _print({"error": str(error)})
-        return 1
+        return str(error)
     return 0
-
-
-def _print(message: dict[str, object]) -> None:
-    print(json.dumps(message), flush=True)
 
 
 def _end_with_parent() -> None:

@@ -4,8 +4,6 @@ The server shows the newest map until the next one is complete. It keeps the pre
 """
 
 import base64
-import contextlib
-import json
 import math
 import os
 import signal
@@ -13,11 +11,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -28,14 +26,13 @@ from retriever.maps.map import Map, cached, load
 from retriever.maps.mapping import DocumentState
 from retriever.search.facets import Facet, field_values
 from retriever.serve.collections import ServedCollection
+from retriever.serve.map_process import PROGRESS
 from retriever.serve.problems import Problem, log
 
 PACKAGES = Path(__file__).parents[2]
 KEPT_MAPS = 2
 RETRY_AFTER = 30.0
-STDERR_LOGGED = 4_000
-STAGES = {"reading": (0.0, 0.05), "laying out": (0.05, 0.75), "placing": (0.8, 0.15), "naming": (0.95, 0.05)}
-"""For each stage, the progress at its start, and its share of the total progress."""
+LINES_LOGGED = 50
 
 NO_COLOUR = 255
 GREATEST_CODE = 254
@@ -65,7 +62,7 @@ class CollectionMaps:
         self._current = False
         self._missing = 0
         self._progress: MapProgress | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[str] | None = None
         self._failed_at: float | None = None
         self._lock = threading.Lock()
 
@@ -148,37 +145,30 @@ class CollectionMaps:
         # The process must import the package that the server uses, not one in the current folder (-P).
         paths = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")]))
         command = [sys.executable, "-P", "-m", "retriever.serve.map_process", str(folder), str(target)]
-        pipe, error = subprocess.PIPE, ""
-        with TemporaryFile() as stderr:
-            with subprocess.Popen(
-                command, env=os.environ | {"PYTHONPATH": paths}, stdin=pipe, stdout=pipe, stderr=stderr
-            ) as process:
-                with self._lock:
-                    self._process = process
-                assert process.stdout is not None
-                for line in process.stdout:
-                    message = _message(line)
-                    error = error or str(message.get("error", ""))
-                    if message.get("what") in STAGES:
-                        begins, share = STAGES[message["what"]]
-                        done = round(begins + share * min(message["done"], 1.0), 3)
-                        with self._lock:
-                            self._progress = MapProgress(done, message["what"])
-            if not error and process.returncode not in (0, -signal.SIGTERM):  # SIGTERM is sent by `close`
-                stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - STDERR_LOGGED))
-                text = stderr.read().decode("utf-8", "replace").strip()
-                error = f"its process ended with status {process.returncode}. {text}"
-        if error:
-            log.error("the map of %s: %s", self.served.name, error)
-
-
-def _message(line: bytes) -> dict[str, Any]:
-    """Parse a line that the process printed. Return an empty dict for other output, e.g. of libraries."""
-    with contextlib.suppress(ValueError):
-        message = json.loads(line)
-        if isinstance(message, dict):
-            return message
-    return {}
+        pipe = subprocess.PIPE
+        output: deque[str] = deque(maxlen=LINES_LOGGED)
+        with subprocess.Popen(
+            command,
+            env=os.environ | {"PYTHONPATH": paths},
+            stdin=pipe,
+            stdout=pipe,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+        ) as process:
+            with self._lock:
+                self._process = process
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith(PROGRESS):
+                    _, done, stage = line.split(maxsplit=2)
+                    with self._lock:
+                        self._progress = MapProgress(float(done), stage.strip())
+                else:
+                    output.append(line)
+        if process.returncode not in (0, -signal.SIGTERM):  # SIGTERM is sent by `close`
+            text = "".join(output).strip()
+            log.error("the map of %s: its process ended with status %d. %s", self.served.name, process.returncode, text)
 
 
 def colour_fields(facets: list[Facet]) -> list[str]:

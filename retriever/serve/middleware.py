@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from retriever.serve import settings as limits
 from retriever.serve.collections import HELD
 from retriever.serve.problems import Problem, unexpected
-from retriever.serve.settings import Readiness, Settings, is_loopback
+from retriever.serve.settings import Settings, is_loopback
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -35,7 +35,6 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 JSON = "application/json"
 
 
@@ -48,9 +47,9 @@ class SecurityHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                given = list(message.get("headers", ()))
-                names = {name for name, _ in given}
-                message["headers"] = given + [pair for pair in RAW_HEADERS if pair[0] not in names]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)
@@ -66,10 +65,9 @@ class Gate:
     - 408 if the body arrives too slowly.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings, readiness: Readiness) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
         self._settings = settings
-        self._readiness = readiness
         self._per_client: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,13 +97,16 @@ class Gate:
     def _admit(self, scope: Scope, headers: Headers, receive: Receive, until: ExitStack) -> Receive:
         """Count an API request until the stack `until` is closed. Return a `receive` that limits the body."""
         client = scope["client"][0] if scope.get("client") else ""
-        if self._readiness.problem:
-            raise Problem(503, f"{self._readiness.problem}; try again in a moment.")
+        if unready := scope["app"].state.unready:
+            raise Problem(503, f"{unready}; try again in a moment.")
         if self._per_client.total() >= limits.MOST_REQUESTS:
-            raise Problem(503, f"the server answers {limits.MOST_REQUESTS} requests at once; try again in a moment.")
+            raise Problem(
+                503, f"the server is busy with {limits.MOST_REQUESTS} requests, its maximum; try again in a moment."
+            )
         if self._per_client[client] >= limits.MOST_REQUESTS_PER_CLIENT:
             raise Problem(
-                429, f"a client may have {limits.MOST_REQUESTS_PER_CLIENT} requests at once; wait for one to finish."
+                429,
+                f"the client already has {limits.MOST_REQUESTS_PER_CLIENT} requests; wait for one to finish.",
             )
         adding = scope["path"] == "/v1/documents"
         largest = limits.LARGEST_DOCUMENTS_BODY if adding else limits.LARGEST_BODY

@@ -74,7 +74,7 @@ class BatchRequest(SearchOptions):
 
 
 class SimilarRequest(Request):
-    """The id of a stored document to which similar documents are searched."""
+    """A request for documents that are similar to a stored document."""
 
     id: Id
     collection: CollectionName = None
@@ -152,7 +152,7 @@ class SearchAnswer(Reply):
     space: str
     hits: list[Hit]
     novelty: Annotated[float | None, Field(description="How much the query differs from the collection's texts.")]
-    limit: Annotated[float | None, Field(description="The novelty that ordinary short texts stay below.")]
+    limit: Annotated[float | None, Field(description="The highest novelty that is normal for short texts.")]
     strange: Annotated[bool, Field(description="True if the novelty exceeds the limit, so hits may be irrelevant.")]
     generation: int | None
     took_ms: float
@@ -233,4 +233,7 @@ class MapPoint(Reply):
 
 
 class Located(Reply):
-    numbers: Annotated[list[int | None], Field(description="For each id its point; null if it is not on the map.")]
+    numbers: Annotated[
+        list[int | None],
+        Field(description="The number of the point of each id; null if the document is not on the map."),
+    ]

@@ -11,12 +11,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from retriever.info import Summary
 from retriever.serve import models
 from retriever.serve.problems import Problem, documented
-from retriever.serve.settings import Readiness
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 QUERIES = (1, 2, 4, 8, 16, 32)
 NONE = "none"
-"""The label for the route and method of requests that match no route. So clients cannot create new labels."""
+"""The label for requests that match no route. It keeps clients from creating any number of labels."""
 CLIENT_CLOSED_REQUEST = 499
 
 router = APIRouter(tags=["state"])
@@ -93,9 +92,8 @@ async def health() -> models.State:
 @router.get("/ready", responses=documented(400, 431, 503))
 async def ready(request: Request) -> models.State:
     """Return `ok` if the server answers requests. It does not while it loads collections or shuts down."""
-    readiness: Readiness = request.app.state.readiness
-    if readiness.problem:
-        raise Problem(503, f"{readiness.problem}.")
+    if unready := request.app.state.unready:
+        raise Problem(503, f"{unready}.")
     return models.State(state="ok")
 
 

@@ -27,7 +27,7 @@ from retriever.serve.problems import BODY_PROBLEMS, READ_PROBLEMS, no_document
 
 NDJSON = "application/x-ndjson"
 AHEAD = 2
-"""Number of parts of a batch request that are under way: one is searched while the one before is sent."""
+"""Number of parts of a batch request that are processed at once: one is searched while the previous one is sent."""
 CARD_POLICY = "default-src 'none'; style-src {style}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
@@ -181,13 +181,13 @@ async def add(request: Request, body: models.AddRequest) -> Response:
         generation = served.generation
         return {"collection": served.name, **counts, "skipped": report.skipped_list, "generation": generation}
 
-    return json_response(await served.write(change))
+    return json_response(await served.run("write", change))
 
 
 @router.delete("/documents/{id:anything}", response_model=models.Deleted, responses=BODY_PROBLEMS, tags=["documents"])
 async def delete(id_: IdParameter, served: Served) -> Response:
     """Delete a document."""
-    deleted = await served.write(lambda: served.retriever.delete([id_]))
+    deleted = await served.run("write", lambda: served.retriever.delete([id_]))
     if not deleted:
         raise no_document(id_, served.name)
     return json_response({"collection": served.name, "deleted": deleted})
@@ -219,4 +219,4 @@ async def card_html(
 
 
 async def _card(served: ServedCollection) -> Card:
-    return await served.read(served.retriever.card, cache_key="card")
+    return await served.run("slow read", served.retriever.card, cache_key="card")

@@ -42,7 +42,7 @@ Maps = Annotated[CollectionMaps, Depends(maps_of)]
 async def state(maps: Maps) -> Response:
     """Return the newest map of a collection, or the progress of the first map. The first request starts it."""
     served = maps.served
-    found = await served.read(maps.newest)
+    found = await served.run("slow read", maps.newest)
     if isinstance(found, MapProgress):
         making = {"state": "making", "collection": served.name, "done": found.done, "what": found.what}
         return json_response(making, 202)
@@ -94,14 +94,14 @@ async def point_colours(
             raise Problem(404, f"no document of the collection {served.name!r} has a metadata field {field!r}.")
         return found
 
-    return json_response(await served.read(read, cache_key=(key, field)))
+    return json_response(await served.run("slow read", read, cache_key=(key, field)))
 
 
 @router.get("/map/points/{number}", response_model=models.MapPoint, responses=READ_PROBLEMS)
 async def point(maps: Maps, number: Annotated[int, Path(ge=0, le=2**53)], key: Key) -> Response:
     """Return the document of a point."""
     shown = maps.named(key)
-    return json_response(await maps.served.read(lambda: _point(maps.served, shown, number)))
+    return json_response(await maps.served.run("slow read", lambda: _point(maps.served, shown, number)))
 
 
 @router.post("/map/locate", response_model=models.Located, responses=BODY_PROBLEMS)
@@ -114,7 +114,7 @@ async def locate(request: Request, body: models.LocateRequest) -> Response:
         numbers = [store.document_number(id_) for id_ in body.ids]
         return {"numbers": [None if number is None else shown.point_of(number) for number in numbers]}
 
-    return json_response(await maps.served.read(read))
+    return json_response(await maps.served.run("slow read", read))
 
 
 def _point(served: ServedCollection, shown: Map, number: int) -> dict[str, Any]:

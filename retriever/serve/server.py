@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from retriever.errors import Misuse, RetrieverError
 from retriever.progress import Progress, silent
 from retriever.serve import settings as limits
-from retriever.serve.app import create_app
+from retriever.serve.app import SHUTTING_DOWN, create_app
 from retriever.serve.collections import ServedCollections
 from retriever.serve.problems import MEDIA_TYPE, Problem
 from retriever.serve.settings import Settings
@@ -58,7 +58,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self._pending += len(part)
             super().data_received(part)
             if self._pending >= limits.LARGEST_HEAD:
-                self._refuse(Problem(431, f"the head of a request may have {limits.LARGEST_HEAD:,} bytes."))
+                self._refuse(Problem(431, f"the head of a request may have at most {limits.LARGEST_HEAD:,} bytes."))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -128,7 +128,7 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=SECONDS_TO_FINISH,
             )
         )
-        self._drain = app.state.readiness.drain
+        self._state = app.state
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -139,7 +139,7 @@ class Server(uvicorn.Server):
         yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._drain()
+        self._state.unready = SHUTTING_DOWN
         super().handle_exit(sig, frame)
 
 

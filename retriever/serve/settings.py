@@ -1,4 +1,4 @@
-"""The settings of a server, its readiness, and the limits on requests."""
+"""The settings of a server, and the limits on requests."""
 
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -44,26 +44,6 @@ class Settings:
     def loopback(self) -> bool:
         """True if only this machine can reach the server."""
         return is_loopback(self.host)
-
-
-LOADING = "the collections are being loaded"
-
-
-class Readiness:
-    """The readiness of a server. `problem` is the reason why it does not answer requests, or None if it does.
-
-    A server answers no requests while it loads collections and while it shuts down.
-    """
-
-    def __init__(self) -> None:
-        self.problem: str | None = LOADING
-
-    def loaded(self) -> None:
-        if self.problem == LOADING:
-            self.problem = None
-
-    def drain(self) -> None:
-        self.problem = "the server is shutting down"
 
 
 def is_loopback(host: str) -> bool:

@@ -17,7 +17,9 @@ import numpy as np
 from indexes.folder.collection import Collection
 from indexes.milvus.address import Address
 from indexes.places import collection_class, in_milvus
-from indexes.protocol import AnyCollection, Transfer
+from indexes.protocol import AnyCollection
+from indexes.stores import Transfer
+from retriever.encoder.static.folder import copy_folder
 from retriever.errors import Damaged, Misuse
 from retriever.ingest.writer import COPY_OF, republish
 from retriever.progress import Progress, silent
@@ -61,6 +63,7 @@ def copy(
         other = _open_target(one, settings, target, generation.manifest_sha256)
         stack.callback(other.close)
         stack.enter_context(other.writing())
+        copy_folder(settings.encoder, one.encoder_place(source), other.encoder_place(target), source)
         sent = _send(one, other, progress)
         compared = _compare(one, other, progress)
         counts = generation.manifest["fitted_on"]
@@ -90,6 +93,8 @@ def _open_target(
         if found.store.setting(COPY_OF) == origin:
             return found
         found.close()
+        if _absolute_name(found) == origin["place"]:
+            raise Misuse(f"{target} cannot be copied to itself; name a new target.")
         raise Misuse(
             f"{target} already holds a collection, and it is not an unfinished copy of the source; name a new target."
         )

@@ -36,7 +36,7 @@ def export(
     # Everything is read in one snapshot, so documents that are added or deleted meanwhile have no effect.
     with atomic_write(target.resolve()) as temporary, collection.store.db.atomic():
         total = collection.store.count("passages")
-        rows = _counted(_blocks(collection, transform), total, progress)
+        rows = _blocks(collection, transform, total, progress)
         if format == "parquet":
             _write_parquet(temporary, rows, collection.dimension, transform.dimension_out)
             return [target]
@@ -65,10 +65,10 @@ def _refuse_existing(target: Path, *, folder: bool) -> None:
 Block = tuple[list[dict[str, Any]], NDArray[np.float32], NDArray[np.float32]]
 
 
-def _blocks(collection: Collection, transform: Transform) -> Iterator[Block]:
+def _blocks(collection: Collection, transform: Transform, total: int, progress: Progress) -> Iterator[Block]:
     """Yield blocks of rows. A block has the fields of the passages, their raw vectors and their transformed vectors."""
     store = collection.store
-    after = (0, -1)
+    after, done = (0, -1), 0
     while True:
         keys = store.db.conn.execute(
             'SELECT document, position, start, "end", vector FROM passages JOIN documents ON number = document'
@@ -95,13 +95,7 @@ def _blocks(collection: Collection, transform: Transform) -> Iterator[Block]:
         place = {number: row for row, number in enumerate(numbers)}
         raw = store.vectors(numbers, collection.dimension)[[place[key[4]] for key in keys]]
         yield facts, raw, transform.apply(raw)
-
-
-def _counted(blocks: Iterator[Block], total: int, progress: Progress) -> Iterator[Block]:
-    done = 0
-    for block in blocks:
-        yield block
-        done += len(block[0])
+        done += len(facts)
         progress("exporting", done, total)
 
 

@@ -20,12 +20,13 @@ from typing import Literal
 import numpy as np
 
 from retriever.transforms.affine import Affine
-from retriever.transforms.base import Array, Transform
+from retriever.transforms.base import Transform
 from retriever.transforms.bert_flow.bert_flow import BertFlow
 from retriever.transforms.bert_flow.glow import GlowWeights
 from retriever.transforms.flow.couplings import Couplings
 from retriever.transforms.flow.flow import Flow
 from retriever.transforms.flow.radial import Radial
+from retriever.transforms.moments import Array
 
 Activation = Literal["Identity", "ReLU", "Tanh", "Hardtanh", "GLU"]
 

@@ -5,11 +5,12 @@ since version 6, sentence-transformers imports other modules only with trust_rem
 
     Transformer ──▶ [WeightedLayerPooling] ──▶ Pooling ──▶ [Normalize] ──▶ Dense … ──▶ Normalize
 
+A word table is a StaticEmbedding in place of the modules up to Pooling.
+
 The model returns the vectors of the index, scaled to length one. Their cosine and dot product therefore equal the score
 of a search. The names of modules and settings work with versions 3.1 to 6. Version 3.0 reads Dense only from pickles.
 """
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -20,21 +21,13 @@ from numpy.typing import NDArray
 from retriever.encoder.encoder import Encoder
 from retriever.encoder.model_files import POOLING_NAMES
 from retriever.encoder.runtimes.torch_model import LAYERS
+from retriever.encoder.static.folder import module_path, write_json, write_modules
 from retriever.errors import EncoderUnavailable
 from retriever.settings import made_by
 from retriever.transfer.layers import Dense, layers_of
 from retriever.transforms import Transform
-from retriever.transforms.base import Array
+from retriever.transforms.moments import Array
 
-__all__ = ["write_sentence_folder"]
-
-ACTIVATIONS = {
-    "Identity": "torch.nn.modules.linear.Identity",
-    "ReLU": "torch.nn.modules.activation.ReLU",
-    "Tanh": "torch.nn.modules.activation.Tanh",
-    "Hardtanh": "torch.nn.modules.activation.Hardtanh",
-    "GLU": "torch.nn.modules.activation.GLU",
-}
 # The names that sentence-transformers used for poolings before version 5. Later versions still read them.
 POOLING_MODES = ("cls_token", "mean_tokens", "max_tokens")
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -45,28 +38,13 @@ LEFT_OUT = ("_name_or_path", "torch_dtype", "dtype", "auto_map")
 def write_sentence_folder(folder: Path, encoder: Encoder, transform: Transform) -> list[str]:
     """Write the model into an empty folder. Return the names of the files."""
     modules = _Modules(folder)
-    identity = encoder.identity
-    pooling = identity.pooling
-    modules.add("Transformer")
-    if pooling == "word":
-        _write_word_model(folder, encoder)
+    if encoder.files.static:
+        modules.add("StaticEmbedding")
+        _write_table(folder, encoder)
     else:
-        _write_model(folder, encoder)
-    _write_tokenizer(folder, encoder)
-    if pooling in LAYERS:
-        blocks = int(encoder.torch_model.model.config.num_hidden_layers)
-        weights = np.zeros(blocks + 1, np.float32)
-        for number in LAYERS[pooling]:
-            weights[number] += 1
-        config = {
-            "word_embedding_dimension": identity.dimension,
-            "layer_start": 0,
-            "num_hidden_layers": blocks,
-        }
-        modules.add("WeightedLayerPooling", config, {"layer_weights": weights})
-    modules.add("Pooling", _pooling_config(identity.dimension, pooling))
+        _add_bert(modules, encoder)
     layers = layers_of(transform)
-    if identity.normalize and layers:
+    if encoder.identity.normalize and layers:
         modules.add("Normalize")
     for layer in layers:
         if isinstance(layer, Dense):
@@ -74,35 +52,53 @@ def write_sentence_folder(folder: Path, encoder: Encoder, transform: Transform) 
         else:
             modules.add("Normalize")
     modules.add("Normalize")
-    _write_json(folder / "modules.json", modules.listed)
-    _write_json(
-        folder / "config_sentence_transformers.json",
-        {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"},
-    )
+    write_modules(folder, modules.kinds)
     (folder / "README.md").write_text(_card(encoder, transform), encoding="utf-8")
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
 class _Modules:
-    """Writes the modules: the first into the folder itself, and each further module into a subfolder."""
+    """Writes the settings and tensors of each module, and remembers the kinds of the modules."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.listed: list[dict[str, Any]] = []
+        self.kinds: list[str] = []
 
     def add(
         self, kind: str, config: dict[str, Any] | None = None, tensors: dict[str, NDArray[np.float32]] | None = None
     ) -> None:
-        number = len(self.listed)
-        path = f"{number}_{kind}" if number else ""
-        self.listed.append(
-            {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        )
+        path = module_path(len(self.kinds), kind)
+        self.kinds.append(kind)
         if config is not None:
             (self.folder / path).mkdir()
-            _write_json(self.folder / path / "config.json", config)
+            write_json(self.folder / path / "config.json", config)
         if tensors is not None:
             _write_tensors(self.folder / path / "model.safetensors", tensors)
+
+
+def _add_bert(modules: _Modules, encoder: Encoder) -> None:
+    identity, pooling = encoder.identity, encoder.identity.pooling
+    modules.add("Transformer")
+    if pooling == "word":
+        _write_word_model(modules.folder, encoder)
+    else:
+        _write_model(modules.folder, encoder)
+    _write_tokenizer(modules.folder, encoder)
+    if pooling in LAYERS:
+        blocks = int(encoder.torch_model.model.config.num_hidden_layers)
+        weights = np.zeros(blocks + 1, np.float32)
+        for number in LAYERS[pooling]:
+            weights[number] += 1
+        config = {"word_embedding_dimension": identity.dimension, "layer_start": 0, "num_hidden_layers": blocks}
+        modules.add("WeightedLayerPooling", config, {"layer_weights": weights})
+    modules.add("Pooling", _pooling_config(identity.dimension, pooling))
+
+
+def _write_table(folder: Path, encoder: Encoder) -> None:
+    (weights,) = encoder.files.weight_files()
+    shutil.copyfile(weights, folder / "model.safetensors")
+    (folder / "tokenizer.json").write_text(encoder.tokenizer.to_str(), encoding="utf-8")
+    write_json(folder / "config.json", encoder.files.config)
 
 
 def _write_model(folder: Path, encoder: Encoder) -> None:
@@ -114,7 +110,7 @@ def _write_model(folder: Path, encoder: Encoder) -> None:
     config["dtype"] = "float32"
     if encoder.identity.pooling in LAYERS:
         config["output_hidden_states"] = True
-    _write_json(folder / "config.json", config)
+    write_json(folder / "config.json", config)
 
 
 def _write_word_model(folder: Path, encoder: Encoder) -> None:
@@ -122,11 +118,7 @@ def _write_word_model(folder: Path, encoder: Encoder) -> None:
 
     GPT is used because with zero blocks it adds nothing to the embeddings but positions, which are zero here.
     """
-    import torch
-
-    table = encoder.torch_model.model.get_input_embeddings()
-    with torch.inference_mode():
-        vectors = table(torch.arange(table.num_embeddings, device=encoder.device)).cpu().numpy()
+    vectors = encoder.torch_model.input_embeddings()
     length = encoder.identity.max_length
     config = {
         "model_type": "openai-gpt",
@@ -141,7 +133,7 @@ def _write_word_model(folder: Path, encoder: Encoder) -> None:
         "pad_token_id": encoder.files.pad_id,
         "dtype": "float32",
     }
-    _write_json(folder / "config.json", config)
+    write_json(folder / "config.json", config)
     positions = np.zeros((length, vectors.shape[1]), np.float32)
     _write_tensors(folder / "model.safetensors", {"tokens_embed.weight": vectors, "positions_embed.weight": positions})
 
@@ -170,8 +162,8 @@ def _write_tokenizer(folder: Path, encoder: Encoder) -> None:
     }
     config |= {name: token for name, token in specials.items() if token is not None} | {"pad_token": padding}
     (folder / "tokenizer.json").write_text(encoder.tokenizer.to_str(pretty=True), encoding="utf-8")
-    _write_json(folder / "tokenizer_config.json", config)
-    _write_json(
+    write_json(folder / "tokenizer_config.json", config)
+    write_json(
         folder / "sentence_bert_config.json", {"max_seq_length": encoder.identity.max_length, "do_lower_case": False}
     )
 
@@ -195,11 +187,12 @@ def _pooling_config(dimension: int, pooling: str) -> dict[str, Any]:
 def _dense(layer: Dense) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
     inputs, outputs = layer.weight.shape
     biased = bool(layer.bias.any())
+    module = "linear" if layer.activation == "Identity" else "activation"
     config = {
         "in_features": inputs,
         "out_features": outputs,
         "bias": biased,
-        "activation_function": ACTIVATIONS[layer.activation],
+        "activation_function": f"torch.nn.modules.{module}.{layer.activation}",
     }
     tensors = {"linear.weight": _single(layer.weight.T)}
     return config, tensors | {"linear.bias": _single(layer.bias)} if biased else tensors
@@ -207,10 +200,6 @@ def _dense(layer: Dense) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]
 
 def _single(numbers: Array) -> NDArray[np.float32]:
     return np.ascontiguousarray(numbers, dtype=np.float32)
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _write_tensors(path: Path, tensors: dict[str, NDArray[np.float32]]) -> None:

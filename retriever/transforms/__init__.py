@@ -6,9 +6,10 @@
 Fitting a flow needs torch. Applying a fitted flow does not.
 """
 
-from retriever.transforms.base import Transform
-from retriever.transforms.families import fit, load
+from retriever.transforms.affine import Affine
+from retriever.transforms.base import Transform, fit, load, load_transform
+from retriever.transforms.bert_flow.bert_flow import BertFlow
 from retriever.transforms.flow.flow import Flow
 from retriever.transforms.spec import FAMILIES, Spec, parse
 
-__all__ = ["FAMILIES", "Flow", "Spec", "Transform", "fit", "load", "parse"]
+__all__ = ["FAMILIES", "Affine", "BertFlow", "Flow", "Spec", "Transform", "fit", "load", "load_transform", "parse"]

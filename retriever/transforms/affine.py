@@ -11,12 +11,12 @@ from functools import cached_property
 import numpy as np
 
 from retriever.errors import Misuse
-from retriever.transforms.base import CHUNK, Array, Json, State, Transform
-from retriever.transforms.moments import NEGLIGIBLE, moments, principal_axes
+from retriever.transforms.base import Json, State, StepProgress, Transform
+from retriever.transforms.moments import CHUNK, NEGLIGIBLE, Array, moments, principal_axes
 from retriever.transforms.spec import Spec
 
 
-class Affine(Transform):
+class Affine(Transform, families=("none", "center", "standardize", "whiten")):
     """z = (u - mean) @ W, with W the identity, a diagonal or a matrix."""
 
     def __init__(self, state: State) -> None:
@@ -32,6 +32,11 @@ class Affine(Transform):
         self.constant_log_det = float(state.config.get("log_det", 0.0))  # type: ignore[arg-type]
         # The matrix is kept in both precisions, so that it is not converted for each query.
         self._wide_matrix = None if self._matrix is None else self._matrix.astype(np.float64)
+
+    @classmethod
+    def fit(cls, vectors: Array, spec: Spec, seed: int, device: str, progress: StepProgress) -> "Affine":
+        fits = {"none": fit_none, "center": fit_center, "standardize": fit_standardize, "whiten": fit_whiten}
+        return fits[spec.family](vectors, spec, seed)
 
     def _forward(self, vectors: Array) -> Array:
         if self._mean is None:

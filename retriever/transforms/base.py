@@ -1,4 +1,4 @@
-"""The base class of every transform. It defines how a transform is applied, stored and identified.
+"""The base class of every transform, and the functions that fit and load a transform of any family.
 
 A transform consists of a frozen `State` (the spec, the fitted tensors and facts about the fit) and of computations with
 it. The computations use only numpy, because answering a query must not need torch.
@@ -10,23 +10,24 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.errors import Mismatch
+from indexes.generation import Generation
+from retriever.errors import Damaged, FitFailed, Mismatch
+from retriever.transforms.moments import CHUNK, Array, equal_rows
+from retriever.transforms.spec import Spec, parse
 
-Array = NDArray[Any]
+StepProgress = Callable[[int, int], None] | None
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
-JSON_FILE = "transform.json"
-TENSOR_FILE = "transform.safetensors"
+NAME = "transform"
 FORMAT = 1
-CHUNK = 8192
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,18 @@ class State:
 
 
 class Transform(ABC):
-    """A fitted map from raw vectors to isotropic vectors, and the density of raw vectors that follows from it."""
+    """A fitted map from raw vectors to isotropic vectors, and the density of raw vectors that follows from it.
 
+    A subclass names its families: `class Flow(Transform, families=("flow",))`.
+    """
+
+    classes: ClassVar[dict[str, "type[Transform]"]] = {}
+    """The class of every family."""
     constant_log_det: float
     """log |det dz/du| in nats, or the part of it that does not depend on the vector."""
+
+    def __init_subclass__(cls, families: Sequence[str]) -> None:
+        cls.classes.update(dict.fromkeys(families, cls))
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -64,6 +73,13 @@ class Transform(ABC):
         self.dimension_in = state.dimension_in
         self.dimension_out = state.dimension_out
         self.fingerprint = _fingerprint(state.header(), state.tensors)
+
+    @classmethod
+    @abstractmethod
+    def fit(
+        cls, vectors: NDArray[np.float32], spec: Spec, seed: int, device: str, progress: StepProgress
+    ) -> "Transform":
+        """Fit a transform to finite vectors that are not all equal, or return a simpler one with a note."""
 
     @abstractmethod
     def _forward(self, vectors: Array) -> Array:
@@ -104,24 +120,110 @@ class Transform(ABC):
 
         return by_chunks(score, vectors, self.dimension_in, np.float64, np.float64)
 
-    def save(self, folder: Path) -> list[str]:
-        """Write the transform to a folder and return the file names. Equal transforms give equal files."""
+    def save(self, folder: Path, name: str = NAME) -> list[str]:
+        """Write the transform to NAME.json and NAME.safetensors, and return the file names.
+
+        Equal transforms give equal files.
+        """
         from safetensors.numpy import save as tensor_bytes
 
-        tensors = {name: np.ascontiguousarray(value) for name, value in sorted(self.state.tensors.items())}
+        tensors = {key: np.ascontiguousarray(value) for key, value in sorted(self.state.tensors.items())}
         header = self.state.header() | {"fingerprint": self.fingerprint}
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / TENSOR_FILE).write_bytes(tensor_bytes(tensors))
         text = json.dumps(header, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
-        (folder / JSON_FILE).write_text(text + "\n", encoding="utf-8")
-        return [JSON_FILE, TENSOR_FILE]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.safetensors").write_bytes(tensor_bytes(tensors))
+        (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+        return [f"{name}.json", f"{name}.safetensors"]
 
     def describe(self) -> dict[str, Json]:
         """Return the facts that `info` shows."""
         header = self.state.header()
         del header["format"], header["config"]
         return header | dict(self.state.config) | {"fingerprint": self.fingerprint}
+
+
+def fit(
+    spec: str | Spec,
+    vectors: Array,
+    *,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: StepProgress = None,
+) -> Transform:
+    """Fit the transform that `spec` names to raw vectors (n, d).
+
+    Only the flows use `seed` and `device`, and call `progress(done, total)` while they train. If the family cannot be
+    fitted to these vectors, a simpler transform is returned, and its `notes` give the reason.
+    """
+    parsed = parse(spec)
+    rows = _checked(vectors)
+    if parsed.family != "none" and equal_rows(rows):
+        count = "there is only one vector" if len(rows) == 1 else f"all {len(rows):,} vectors are the same"
+        note = f"{count}, so nothing can be learned; the vectors stay raw"
+        n, d = rows.shape
+        return Transform.classes["none"](State("none", str(parsed), d, d, n, seed, (note,)))
+    return Transform.classes[parsed.family].fit(rows, parsed, seed, device, progress)
+
+
+def _checked(vectors: Array) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        rows = np.ascontiguousarray(vectors, dtype=np.float32)
+    if rows.ndim != 2 or rows.shape[1] == 0:
+        raise FitFailed(f"a transform is fitted to rows of numbers (n, d), but the array has the shape {rows.shape}")
+    if not len(rows):
+        raise FitFailed("there are no vectors to fit a transform to; add documents first, or use 'none'")
+    chunks = (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))
+    if bad := sum(int((~np.isfinite(chunk).all(axis=1)).sum()) for chunk in chunks):
+        raise FitFailed(
+            f"{bad:,} of {len(rows):,} vectors hold NaN or infinity: the encoder's output for these texts "
+            "is broken; encode them again"
+        )
+    return rows
+
+
+def load(folder: Path, name: str = NAME) -> Transform:
+    """Load the transform that `save` wrote into the folder.
+
+    Raise `Damaged` if a file is missing, or if the transform was changed after it was saved.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load as tensors_from
+
+    header_path, tensor_path = folder / f"{name}.json", folder / f"{name}.safetensors"
+    try:
+        header = json.loads(header_path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise Damaged(f"{header_path} cannot be read: {error}") from error
+    if not isinstance(header, dict) or header.pop("format", None) != FORMAT:
+        raise Damaged(f"{header_path} is not a transform in a format that this version can read")
+    try:
+        tensors = tensors_from(tensor_path.read_bytes())
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise Damaged(f"{tensor_path} cannot be read: {error}") from error
+    fingerprint = header.pop("fingerprint", None)
+    try:
+        state = State(**header | {"notes": tuple(header["notes"]), "tensors": tensors})
+        transform = Transform.classes[state.family](state)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Damaged(f"{header_path} does not describe the tensors in {tensor_path.name}: {error}") from error
+    if transform.fingerprint != fingerprint:
+        raise Damaged(
+            f"the transform in {folder} was changed after it was saved: its fingerprint is now "
+            f"{transform.fingerprint[:12]}, but {header_path.name} says {str(fingerprint)[:12]}"
+        )
+    return transform
+
+
+def load_transform(generation: Generation) -> Transform:
+    """Load the transform of a generation. Raise `Mismatch` if the index was built with another transform."""
+    transform = load(generation.folder)
+    expected = generation.manifest["transform"]["fingerprint"]
+    if transform.fingerprint != expected:
+        raise Mismatch(
+            f"{generation.folder} was built with the transform {expected[:12]}, but the transform stored beside it is "
+            f"{transform.fingerprint[:12]}; run: retriever verify --repair"
+        )
+    return transform
 
 
 def by_chunks(
@@ -131,7 +233,7 @@ def by_chunks(
     precision: type[np.floating[Any]],
     result: type[np.floating[Any]],
 ) -> Array:
-    """Call `step` on CHUNK rows at a time, converted to `precision`, so that the converted copies stay small."""
+    """Call `step` on CHUNK rows at a time, converted to `precision`."""
     rows = _checked_rows(vectors, width)
     first = np.asarray(step(rows[:CHUNK].astype(precision)), dtype=result)
     if len(rows) <= CHUNK:

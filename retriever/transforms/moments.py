@@ -1,11 +1,15 @@
 """Computes the mean, covariance and shrinkage of many vectors, in float64 and chunk by chunk."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from retriever.transforms.base import CHUNK, Array
+Array = NDArray[Any]
 
+# Rows that are converted to another precision at a time, so that the converted copies stay small.
+CHUNK = 8192
 # Differences below this fraction of the vectors' size are treated as float32 rounding, not as data.
 ROUNDING = 1e-6
 

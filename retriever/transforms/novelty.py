@@ -1,5 +1,5 @@
 """Novelty: how much a text differs from the texts that the transform was fitted on. `search`, `add` and `info` use it
-for warnings.
+for warnings. Drift: the novelty of the passages that were added since the fit.
 
 The score of a raw vector is its negative log-likelihood in bits per dimension. A higher score is more unusual. A score
 is meaningful only in comparison with the scores of ordinary text. Those are measured when the transform is fitted, on
@@ -16,11 +16,9 @@ likely fit. A flow has a density, but one kind of density for all families is si
 not better where both were compared.
 """
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -28,13 +26,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.folder.generation import Generation
+from indexes.generation import Generation
+from indexes.protocol import AnyCollection
+from retriever.corpus.passages import words
 from retriever.errors import Damaged
-from retriever.transforms import fit
-from retriever.transforms.bm25 import tokenize
+from retriever.transforms.base import Json, Transform, fit, load
 
-JSON_FILE = "novelty.json"
-TENSOR_FILE = "novelty.safetensors"
+NAME = "novelty"
+JSON_FILE = f"{NAME}.json"
 
 FEWEST = 50
 FOLDS = 10
@@ -51,6 +50,13 @@ FEWEST_IN_BAND = 20
 # Queries of fewer words are not judged. A single word is so far from running text that half of all words would be
 # unusual.
 FEWEST_WORDS = 3
+# Drift. This many passages are enough to estimate a share of a few per cent, and are scored quickly.
+MOST_SCORED = 5000
+# One in a hundred ordinary passages is above the limit. A few more may be chance, but a tenth of all passages is not.
+FEWEST_STRANGE = 5
+SOME_SHARE = 0.03
+STRONG_SHARE = 0.1
+IDS_KEPT = 5
 
 Scores = NDArray[np.float64]
 
@@ -88,36 +94,11 @@ class ShortTexts:
 
 
 @dataclass(frozen=True)
-class Gaussian:
-    """The normal distribution N(mean, (W W^T)^-1), with W the `matrix`. `log_det` is log |det W|.
-
-    z = (u - mean) W is white: it has mean 0 and covariance I.
-    """
-
-    mean: NDArray[np.float32]
-    matrix: NDArray[np.float32]
-    log_det: float
-
-    @classmethod
-    def fit(cls, vectors: NDArray[np.float32]) -> Self | None:
-        """Fit a Gaussian with shrunk covariance. Return None if all vectors are equal."""
-        whitening = fit("whiten", vectors)
-        tensors = whitening.state.tensors
-        return cls(tensors["mean"], tensors["matrix"], whitening.constant_log_det) if "matrix" in tensors else None
-
-    def scores(self, vectors: NDArray[np.float32]) -> Scores:
-        """Return the score of every row, in bits per dimension."""
-        z = (vectors - self.mean) @ self.matrix
-        dimension = len(self.mean)
-        nats = 0.5 * np.einsum("ij,ij->i", z, z, dtype=np.float64) + 0.5 * dimension * math.log(2 * math.pi)
-        return np.asarray((nats - self.log_det) / (dimension * math.log(2)))
-
-
-@dataclass(frozen=True)
 class Novelty:
     """A density, and the scores that it gives to ordinary text. It is stored with a generation of the index."""
 
-    density: Gaussian
+    density: Transform
+    """A whitening with shrunk covariance. Its likelihood is that of a Gaussian."""
     passages: Reference
     bands: tuple[Band, ...]
     """Scores of ordinary texts by length. Empty if the encoder was not available at the fit."""
@@ -126,7 +107,7 @@ class Novelty:
 
     def scores(self, vectors: NDArray[np.float32]) -> Scores:
         """Return the score of every raw vector, in bits per dimension."""
-        return self.density.scores(vectors)
+        return _scores(self.density, vectors)
 
     @property
     def passage_limit(self) -> float:
@@ -135,7 +116,7 @@ class Novelty:
 
     def query_limit(self, query: str) -> float | None:
         """Return the score above which this query is unusual, or None if the query is too short to judge."""
-        count = len(tokenize(query))
+        count = len(words(query))
         if not self.bands or count < max(FEWEST_WORDS, 0.75 * self.bands[0].words):
             return None
         # The variance of a mean is proportional to 1 / n. The limit of the longest band holds for all longer texts.
@@ -146,50 +127,29 @@ class Novelty:
 
     def save(self, folder: Path) -> list[str]:
         """Write the files that `load` reads to a folder, and return their names."""
-        from safetensors.numpy import save as tensor_bytes
-
-        tensors = tensor_bytes({"mean": self.density.mean, "matrix": np.ascontiguousarray(self.density.matrix)})
-        facts = {
-            "format": 1,
-            "log_det": self.density.log_det,
+        facts: dict[str, Json] = {
             "last_vector": self.last_vector,
             "passages": asdict(self.passages),
             "bands": [asdict(band) for band in self.bands],
         }
-        facts["fingerprint"] = _fingerprint(facts, tensors)
-        text = json.dumps(facts, indent=1, sort_keys=True, allow_nan=False)
-        (folder / JSON_FILE).write_text(text + "\n", encoding="utf-8")
-        (folder / TENSOR_FILE).write_bytes(tensors)
-        return [JSON_FILE, TENSOR_FILE]
+        state = self.density.state
+        return type(self.density)(replace(state, config={**state.config, **facts})).save(folder, NAME)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Load the files that `save` wrote. Raise `Damaged` if a file is missing or was changed."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load as tensors_from
-
         try:
-            facts, data = json.loads((folder / JSON_FILE).read_bytes()), (folder / TENSOR_FILE).read_bytes()
-            if facts.pop("fingerprint") != _fingerprint(facts, data):
-                raise ValueError("its fingerprint does not match its content")
-            tensors = tensors_from(data)
-            return cls(
-                Gaussian(tensors["mean"], tensors["matrix"], facts["log_det"]),
-                Reference(**facts["passages"]),
-                tuple(Band(**band) for band in facts["bands"]),
-                facts["last_vector"],
-            )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
+            density = load(folder, NAME)
+            facts: Any = density.state.config
+            passages, bands = Reference(**facts["passages"]), tuple(Band(**band) for band in facts["bands"])
+            return cls(density, passages, bands, facts["last_vector"])
+        except (Damaged, KeyError, TypeError) as error:
             raise Damaged(f"{folder / JSON_FILE} cannot be used: {error}; run: retriever verify --repair") from error
 
     @classmethod
     def of(cls, generation: Generation) -> Self | None:
         """Load the novelty of a generation. Return None if the generation had too few vectors to measure it."""
         return cls.load(generation.folder) if JSON_FILE in generation.manifest["files"] else None
-
-
-def _fingerprint(facts: dict[str, Any], tensors: bytes) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + tensors).hexdigest()
 
 
 # ---- measuring -----------------------------------------------------------------------------------------------
@@ -213,20 +173,31 @@ def measure(
     # The density is fitted on every other short text, and the remaining ones are scored. The stored density must not
     # see more short texts than the densities that measure the scores, or the limits would be too high for queries.
     beside = vectors[:0] if short is None else short.vectors[::2]
-    density = Gaussian.fit(np.concatenate([vectors, beside]))
+    density = _fit(np.concatenate([vectors, beside]))
     if density is None:
         return None
     rng = np.random.default_rng(seed)
     held_out = list(_folds(vectors, documents, beside, rng))
     if not held_out:
         return None
-    passages = np.concatenate([own.scores(vectors[rows]) for rows, own in held_out])
+    passages = np.concatenate([_scores(own, vectors[rows]) for rows, own in held_out])
     bands: tuple[Band, ...] = ()
     if short is not None:
-        scores = np.concatenate([passages, held_out[0][1].scores(short.vectors[1::2])])
+        scores = np.concatenate([passages, _scores(held_out[0][1], short.vectors[1::2])])
         texts = [*(text for rows, _ in held_out for text in texts_of(rows)), *short.texts[1::2]]
-        bands = _bands(np.array([len(tokenize(text)) for text in texts]), scores)
+        bands = _bands(np.array([len(words(text)) for text in texts]), scores)
     return Novelty(density, Reference.of(passages), bands, last_vector)
+
+
+def _fit(vectors: NDArray[np.float32]) -> Transform | None:
+    """Fit a Gaussian with shrunk covariance. Return None if all vectors are equal."""
+    density = fit("whiten", vectors)
+    return density if density.family == "whiten" else None
+
+
+def _scores(density: Transform, vectors: NDArray[np.float32]) -> Scores:
+    """Return the negative log-likelihood of every row, in bits per dimension."""
+    return np.asarray(-density.log_likelihood(vectors) / (density.dimension_in * math.log(2)))
 
 
 def _bands(counts: NDArray[np.int64], scores: Scores) -> tuple[Band, ...]:
@@ -242,7 +213,7 @@ def _bands(counts: NDArray[np.int64], scores: Scores) -> tuple[Band, ...]:
 
 def _folds(
     vectors: NDArray[np.float32], documents: NDArray[np.int64], beside: NDArray[np.float32], rng: np.random.Generator
-) -> Iterator[tuple[NDArray[np.int64], Gaussian]]:
+) -> Iterator[tuple[NDArray[np.int64], Transform]]:
     """Yield the rows of each fold, with a density fitted on the other folds and on the short texts `beside`.
 
     At most ENOUGH rows are yielded in total. A fold holds whole documents, because a density that was fitted on other
@@ -254,7 +225,75 @@ def _folds(
     done = 0
     for some_groups in np.array_split(rng.permutation(groups), FOLDS):
         fold = rng.permutation(np.flatnonzero(np.isin(documents, some_groups)))
-        if done < ENOUGH and (density := Gaussian.fit(np.concatenate([np.delete(vectors, fold, axis=0), beside]))):
+        if done < ENOUGH and (density := _fit(np.concatenate([np.delete(vectors, fold, axis=0), beside]))):
             some = np.sort(fold[: ENOUGH - done])
             done += len(some)
             yield some, density
+
+
+# ---- drift ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A comparison of passages (distinct texts) added after the fit with those that the transform was fitted on."""
+
+    added: int
+    scored: int
+    """Number of added passages that were scored: all of them, or a random sample of MOST_SCORED."""
+    strange: int
+    """Number of scored passages whose score is above that of 99 % of ordinary passages."""
+    shift: float
+    """Mean score of the scored passages minus the mean score of ordinary passages, in bits per dimension."""
+    strange_ids: tuple[str, ...]
+    """Ids of the first documents that contain strange passages."""
+
+    @property
+    def share(self) -> float:
+        return self.strange / self.scored if self.scored else 0.0
+
+    @property
+    def verdict(self) -> str:
+        if not self.added:
+            return "none: nothing was added since the fit"
+        if self.strange < FEWEST_STRANGE or self.share < SOME_SHARE:
+            return "none: the added text is like the text that the transform was fitted on"
+        return f"{'strong' if self.strong else 'some'}: `retriever rebuild` fits the transform again"
+
+    @property
+    def strong(self) -> bool:
+        """Whether the transform should be fitted again."""
+        return self.strange >= FEWEST_STRANGE and self.share >= STRONG_SHARE
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"share": self.share, "verdict": self.verdict}
+
+
+def drift(collection: AnyCollection, novelty: Novelty, after: int = 0) -> Drift:
+    """Measure the drift of the vectors in use that are newer than the fit and newer than the vector `after`."""
+    store = collection.store
+    with store.snapshot():
+        numbers = store.used_vectors(max(after, novelty.last_vector))
+        added = len(numbers)
+        if added > MOST_SCORED:
+            numbers = np.sort(np.random.default_rng(0).choice(numbers, MOST_SCORED, replace=False))
+        if not added:
+            return Drift(0, 0, 0, 0.0, ())
+        scores = novelty.scores(store.vectors(numbers.tolist(), collection.dimension))
+        strange = numbers[scores > novelty.passage_limit]
+        passages = store.passages_of_vectors(strange.tolist())
+        first = sorted({passage.document for own in passages.values() for passage in own})[:IDS_KEPT]
+        documents = store.documents(first)
+    shift = float(scores.mean()) - novelty.passages.mean
+    return Drift(added, len(numbers), len(strange), shift, tuple(documents[number]["id"] for number in first))
+
+
+def unknown(generation: Generation | None) -> dict[str, Any]:
+    """Return what `info` shows if the scores of ordinary text were not measured for the collection."""
+    if generation is None:
+        reason = "there is no index yet"
+    elif generation.manifest["transform"]["fitted_on"] < FEWEST:
+        reason = f"the transform was fitted on fewer than {FEWEST} vectors"
+    else:
+        reason = "it was not measured when the transform was fitted; `retriever rebuild` measures it"
+    return {"verdict": f"unknown: {reason}"}

@@ -4,7 +4,7 @@ A spec holds only the options that were given. If a default changes in a later v
 another transform.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from retriever.errors import Misuse
@@ -17,31 +17,29 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Rule:
-    """The function that parses the value of an option, and a description of valid values for error messages."""
+    """The valid values of an option: one of `words`, or a number from `lowest` to `highest`."""
 
-    read: Callable[[str], Option]
-    takes: str
+    words: tuple[str, ...] = ()
+    number: type[int] | type[float] | None = None
+    lowest: int = 0
+    highest: int = 1
 
-
-def _number(kind: type[int] | type[float], lowest: int, highest: int, word: str = "") -> Rule:
-    """Return the rule for a number within limits. If `word` is given, this word is valid too."""
-
-    def read(text: str) -> Option:
-        if word and text == word:
-            return word
-        value = kind(text)
-        if not lowest <= value <= highest:  # also refuses NaN
+    def read(self, text: str) -> Option:
+        """Parse a value. Raise `ValueError` if it is not valid."""
+        if text in self.words:
+            return text
+        if self.number is None or not self.lowest <= (value := self.number(text)) <= self.highest:  # also refuses NaN
             raise ValueError(text)
         return value
 
-    limits = f"a whole number from {lowest} to {highest:,}" if kind is int else f"a number from {lowest} to {highest}"
-    return Rule(read, f"{word}, or {limits}" if word else limits)
-
-
-def _method(text: str) -> str:
-    if text not in ("pca", "zca"):
-        raise ValueError(text)
-    return text
+    def __str__(self) -> str:
+        """Describe the valid values, for error messages."""
+        words = " or ".join(self.words)
+        if self.number is None:
+            return words
+        kind, highest = ("a whole number", f"{self.highest:,}") if self.number is int else ("a number", self.highest)
+        limits = f"{kind} from {self.lowest} to {highest}"
+        return f"{words}, or {limits}" if words else limits
 
 
 OPTIONS: dict[str, dict[str, Rule]] = {
@@ -49,21 +47,21 @@ OPTIONS: dict[str, dict[str, Rule]] = {
     "center": {},
     "standardize": {},
     "whiten": {
-        "method": Rule(_method, "pca or zca"),
-        "dimension": _number(int, 1, 1_000_000),
-        "gamma": _number(float, 0, 1),
-        "shrinkage": _number(float, 0, 1, AUTO),
-        "soft": _number(float, 0, 1000),
+        "method": Rule(("pca", "zca")),
+        "dimension": Rule((), int, 1, 1_000_000),
+        "gamma": Rule((), float),
+        "shrinkage": Rule((AUTO,), float),
+        "soft": Rule((), float, 0, 1000),
     },
     "flow": {
-        "strength": _number(float, 0, 1),
-        "steps": _number(int, 0, 1_000_000),
+        "strength": Rule((), float),
+        "steps": Rule((), int, 0, 1_000_000),
     },
     "bert-flow": {
-        "steps": _number(int, 1, 1_000_000),
-        "levels": _number(int, 1, 16),
-        "depth": _number(int, 1, 64),
-        "width": _number(int, 1, 4096),
+        "steps": Rule((), int, 1, 1_000_000),
+        "levels": Rule((), int, 1, 16),
+        "depth": Rule((), int, 1, 64),
+        "width": Rule((), int, 1, 4096),
     },
 }
 
@@ -106,8 +104,9 @@ def parse(text: str | Spec) -> Spec:
         try:
             options[name] = rules[name].read(value if equals else "")
         except ValueError:
-            takes = rules[name].takes
-            raise Misuse(f"the option {name!r} of the transform {family!r} takes {takes}, not {value!r}") from None
+            raise Misuse(
+                f"the option {name!r} of the transform {family!r} takes {rules[name]}, not {value!r}"
+            ) from None
     if options.get("method") == "zca" and "dimension" in options:
         raise Misuse("whitening with method=zca keeps every dimension; for fewer dimensions use method=pca")
     return Spec(family, options)

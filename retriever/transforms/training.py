@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from retriever.transforms.base import Array, Json
+from retriever.transforms.base import Json
+from retriever.transforms.moments import Array
 
 if TYPE_CHECKING:
     import torch

@@ -14,20 +14,19 @@ from retriever.errors import BadSource, Damaged, Misuse
 from retriever.evaluate.models.encoders import Batches, TextEncoder, open_encoders
 
 
-class Counting:
+class Counting(TextEncoder):
     """An encoder that says what it was asked for, and may be stopped."""
 
     def __init__(self, encoder: TextEncoder, stop_after: int | None = None) -> None:
-        self.label, self.pooling, self.key = encoder.label, encoder.pooling, encoder.key
-        self.revision, self.dimension = encoder.revision, encoder.dimension
-        self._encoder, self._stop_after = encoder, stop_after
+        super().__init__(encoder.encoder, encoder.label)
+        self._stop_after = stop_after
         self.asked: list[str] = []
 
     def encode_batches(self, texts: Sequence[str]) -> Batches:
         if self._stop_after is not None and len(self.asked) >= self._stop_after:
             raise KeyboardInterrupt
         self.asked += texts
-        return self._encoder.encode_batches(texts)
+        return super().encode_batches(texts)
 
 
 @pytest.fixture

@@ -181,7 +181,7 @@ def test_query_files_are_told_the_keys_understood(
     (tmp_path / name).write_text(content)
     code = 2 if name == "q.csv" else 1
     output = run("search", "--queries", tmp_path / name, "--index", collection, code=code).output
-    assert "the keys understood are text, title, _id and id" in output and "--text-key" not in output
+    assert "the known keys are text, title, _id and id" in output and "--text-key" not in output
 
 
 def test_names_mean_nothing_to_the_terminal(run: Run, tmp_path: Path, tiny_bert: str) -> None:
@@ -190,7 +190,7 @@ def test_names_mean_nothing_to_the_terminal(run: Run, tmp_path: Path, tiny_bert:
     )
     index = tmp_path / "ix[/] :cat:"
     output = run("index", source, "--index", index, "--encoder", tiny_bert, "--transform", "none").output
-    assert f"Search them: retriever search --index '{index}'" in output
+    assert f"Search it: retriever search --index '{index}'" in output
     output += run("search", "x", "--index", index).output + run("info", "--index", index).output
     output += run("delete", "g\x1b", "--index", index, code=1).output
     queries = write_jsonl(tmp_path / "q.jsonl", [{"id": "q\x1b", "text": "[/] what\x1b[2J"}])
@@ -214,13 +214,14 @@ def test_a_folder_with_an_unrelated_table(run: Run, tmp_path: Path, tiny_bert: s
     assert "prices.csv: no column 'text'" in output and not (tmp_path / "c").exists()
     output = run("index", tmp_path / "docs", *where).output
     assert "1 new document" in output and "skipped prices.csv: no column 'text'" in output
+    assert "see --text-key" in output
 
 
 def test_what_repair_leaves_is_a_failure(run: Run, collection: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from indexes.folder.verify import Report
     from retriever import Retriever
 
-    assert "all as stored" in run("verify", "--repair", "--index", collection).output
+    assert "no damage found" in run("verify", "--repair", "--index", collection).output
     stubborn = Report(problems=["a row is lost"], left=["a row is lost"])
     monkeypatch.setattr(Retriever, "verify", lambda self, repair: stubborn)
     output = run("verify", "--repair", "--index", collection, code=1).output
@@ -274,7 +275,12 @@ def test_misuse(run: Run, collection: Path, args: list[str], code: int, message:
     result = run(*args, "--index", collection, code=code)
     assert message in result.output
     assert "Traceback" not in result.output
-    assert "all as stored" in run("verify", "--index", collection).output
+    assert "no damage found" in run("verify", "--index", collection).output
+
+
+def test_a_collection_is_not_copied_to_itself(run: Run, collection: Path) -> None:
+    output = run("copy", collection, collection, code=2).output
+    assert f"{collection} cannot be copied to itself; name a new target." in output.replace("\n", " ")
 
 
 @pytest.mark.parametrize(
@@ -283,6 +289,7 @@ def test_misuse(run: Run, collection: Path, args: list[str], code: int, message:
         ('use `device="cpu"`.', "use --device cpu."),
         ("`batch_tokens` must be at least 1.", "--batch-tokens must be at least 1."),
         ("`recall=0.5` is low", "--recall 0.5 is low"),
+        ("see `Keys(text=...)`", "see --text-key"),
         ("`batch_size` is no option of index", "`batch_size` is no option of index"),
         ('device="cpu" as a user wrote it', 'device="cpu" as a user wrote it'),
     ],
@@ -294,7 +301,7 @@ def test_arguments_that_the_library_names_are_shown_as_flags(message: str, shown
 @pytest.mark.parametrize("command", [["search", "x"], ["info"], ["verify"], ["delete", "x"], ["rebuild"]])
 def test_a_folder_that_is_no_collection(run: Run, tmp_path: Path, command: list[str]) -> None:
     assert "does not exist" in run(*command, "--index", tmp_path / "nowhere", code=2).output
-    assert "is no collection" in run(*command, "--index", tmp_path, code=2).output
+    assert "is not a collection" in run(*command, "--index", tmp_path, code=2).output
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -345,7 +352,7 @@ def test_a_wrong_encoder_is_refused_by_name(run: Run, collection: Path, tiny_ber
         output = run(*args, "--index", collection, "--encoder", other_bert, code=1).output
         assert tiny_bert in output and other_bert in output and "weights" in output
     output = run("index", collection.parent / "pets.jsonl", "--index", collection, "--pooling", "cls", code=1).output
-    assert "pooling cls instead of first-last" in output
+    assert "pooling cls instead of mean" in output
 
 
 def test_an_encoder_that_moved_is_welcome(run: Run, collection: Path, tiny_bert: str, tmp_path: Path) -> None:
@@ -401,7 +408,7 @@ def test_a_full_disk_is_named_whatever_is_done_on_it(run: Run, collection: Path,
             assert "the disk is full" in output and "ake room" in output, output
             assert "salvage" not in output and "system's log" not in output, output
         (disk / "filler").unlink()
-        assert "all as stored" in run("verify", "--index", disk / "c").output
+        assert "no damage found" in run("verify", "--index", disk / "c").output
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 
@@ -435,7 +442,7 @@ def test_a_full_disk_loses_nothing(run: Run, tmp_path: Path, tiny_bert: str) -> 
         subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
         output = run("index", source, *where).output
         assert json.loads(run("info", "--index", disk / "c", "--json").output)["documents"] == 3000
-        assert "all as stored" in run("verify", "--index", disk / "c").output
+        assert "no damage found" in run("verify", "--index", disk / "c").output
         with contextlib.suppress(OSError), (disk / "filling").open("wb", buffering=0) as filling:
             while filling.write(bytes(4096)) == 4096:
                 pass
@@ -443,7 +450,7 @@ def test_a_full_disk_loses_nothing(run: Run, tmp_path: Path, tiny_bert: str) -> 
             assert "the disk is full" in run(*command, "--index", disk / "c", code=1).output, command
         (disk / "filling").unlink()
         assert "Deleted 1 document" in run("delete", "7", "--index", disk / "c").output
-        assert "all as stored" in run("verify", "--index", disk / "c").output
+        assert "no damage found" in run("verify", "--index", disk / "c").output
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 
@@ -531,7 +538,7 @@ def test_search_by_words_by_both_and_with_filters(run: Run, collection: Path) ->
     ("filter_", "message"),
     [
         ("legs => 0", "column 6: expected = != < <= > >= or in, found =>"),
-        ("leg = 0", "did you mean 'legs'? There are: 'lang', 'legs'."),
+        ("leg = 0", "did you mean 'legs'? The fields are: 'lang', 'legs'."),
         ("legs in (1, 2", "column"),
         ("", "column 1: expected the name of a metadata field"),
     ],

@@ -9,13 +9,13 @@ from rich.console import Console
 
 from indexes.folder.verify import Report
 from retriever import Document, Retriever
-from retriever.card.wording import describe_transform
 from retriever.cli.display import console
-from retriever.cli.display.hits import show_document, show_hits
+from retriever.cli.display.console import show_document, show_hits
 from retriever.cli.display.reports import show_ingest, show_verify
 from retriever.cli.prompt import Prompt
 from retriever.corpus import Skipped
 from retriever.hits import Hit, Options
+from retriever.info import describe_transform
 from retriever.ingest.pipeline import IngestReport
 from retriever.terminal import cut, lines, one_line
 

@@ -107,7 +107,7 @@ BAD_LINES = [
     (b"null", "is null, not an object"),
     (
         b'{"body": "b", "id": 1}',
-        "has no text: 'text' is missing; there are 'body', 'id'; see --text-key",
+        "has no text: 'text' is missing; found: 'body', 'id'; see `Keys(text=...)`",
     ),
     (b'{"text": null}', "has no text: 'text' is null"),
     (b'{"text": 3}', "has no text: 'text' is a number, not a string"),
@@ -248,11 +248,11 @@ def test_a_missing_column_is_misuse_and_says_which_there_are(write: Write, name:
     tab = "\t" if name == "t.tsv" else ","
     content = parquet({"id": ["1"], "body": ["x"]}) if name == "t.parquet" else f"id{tab}body\n1{tab}x\n"
     path = write(name, content)
-    with pytest.raises(Misuse, match=rf"{name}: no column 'text'; there are 'id', 'body'.*--text-key"):
+    with pytest.raises(Misuse, match=rf"{name}: no column 'text'; found: 'id', 'body'.*`Keys\(text=\.\.\.\)`"):
         list(Corpus([path]))
-    with pytest.raises(Misuse, match=r"no column 'nr'.*--id-key"):
+    with pytest.raises(Misuse, match=r"no column 'nr'.*`Keys\(id=\.\.\.\)`"):
         list(Corpus([path], keys=Keys(text="body", id="nr")))
-    with pytest.raises(Misuse, match=r"no column 'head'.*--title-key"):
+    with pytest.raises(Misuse, match=r"no column 'head'.*`Keys\(title=\.\.\.\)`"):
         list(Corpus([path], keys=Keys(text="body", title="head")))
     assert [d.text for d in documents(Corpus([path], keys=Keys(text="body")))] == ["x"]
 
@@ -370,7 +370,7 @@ def test_a_table_of_something_else_does_not_stop_a_folder(write: Write, name: st
     write(f"docs/{name}", parquet({"price": [1.5]}) if "parquet" in name else "price\n1.5\n")
     write("docs/z.txt", "after it")
     table, text = Corpus(["docs"])
-    assert table == Skipped(name, "no column 'text'; there are 'price'; see --text-key")
+    assert table == Skipped(name, "no column 'text'; found: 'price'; see `Keys(text=...)`")
     assert isinstance(text, Document) and text.text == "after it"
     with pytest.raises(Misuse, match=f"docs/{name}: no column 'text'"):
         list(Corpus([f"docs/{name}"]))
@@ -382,7 +382,7 @@ def test_keys_that_cannot_be_changed_are_named(write: Write) -> None:
             message = str(list(Corpus([path], keys=Keys(fixed=True))))
         except Misuse as error:
             message = str(error)
-        assert "the keys understood are text, title, _id and id" in message and "--" not in message
+        assert "the known keys are text, title, _id and id" in message and "--" not in message
 
 
 def test_misuse_is_told_before_anything_is_read(write: Write, tmp_path: Path) -> None:

@@ -193,6 +193,6 @@ def test_sentences_lose_nothing(text: str) -> None:
 @pytest.mark.parametrize("unit", [".", "a.", ". ", "\n", " ", "\n ", '."', "1. ", "- \n", "(", "e.g. ", "x", "。"])
 def test_sentences_take_linear_time(unit: str) -> None:
     text = unit * (1_000_000 // len(unit)) + "x"
-    began = time.perf_counter()
+    began = time.process_time()  # not the time on the clock, because other processes may run beside this one
     sentences(text)
-    assert time.perf_counter() - began < 6
+    assert time.process_time() - began < 6

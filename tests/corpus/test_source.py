@@ -34,7 +34,7 @@ def deep(levels: int) -> Any:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"id": "a"}, "has no text: 'text' is missing; there are 'id'; the keys understood are"),
+        ({"id": "a"}, "has no text: 'text' is missing; found: 'id'; the known keys are"),
         ({"text": " "}, "has no text"),
         ({"text": 3}, "'text' is a number"),
         ({"text": "x", "id": ""}, "its id is empty"),

@@ -88,7 +88,7 @@ def test_defaults_come_from_the_model(tiny_bert: str) -> None:
     minilm = ModelFiles("sentence-transformers/all-MiniLM-L6-v2").identity()
     assert (minilm.pooling, minilm.max_length, minilm.normalize, minilm.dimension) == ("mean", 256, True, 384)
     tiny = ModelFiles(tiny_bert).identity()
-    assert (tiny.pooling, tiny.max_length, tiny.normalize, tiny.dimension) == ("first-last", 128, False, 32)
+    assert (tiny.pooling, tiny.max_length, tiny.normalize, tiny.dimension) == ("mean", 128, False, 32)
 
 
 def test_identity_tells_apart_what_gives_other_vectors(tiny_bert: str, other_bert: str, tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_poolings_of_sentence_transformers(copied: Path, config: dict[str, objec
     if pooling:
         assert Encoder(str(copied)).identity.pooling == pooling
         return
-    with pytest.raises(EncoderUnavailable, match="not implemented.*give --pooling"):
+    with pytest.raises(EncoderUnavailable, match="not implemented.*give `pooling`"):
         Encoder(str(copied))
     assert Encoder(str(copied), pooling="mean").identity.pooling == "mean"
 

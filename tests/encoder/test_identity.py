@@ -14,7 +14,7 @@ from retriever import Document, Retriever
 from retriever.encoder.model_files import EncoderIdentity, ModelFiles
 from retriever.encoder.runtimes.onnx_runtime import export_folder
 from retriever.errors import Damaged, Mismatch
-from retriever.transforms.families import load_transform
+from retriever.transforms import load_transform
 
 TEXTS = [f"Number {i} is {'even' if i % 2 == 0 else 'odd'}." for i in range(60)]
 
@@ -87,7 +87,7 @@ def test_an_encoder_changed_where_it_lies(folder: Path, model: Path, swap: Calla
 @pytest.mark.parametrize(
     ("option", "value", "named"),
     [
-        ("pooling", "cls", "pooling cls instead of first-last"),
+        ("pooling", "cls", "pooling cls instead of mean"),
         ("max_length", 64, "max_length 64 instead of 128"),
         ("precision", "int8", "precision int8 instead of fp32"),
     ],
@@ -114,7 +114,7 @@ def record(folder: Path, checksummed: bool, **changed: object) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "named"),
     [
-        ("pooling", "cls", "pooling first-last against cls"),
+        ("pooling", "cls", "pooling mean against cls"),
         ("max_length", 64, "max_length 128 against 64"),
         ("max_length", 928, "max_length 128 against 928"),
         ("precision", "int8", "precision fp32 against int8"),
@@ -154,7 +154,7 @@ def test_another_encoder_recorded_before_there_is_an_index(folder: Path) -> None
         retriever.collection.forget_generation()
     record(folder, False, pooling="cls")
     with Retriever.open(folder) as retriever:
-        with pytest.raises(Damaged, match="'encoder' is not what was stored"):
+        with pytest.raises(Damaged, match="'encoder' is damaged"):
             retriever.add([Document("new", "Something else.")])
         with pytest.raises(Damaged, match="retriever salvage NEW"):
             retriever.verify(repair=True)

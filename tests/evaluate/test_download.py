@@ -148,7 +148,7 @@ def test_what_is_there_is_left_alone_and_what_fails_does_not_stop_the_rest(tmp_p
         return from_memory(source)
 
     done = []
-    with pytest.raises(RetrieverError, match=r"sts12: mteb/sts12-sts has the columns a, and no 'sentence1'"):
+    with pytest.raises(RetrieverError, match=r"sts12: mteb/sts12-sts has no column 'sentence1'; its columns are: a"):
         done += [outcome.name for outcome in download(tmp_path, ["sts12", "stsb"], other_columns)]
     assert (tmp_path / "sts" / "stsb.tsv").is_file() and not (tmp_path / "sts" / "sts12.tsv").exists()
     assert not list(tmp_path.glob(".*"))
@@ -182,7 +182,7 @@ def test_without_a_network_it_says_so_at_once(tmp_path: Path, environment: dict[
     root = Path(__file__).parents[2]
     done = subprocess.run(command, capture_output=True, text=True, env=variables, cwd=root)
     assert done.returncode == 1
-    assert told in done.stderr and f"put into {tmp_path / 'data'}: qnli/dev.tsv" in done.stderr
+    assert told in done.stderr and f"put these files into {tmp_path / 'data'} yourself: qnli/dev.tsv" in done.stderr
     assert "Retrying" not in done.stderr and "Traceback" not in done.stderr
 
 

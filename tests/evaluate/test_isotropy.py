@@ -33,7 +33,19 @@ def data(tmp_path: Path, tiny_bert: str) -> Path:
 
 def command(data: Path, tmp_path: Path, encoder: str) -> list[Any]:
     out = ["--out", tmp_path / "out", "--cache", tmp_path / "cache"]
-    return ["bench", "isotropy", "--data", data, "--encoder", encoder, *out, "--transform", "none"]
+    return [
+        "bench",
+        "isotropy",
+        "--data",
+        data,
+        "--encoder",
+        encoder,
+        "--pooling",
+        "first-last",
+        *out,
+        "--transform",
+        "none",
+    ]
 
 
 @pytest.mark.heavy

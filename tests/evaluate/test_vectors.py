@@ -9,11 +9,11 @@ from similarity import sentences
 
 from retriever.encoder.encoder import Encoder
 from retriever.errors import Damaged, Misuse
-from retriever.evaluate.models.encoders import Batches, Bert, open_encoders
+from retriever.evaluate.models.encoders import Batches, TextEncoder, open_encoders
 from retriever.evaluate.vectors import SAVED_EVERY, VectorCache, default_cache
 
 
-class Counting(Bert):
+class Counting(TextEncoder):
     """Counts the texts it embeds; interrupted after some, if asked."""
 
     def __init__(self, name: str, pooling: str = "mean", stop_after: int | None = None) -> None:

@@ -19,9 +19,8 @@ from samples import make_cross_encoder
 
 from retriever.encoder.encoder import Encoder
 from retriever.encoder.model_files import ENCODER, ModelFiles
-from retriever.encoder.model_loader import load_model
+from retriever.encoder.model_loader import check_weights, load_model
 from retriever.encoder.reranker import Reranker
-from retriever.encoder.safetensors_check import check_weights
 from retriever.errors import EncoderUnavailable, RetrieverError
 
 ENCODE = """

@@ -482,7 +482,7 @@ def test_texts_of_every_kind(tmp_path: Path, tiny_bert: str, text: str) -> None:
 
 def test_a_text_as_long_as_may_be_is_split_in_little_memory() -> None:
     code = """
-from retriever.encoder.model_loader import load_tokenizer
+from retriever.encoder.batches import load_tokenizer
 from retriever.encoder.model_files import ModelFiles
 from retriever.corpus.passages import split
 tokenizer = load_tokenizer(ModelFiles("all-MiniLM-L6-v2"))

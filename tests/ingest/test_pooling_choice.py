@@ -1,8 +1,9 @@
 """The pooling chosen by the text: where another is better it is taken, kept and shown; where it cannot tell, not."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,11 @@ import pytest
 from samples import PETS, Run, make_bert, write_jsonl
 
 from retriever import Document, Retriever
+from retriever.corpus.python_docs import stdlib_documents
 from retriever.encoder.encoder import Encoder
 from retriever.errors import Mismatch, Misuse
-from retriever.ingest.pooling_choice import (
-    MARGIN,
-    PASSAGES,
-    TRANSFORMS,
-    TRIED,
-    PoolingCandidate,
-    _decide,
-    choose_pooling,
-)
+from retriever.ingest import pooling_choice
+from retriever.ingest.pooling_choice import LEARNED, PASSAGES, SAMPLE_TOKENS, TRANSFORMS, TRIED, choose_pooling
 
 WORDS = "ant bee cat dog elk fox gnu hen owl pig rat yak sea sky sun ice fog oak elm ash tin gem jar pot bus".split()
 
@@ -39,30 +34,37 @@ def texts(count: int = 300) -> list[Document]:
 
 
 @pytest.fixture(scope="module")
+def python_documents() -> list[Document]:
+    return list(islice(stdlib_documents(), 150))
+
+
+@pytest.fixture(scope="module")
 def deep_bert(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Twelve layers of random weights: what the words say is soon lost in them, so the words themselves know most."""
-    return str(make_bert(tmp_path_factory.mktemp("models") / "deep", width=64, layers=12))
+    return str(make_bert(tmp_path_factory.mktemp("models") / "deep", width=64, layers=12, pooling=False))
 
 
 @pytest.mark.heavy
 def test_a_better_pooling_is_taken_and_kept(tmp_path: Path, deep_bert: str) -> None:
     with Retriever.build(texts(), tmp_path / "c", encoder=deep_bert, pooling="auto", transform="center") as made:
-        assert made.info()["encoder"]["pooling"] == "word"
+        assert made.info()["encoder"]["pooling"] == LEARNED
         nearest = made.search("The ant and the bee met.")
     with Retriever.open(tmp_path / "c") as again:
         info = again.info()
-        assert info["encoder"]["pooling"] == info["pooling_choice"]["chosen"] == "word"
+        assert info["encoder"]["pooling"] == info["pooling_choice"]["chosen"] == LEARNED
         assert again.search("The ant and the bee met.") == nearest
     choice = info["pooling_choice"]
-    assert choice["own"] == "first-last" and choice["margin"] == MARGIN and choice["seconds"] > 0
-    assert choice["queries"] >= 30 and choice["passages"] == 300
+    assert choice["own"] == "first-last" and choice["tokens"] == SAMPLE_TOKENS and choice["seconds"] > 0
+    assert choice["verdict"]["tuned"] is False and choice["verdict"]["declared"] is False
+    assert choice["queries"] >= 30 and choice["passages"] == PASSAGES
     found = {candidate["pooling"]: candidate for candidate in choice["candidates"]}
-    assert set(found) == set(TRIED) and {candidate["transform"] for candidate in found.values()} == {"center"}
-    best, own = found["word"], found["first-last"]
+    assert set(found) == {*TRIED, LEARNED} and found[LEARNED]["transform"] == "none"
+    assert {candidate["transform"] for name, candidate in found.items() if name != LEARNED} == {"center"}
+    best, own = found[LEARNED], found["first-last"]
     assert best["gain"] == pytest.approx(best["agreement"] - own["agreement"]) and own["gain"] == 0
-    assert 0 < best["low"] <= best["gain"] <= best["high"] and best["gain"] >= MARGIN * own["agreement"]
+    assert 0 < best["low"] <= best["gain"] <= best["high"]
 
-    with Retriever.build(texts(), tmp_path / "plain", encoder=deep_bert, pooling="word", transform="center") as plain:
+    with Retriever.build(texts(), tmp_path / "plain", encoder=deep_bert, pooling=LEARNED, transform="center") as plain:
         assert plain.info()["pooling_choice"] is None
         assert [hit.id for hit in plain.search("The ant and the bee met.")] == [hit.id for hit in nearest]
 
@@ -97,7 +99,7 @@ def test_interrupted_it_goes_on_with_the_same_pooling(tmp_path: Path, deep_bert:
     assert (tmp_path / "c").exists() == (stage == "embedding")
     stages = set()
     with Retriever.build(documents, tmp_path / "c", progress=lambda now, *told: stages.add(now), **options) as resumed:
-        assert resumed.info()["encoder"]["pooling"] == resumed.info()["pooling_choice"]["chosen"] == "word"
+        assert resumed.info()["encoder"]["pooling"] == resumed.info()["pooling_choice"]["chosen"] == LEARNED
         assert len(resumed) == len(documents)
         assert ("choosing a pooling" in stages) == (stage == "choosing a pooling")
         assert (resumed.report.texts_reused > 0) == (stage == "embedding")
@@ -121,8 +123,17 @@ def test_what_can_be_read_once_loses_nothing(tmp_path: Path, deep_bert: str, mon
 def test_too_little_text_keeps_the_models_own(tmp_path: Path, tiny_bert: str) -> None:
     with Retriever.build(PETS, tmp_path / "c", encoder=tiny_bert, pooling="auto") as made:
         choice = made.info()["pooling_choice"]
-        assert made.info()["encoder"]["pooling"] == choice["chosen"] == choice["own"] == "first-last"
+        assert made.info()["encoder"]["pooling"] == choice["chosen"] == choice["own"] == "mean"
         assert "and 30 are needed" in choice["reason"] and choice["candidates"] == []
+
+
+@pytest.mark.parametrize("text", ["{0} pairs here", "word", "nothing{0} shares{0} these{0} words{0}."])
+def test_too_short_documents_are_left_alone_and_it_says_so(tiny_bert: str, text: str) -> None:
+    documents = [Document(str(number), text.format(number)) for number in range(80)]
+    choice = choose_pooling(documents, Encoder(tiny_bert, device="cpu"), "auto", learn=never_learned)
+    assert choice.chosen == choice.own and not choice.candidates and choice.verdict is None
+    assert "sentences can be used as queries, and 30 are needed" in choice.reason
+    assert json.loads(json.dumps(asdict(choice)))["verdict"] is None
 
 
 @pytest.mark.heavy
@@ -153,21 +164,23 @@ def test_the_command_shows_the_choice_and_its_evidence(run: Run, tmp_path: Path,
     command = ("index", source, "--index", tmp_path / "c", "--encoder", deep_bert, "--transform", "center")
     shown = run(*command, "--pooling", "auto").output
     assert (
-        "pooling    word: word agrees with the words of the text better" in shown
+        "pooling    learned: the encoder does not look tuned for similarity" in shown
         and "gain over first-last, 95 %" in shown
     )
-    assert "6 candidates" in shown and "first-last, the model's own, has a margin of 10%" in shown
+    assert "7 candidates" in shown and "The transformer's layers are not used at all" in shown
     info = " ".join(run("info", "--index", tmp_path / "c").output.split())
-    assert "word pooling" in info and "pooling word: word agrees with the words of the text better" in info
+    assert "learned pooling" in info and "of 7 poolings, learned agrees best with a search by words" in info
     stored = json.loads(run("info", "--index", tmp_path / "c", "--json").output)
-    assert stored["pooling_choice"]["chosen"] == stored["encoder"]["pooling"] == "word"
+    assert stored["pooling_choice"]["chosen"] == stored["encoder"]["pooling"] == LEARNED
     again = run(*command, "--pooling", "auto").output
     assert "300 unchanged" in again and "gain over" not in again
-    assert "pooling cls instead of word" in run(*command, "--pooling", "cls", code=1).output
+    assert "word table, which has no other pooling" in run(*command, "--pooling", "cls", code=2).output
 
 
 def test_misuse_is_told_before_anything_is_chosen(run: Run, tmp_path: Path, pets: Path, tiny_bert: str) -> None:
-    assert "'auto', 'mean'" in run("index", pets, "--index", tmp_path / "c", "--pooling", "sum", code=2).output
+    assert (
+        "'auto', 'learned', 'mean'" in run("index", pets, "--index", tmp_path / "c", "--pooling", "sum", code=2).output
+    )
     with pytest.raises(Misuse, match="unknown pooling 'sum'.*auto for a new collection"):
         Retriever.build(PETS, tmp_path / "c", encoder=tiny_bert, pooling="sum")
     with pytest.raises(Misuse, match="no document in the source"):
@@ -192,14 +205,67 @@ def test_damaged_evidence_is_found_and_forgotten(tmp_path: Path, tiny_bert: str)
         assert again.verify().clean and again.info()["pooling_choice"] is None
 
 
-def test_an_encoder_tuned_for_similarity_keeps_its_own_whatever_the_words_say() -> None:
-    own = PoolingCandidate("mean", "none", 0.4, 0.0, 0.0, 0.0)
-    other = PoolingCandidate("word", "whiten", 0.6, 0.2, 0.19, 0.21)
-    assert _decide((own, other), worth=0.5)[0] == "word"
-    chosen, reason = _decide((own, other), worth=0.02)
-    assert chosen == "mean" and "tuned for similarity (the best transform gains only 2%)" in reason
-    assert _decide((own, replace(other, low=-0.01)), worth=0.5)[0] == "mean"
-    assert _decide((own, replace(other, agreement=0.43, gain=0.03)), worth=0.5)[0] == "mean"
+def table_of_words(texts: Sequence[str]) -> pooling_choice.Encode:
+    """A stand-in for a learned table: each word has a random vector, and a text is the sum of those of its words."""
+    rows: dict[str, Any] = {}
+    rng = np.random.default_rng(0)
+
+    def encode(some: Sequence[str]) -> Any:
+        split = [text.lower().replace(".", "").split() for text in some]
+        for word in sorted({word for words in split for word in words} - set(rows)):
+            rows[word] = rng.normal(size=256) * (0.1 if word in ("the", "and", "met", "at") else 1.0)
+        return np.array([sum(rows[word] for word in words) for words in split], np.float32)
+
+    return encode
+
+
+def test_a_learned_table_is_chosen_if_no_pooling_is_better(deep_bert: str) -> None:
+    choice = choose_pooling(texts(150), Encoder(deep_bert, device="cpu"), "auto", learn=table_of_words)
+    assert choice.chosen == LEARNED and choice.own == "first-last"
+    assert "table of the corpus's own words" in choice.reason
+    assert "The transformer's layers are not used at all" in choice.reason
+    found = {candidate.pooling: candidate for candidate in choice.candidates}
+    assert set(found) == {*TRIED, LEARNED} and found[LEARNED].transform == "none"
+    assert json.loads(json.dumps(asdict(choice), allow_nan=False))["verdict"]["tuned"] is False
+
+
+def test_a_learned_table_gives_way_to_a_pooling_that_agrees_better(deep_bert: str) -> None:
+    def useless(texts: Sequence[str]) -> pooling_choice.Encode:
+        rng = np.random.default_rng(0)
+        return lambda some: rng.normal(size=(len(some), 8)).astype(np.float32)
+
+    choice = choose_pooling(texts(150), Encoder(deep_bert, device="cpu"), "auto", learn=useless)
+    assert choice.chosen == "word" and "of 7 poolings, word agrees best" in choice.reason
+
+
+def never_learned(texts: Sequence[str]) -> pooling_choice.Encode:
+    raise AssertionError("a tuned encoder needs no table")
+
+
+def test_a_tuned_encoder_keeps_its_own_pooling(python_documents: list[Document]) -> None:
+    choice = choose_pooling(python_documents, Encoder(device="cpu"), "auto", learn=never_learned)
+    assert choice.chosen == choice.own == "mean" and [c.pooling for c in choice.candidates] == ["mean"]
+    verdict = choice.verdict
+    assert verdict is not None and verdict.tuned and verdict.declared and verdict.votes >= 4
+    assert "looks tuned for similarity" in choice.reason and "its own pooling is kept" in choice.reason
+    words = choose_pooling(python_documents, Encoder(pooling="word", device="cpu"), "auto")
+    assert words.verdict is not None and not words.verdict.tuned and not words.verdict.declared
+
+
+def test_a_slow_encoder_gets_a_smaller_sample(deep_bert: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, int | None]] = []
+    monkeypatch.setattr(pooling_choice, "SECONDS", 0.0)
+    choice = choose_pooling(
+        texts(),
+        Encoder(deep_bert, device="cpu"),
+        "none",
+        progress=lambda stage, done, total, detail="": told.append((done, total)),
+    )
+    assert choice.passages == pooling_choice.FEWEST_PASSAGES and choice.queries <= choice.passages
+    total = choice.passages + choice.queries + pooling_choice.BLOCK * len(TRIED)
+    assert told[1] == (0, total) and told[-1] == (total, total) and told == sorted(told[:1]) + sorted(told[1:])
+    monkeypatch.setattr(pooling_choice, "SHARE", 1e9)
+    assert choose_pooling(texts(), Encoder(deep_bert, device="cpu"), "none", fraction=0.5).passages == PASSAGES
 
 
 @pytest.mark.slow
@@ -207,6 +273,5 @@ def test_an_encoder_tuned_for_similarity_keeps_its_own_whatever_the_words_say() 
 def test_minilm_keeps_its_own_on_unrelated_sentences(wiki_sentences: list[str]) -> None:
     """Where words mislead most: hardly a sentence belongs with another, so BM25 finds chance matches of words."""
     documents = [Document(str(number), text) for number, text in enumerate(wiki_sentences[:2000])]
-    choice = choose_pooling(documents, Encoder(), "auto")
-    assert choice.chosen == choice.own == "mean" and choice.queries > 300
-    assert max(choice.candidates, key=lambda candidate: candidate.agreement).pooling == "word"
+    choice = choose_pooling(documents, Encoder(), "auto", learn=never_learned)
+    assert choice.chosen == choice.own == "mean" and choice.queries > 80

@@ -190,8 +190,12 @@ def test_a_long_document_is_read_in_pages(server: Server) -> None:
         ("search", {"query": "x", "k": "many"}, "k: input should be a valid integer"),
         ("search", {"query": ["x"]}, "query: input should be a valid string"),
         ("search", {"query": "x", "mode": "magic"}, "'dense', 'lexical' or 'hybrid'"),
-        ("search", {"query": "x", "limit": 3}, "there is no argument 'limit'; there are: collection, query, k"),
-        ("search", {"query": "x", "collection": "zoo"}, "there is no collection 'zoo'; there are: 'pets', 'archive'"),
+        ("search", {"query": "x", "limit": 3}, "there is no argument 'limit'; the arguments are: collection, query, k"),
+        (
+            "search",
+            {"query": "x", "collection": "zoo"},
+            "there is no collection 'zoo'; the collections are: 'pets', 'archive'",
+        ),
         ("search", {"query": "x", "where": ["leg = 0"]}, "no document has a metadata field 'leg'; did you mean 'legs'"),
         ("search", {"query": "x", "where": ["legs ~ 0"]}, "the filter cannot be understood at column 6"),
         ("search", {"query": "x", "where": "[legs"}, "where: input should be a valid list"),
@@ -218,7 +222,9 @@ def test_errors_say_what_to_do(server: Server, name: str, arguments: dict[str, A
 
 
 def test_a_tool_that_is_not_there(server: Server) -> None:
-    with pytest.raises(MCPError, match="there is no tool 'delete'; there are: search, similar, document, collections"):
+    with pytest.raises(
+        MCPError, match="there is no tool 'delete'; the tools are: search, similar, document, collections"
+    ):
         server.call("delete", id="cat")
 
 
@@ -370,7 +376,7 @@ def test_a_client_that_leaves_in_the_middle(folders: list[Path]) -> None:
 
 def test_folders_that_cannot_be_served(run: Run, folders: list[Path], tmp_path: Path) -> None:
     assert "does not exist; make one with: retriever index" in run("mcp", tmp_path / "none", code=2).stderr
-    assert "is no collection" in run("mcp", tmp_path, code=2).stderr
+    assert "is not a collection" in run("mcp", tmp_path, code=2).stderr
     same = tmp_path / "pets"
     same.mkdir()
     result = run("mcp", folders[0], same, code=2)

@@ -14,12 +14,13 @@ from samples import PETS, Run, write_jsonl
 from similarity import sentences
 
 from indexes.folder.collection import Collection
+from retriever.cli.plan import parse_documents
 from retriever.corpus import Document
 from retriever.errors import Misuse, RetrieverError
 from retriever.plan.laws import Law, Rates
 from retriever.plan.rehearsal import OTHER_TYPES, run_child
 from retriever.plan.report import figure, plan, show
-from retriever.plan.sample import Sample, made_up, parse_documents
+from retriever.plan.sample import Sample, made_up
 from retriever.retriever import Retriever
 
 GB = 10**9
@@ -154,13 +155,13 @@ def test_a_plan_by_a_collection(
     assert json.loads(run("plan", "--documents", "2k", "--index", folder, "--json").stdout)["documents"] == 2000
     ((sample, used, documents),) = rehearsed
     assert used == {
-        "encoder": options[1], "pooling": "first-last", "max_length": used["max_length"], "precision": "fp32",
+        "encoder": options[1], "pooling": "mean", "max_length": used["max_length"], "precision": "fp32",
         "transform": "center",
     }  # fmt: skip
     assert documents == 2000 and len(sample.documents) == COUNT and str(folder) in sample.description
     assert sample.documents[0].metadata == {"lang": "en"}
     output = run("plan", "--documents", 5, "--index", folder, "--precision", "int8", code=2).output
-    assert "--precision goes with a SOURCE" in output
+    assert "--precision cannot be used with --index" in output
     assert "not both" in run("plan", "--documents", 5, source, "--index", folder, code=2).output
 
 
@@ -221,7 +222,7 @@ def test_python_documentation_is_the_sample_where_none_is_given(
 
 def test_a_rehearsal_that_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/bin/false")
-    with pytest.raises(RetrieverError, match="the rehearsal failed: its process ended with 1"):
+    with pytest.raises(RetrieverError, match="the rehearsal failed: its process ended with exit code 1"):
         run_child("build", {})
 
 

@@ -12,9 +12,9 @@ from samples import Run
 
 from indexes.errors import Damaged, Misuse, NotACollection
 from indexes.folder.collection import DATABASE
+from indexes.folder.verify import refuse_broken_log
 from indexes.pages.page_file import Pages
 from retriever import Retriever
-from retriever.recovery.damage import refuse_broken_log
 from retriever.recovery.salvage import salvage
 
 CASES = 4

@@ -52,7 +52,7 @@ def test_a_damaged_vector_is_never_made_into_an_index(collection: Path, tmp_path
         retriever.collection.store.db.conn.execute("UPDATE vectors SET vector = zeroblob(64) WHERE id = 8")
         retriever.collection.store.db.conn.commit()
         for transform in ("none", "whiten"):
-            with pytest.raises(Damaged, match="vector 8 is not what was stored; run: retriever verify --repair"):
+            with pytest.raises(Damaged, match="vector 8 is damaged; run: retriever verify --repair"):
                 retriever.rebuild(transform=transform)
 
 
@@ -62,7 +62,7 @@ def test_a_damaged_text_is_never_a_hit(collection: Path, tmp_path: Path) -> None
         retriever.collection.store.db.conn.execute("UPDATE documents SET text = 'Number 7 is old.' WHERE id = 'd7'")
         retriever.collection.store.db.conn.commit()
         for mode in ("dense", "lexical", "hybrid"):
-            with pytest.raises(Damaged, match="document 'd7' is not what was stored; run: retriever verify --repair"):
+            with pytest.raises(Damaged, match="document 'd7' is damaged; run: retriever verify --repair"):
                 retriever.search("Number 7", 300, mode=mode)  # type: ignore[arg-type]
         with pytest.raises(Damaged, match="'d7'"):
             retriever.document("d7")

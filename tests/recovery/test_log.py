@@ -12,10 +12,10 @@ from damaged_collection import contents
 from samples import Run
 
 from indexes.folder.collection import DATABASE
+from indexes.folder.verify import refuse_broken_log
 from indexes.pages import wal
 from retriever import Retriever
 from retriever.errors import Damaged
-from retriever.recovery.damage import refuse_broken_log
 from retriever.recovery.salvage import salvage
 
 LOCKS = Path("/proc/locks")

@@ -9,8 +9,7 @@ from scipy.stats import norm
 
 from retriever import Document, Retriever
 from retriever.search.fusion import surprise
-from retriever.settings import UNTUNED_WEIGHT, trust
-from retriever.transforms.choice import MARGIN
+from retriever.settings import LEARNED_WEIGHT, UNTUNED_WEIGHT, trust
 
 
 def test_surprise_is_the_gaussian_tail() -> None:
@@ -18,17 +17,14 @@ def test_surprise_is_the_gaussian_tail() -> None:
     np.testing.assert_allclose(surprise(z), -norm.logsf(z), rtol=1e-9)
 
 
-def evidence(**agreement: float) -> dict[str, object]:
-    return {"candidates": [{"spec": spec, "agreement": value} for spec, value in agreement.items()]}
-
-
-def test_vectors_count_less_where_the_words_say_that_a_transform_betters_them() -> None:
-    assert trust(evidence(none=0.6, whiten=0.6 * (1 + MARGIN) - 0.001), "none") == 1
-    assert trust(evidence(none=0.6, whiten=0.6 * (1 + MARGIN) + 0.001), "whiten") == UNTUNED_WEIGHT
-    assert trust(evidence(none=0.6, whiten=0.61), "flow") == 1, "a flow that was asked for on a tuned encoder"
-    for nothing in (None, {"candidates": []}, {}):
-        assert trust(nothing, "none") == 1
-        assert trust(nothing, "flow") == UNTUNED_WEIGHT
+def test_vectors_count_less_if_the_encoder_was_not_tuned_for_similarity() -> None:
+    for family in ("none", "flow"):
+        assert trust({"verdict": {"tuned": True}}, family, "mean") == 1
+        assert trust({"verdict": {"tuned": False}}, family, "mean") == UNTUNED_WEIGHT
+    for nothing in (None, {"candidates": []}, {}, {"verdict": None}):
+        assert trust(nothing, "none", "mean") == 1
+        assert trust(nothing, "flow", "mean") == UNTUNED_WEIGHT
+        assert trust(nothing, "none", "learned") == LEARNED_WEIGHT
 
 
 @pytest.mark.parametrize("transform", ["none", "whiten"])
@@ -72,7 +68,9 @@ def test_one_document_or_all_alike(tmp_path: Path, tiny_bert: str) -> None:
 
 def test_documents_with_one_text_tie_and_come_by_arrival(tmp_path: Path, tiny_bert: str) -> None:
     documents = [Document(f"s{i}", "okapi okapi forest") for i in range(250)] + some_documents(60)
-    with Retriever.build(documents, tmp_path / "c", encoder=tiny_bert, transform="whiten") as retriever:
+    with Retriever.build(
+        documents, tmp_path / "c", encoder=tiny_bert, pooling="first-last", transform="whiten"
+    ) as retriever:
         hits = retriever.search("okapi", 110, mode="hybrid")
         assert [hit.id for hit in hits] == [f"s{i}" for i in range(110)]
         assert len({hit.score for hit in hits}) == 1

@@ -69,7 +69,7 @@ def test_what_it_refuses(fresh: Fresh, tmp_path: Path, run: Run) -> None:
     folder = fresh("one")
     assert "does not exist" in run("serve", tmp_path / "none", code=2).output
     (tmp_path / "empty").mkdir()
-    assert "is no collection" in run("serve", tmp_path / "empty", code=2).output
+    assert "is not a collection" in run("serve", tmp_path / "empty", code=2).output
     twin = fresh("deeper/one")
     output = " ".join(run("serve", folder, twin, code=2).output.split())
     assert str(folder) in output and str(twin) in output

@@ -16,6 +16,7 @@ from serving import Running, running
 
 from indexes.folder.collection import Collection
 from retriever.serve import settings
+from retriever.serve.app import SHUTTING_DOWN
 from retriever.serve.models import ProblemDetails
 from retriever.serve.settings import MOST_REQUESTS, MOST_REQUESTS_PER_CLIENT
 
@@ -85,7 +86,8 @@ def test_a_batch_with_a_bad_filter_is_refused_before_it_begins(server: Running) 
 
 def test_not_found(server: Running) -> None:
     assert (
-        "there are: pets, others" in problem(server.post("/v1/search", {"query": "x", "collection": "y"}), 404).detail
+        "the collections are: pets, others"
+        in problem(server.post("/v1/search", {"query": "x", "collection": "y"}), 404).detail
     )
     assert "'wolf'" in problem(server.get("/v1/documents/wolf"), 404).detail
     assert "'wolf'" in problem(server.post("/v1/similar", {"id": "wolf"}), 404).detail
@@ -216,7 +218,7 @@ def test_too_much_under_way_in_all(made_collection: Path) -> None:
 
 def test_nothing_begins_while_it_drains(made_collection: Path) -> None:
     with running([made_collection]) as server:
-        server.app.state.readiness.drain()
+        server.app.state.unready = SHUTTING_DOWN
         for response in (
             server.get("/ready"),
             server.get("/v1/collections"),

@@ -24,8 +24,8 @@ from pathlib import Path
 from damaged_collection import DELETED, QUERIES, contents
 
 from indexes.errors import Damaged, RetrieverError
+from indexes.folder.verify import refuse_broken_log
 from retriever import Hit, Retriever
-from retriever.recovery.damage import refuse_broken_log
 from retriever.recovery.salvage import salvage
 
 BATCH = 100
@@ -369,7 +369,7 @@ def _database_judge(
         with Retriever.open(folder / "saved") as retriever:
             assert retriever.verify().clean, retriever.verify().problems
             again = ranking(retriever)
-        if report.transform.startswith("the one it had"):
+        if report.transform.startswith("the original one"):
             scores = {_id(shown): score for shown, score in expected[0]}
             same = [(_id(shown), score) for shown, score in again[0] if _id(shown) in scores]
             changed = [(i, score) for i, score in same if stored[i] == saved[i] and abs(scores[i] - score) > ROUNDING]

@@ -35,8 +35,11 @@ def invoker(command: click.Group) -> Run:
     return invoke
 
 
-def make_bert(folder: Path, *, seed: int = 0, width: int = 32, layers: int = 3) -> Path:
-    """A BERT of tiny random weights with MiniLM's tokenizer, as an ordinary Hugging Face folder."""
+def make_bert(folder: Path, *, seed: int = 0, width: int = 32, layers: int = 3, pooling: bool = True) -> Path:
+    """A BERT of tiny random weights with MiniLM's tokenizer, as an ordinary Hugging Face folder.
+
+    `pooling` writes the pooling config of a sentence-transformers model. Without it, the pooling is chosen by default.
+    """
     import torch
     from transformers import BertConfig, BertModel
 
@@ -52,6 +55,9 @@ def make_bert(folder: Path, *, seed: int = 0, width: int = 32, layers: int = 3) 
             initializer_range=0.4,
         )
         BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    if pooling:
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
     return _with_tokenizer(folder)
 
 

@@ -10,13 +10,14 @@ import pytest
 from numpy.typing import NDArray
 from samples import Run, make_bert
 
-from indexes.folder.generation import INDEX_FILE
+from indexes.generation import INDEX_FILE
 from retriever import Document, Retriever
 from retriever.errors import EncoderUnavailable
-from retriever.transforms.bm25 import Bm25
-from retriever.transforms.choice import CANDIDATES, STRENGTHS, Choice, Evidence, choose, sample_questions
+from retriever.transforms.agreement import Bm25, sample_questions
+from retriever.transforms.choice import CANDIDATES, STRENGTHS, Choice, Evidence, choose
 from retriever.transforms.flow import training as flow_training
 from retriever.transforms.training import Training
+from retriever.transforms.tuned import WHITENINGS
 
 TOPICS, WORDS, DIMENSION = 40, 12, 32
 
@@ -64,13 +65,19 @@ def test_a_cone_is_undone() -> None:
     assert choice.chosen.startswith(("whiten", "flow"))
     none, chosen = (next(c for c in choice.candidates if c.spec == spec) for spec in ("none", choice.chosen))
     assert chosen.low > 0 and chosen.low <= chosen.gain <= chosen.high
-    assert chosen.gain > choice.margin * none.agreement
+    assert (
+        choice.verdict is not None
+        and not choice.verdict.tuned
+        and "does not look tuned for similarity" in choice.reason
+    )
     assert chosen.agreement - none.agreement == pytest.approx(chosen.gain)
 
 
 def test_good_vectors_are_left_alone() -> None:
     choice = World(noise=0.0).choose()
     assert choice.chosen == "none"
+    assert choice.verdict is not None and choice.verdict.tuned and "vectors are used as they are" in choice.reason
+    assert len(choice.candidates) == 1 + len(WHITENINGS)
     assert {candidate.spec for candidate in choice.candidates} <= set(CANDIDATES)
     assert all(0 <= candidate.agreement <= 1 + 1e-9 for candidate in choice.candidates)
 

@@ -11,11 +11,11 @@ from samples import Run, write_jsonl
 
 from indexes.folder import generation as generations
 from retriever import Document, Retriever
+from retriever.corpus.passages import words
 from retriever.corpus.python_docs import stdlib_documents
 from retriever.errors import Damaged
-from retriever.transforms.bm25 import tokenize
-from retriever.transforms.drift import Drift
-from retriever.transforms.novelty import JSON_FILE, TENSOR_FILE, Gaussian, Novelty, ShortTexts, measure
+from retriever.transforms import fit
+from retriever.transforms.novelty import JSON_FILE, Drift, Novelty, Reference, ShortTexts, measure
 
 OWN = [
     "how do I parse command line arguments",
@@ -84,11 +84,12 @@ def test_the_score_is_the_negative_log_likelihood_in_bits_per_dimension() -> Non
 
     rng = np.random.default_rng(0)
     vectors = (rng.normal(size=(5000, 6)) @ rng.normal(size=(6, 6)) + 3).astype(np.float32)
-    density = Gaussian.fit(vectors)
-    assert density is not None
-    covariance = np.linalg.inv(density.matrix.astype(np.float64) @ density.matrix.T.astype(np.float64))
-    expected = -multivariate_normal(density.mean, covariance).logpdf(vectors) / (6 * math.log(2))
-    np.testing.assert_allclose(density.scores(vectors), expected, atol=1e-4)
+    density = fit("whiten", vectors)
+    matrix = density.state.tensors["matrix"].astype(np.float64)
+    covariance = np.linalg.inv(matrix @ matrix.T)
+    expected = -multivariate_normal(density.state.tensors["mean"], covariance).logpdf(vectors) / (6 * math.log(2))
+    novelty = Novelty(density, Reference.of(expected), (), 0)
+    np.testing.assert_allclose(novelty.scores(vectors), expected, atol=1e-4)
 
 
 def test_new_text_of_the_same_kind_scores_like_the_reference_even_from_few_vectors() -> None:
@@ -152,7 +153,7 @@ def test_a_query_is_judged_by_texts_of_as_many_words() -> None:
 
 
 def test_words_are_counted_in_scripts_without_spaces_too() -> None:
-    assert tuple(len(tokenize(t)) for t in ("heat transfer", "it's 3 o'clock", "机翼周围的气流")) == (2, 5, 7)
+    assert tuple(len(words(t)) for t in ("heat transfer", "it's 3 o'clock", "机翼周围的气流")) == (2, 5, 7)
 
 
 def test_saved_and_loaded_and_refused_when_damaged(tmp_path: Path) -> None:
@@ -161,11 +162,11 @@ def test_saved_and_loaded_and_refused_when_damaged(tmp_path: Path) -> None:
     short = ShortTexts(["A few words"] * 60, vectors[:60])
     novelty = measure(vectors, np.arange(80), lambda rows: ["A text."] * len(rows), short, last_vector=7)
     assert novelty is not None and len(novelty.bands) == 1
-    assert novelty.save(tmp_path) == [JSON_FILE, TENSOR_FILE]
+    assert novelty.save(tmp_path) == [JSON_FILE, "novelty.safetensors"]
     again = Novelty.load(tmp_path)
     assert (again.passages, again.bands, again.last_vector) == (novelty.passages, novelty.bands, 7)
     np.testing.assert_array_equal(again.scores(vectors), novelty.scores(vectors))
-    for name in (JSON_FILE, TENSOR_FILE):
+    for name in (JSON_FILE, "novelty.safetensors"):
         whole = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(whole.replace(b"7", b"8", 1) if name == JSON_FILE else whole[:-1] + b"\xff")
         with pytest.raises(Damaged, match="verify --repair"):
@@ -270,8 +271,8 @@ def test_verify_covers_it_and_a_repair_brings_it_back(run: Run, copy: Path) -> N
         generation = retriever.collection.generation()
         assert generation is not None
         before = Novelty.of(generation)
-    (generation.folder / TENSOR_FILE).write_bytes(b"damaged")
-    assert TENSOR_FILE in run("verify", "--index", copy, code=1).output
+    (generation.folder / "novelty.safetensors").write_bytes(b"damaged")
+    assert "novelty.safetensors" in run("verify", "--index", copy, code=1).output
     assert "verify --repair" in run("search", OWN[0], "--index", copy, code=1).output
     run("verify", "--repair", "--index", copy)
     with Retriever.open(copy) as retriever:

@@ -58,5 +58,8 @@ def chosen_systems(names: tuple[str, ...]) -> tuple[list[str], list[str]]:
         raise Misuse(f"unknown system {', '.join(map(repr, unknown))}; known: {', '.join(SYSTEMS)}.")
     wanted = [name for name in SYSTEMS if name in (names or SYSTEMS)]
     missing = [name for name in wanted if not SYSTEMS[name].installed]
-    notes = [f"{name} is not installed and left out; get it with: pip install {SYSTEMS[name].pip}" for name in missing]
+    notes = [
+        f"{name} is left out, because it is not installed; install it with: pip install {SYSTEMS[name].pip}"
+        for name in missing
+    ]
     return [name for name in wanted if name not in missing], notes

@@ -1,6 +1,6 @@
 """txtai: an `Embeddings` with content. It keeps texts in SQLite and vectors in a FAISS index that it chooses itself.
 
-Given vectors are passed through its `external` method, which calls a function for them.
+If vectors are given, its method `external` is used: txtai then calls our function instead of an encoder.
 """
 
 from collections.abc import Sequence

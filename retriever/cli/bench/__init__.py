@@ -1,5 +1,7 @@
 """The group `retriever bench`. This module imports only click."""
 
+from collections.abc import MutableMapping
+
 import click
 
 
@@ -12,20 +14,13 @@ class Bench(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return self._load().get(cmd_name)
 
-    def _load(self) -> dict[str, click.Command]:
+    def _load(self) -> MutableMapping[str, click.Command]:
         from retriever.cli.bench import data, search, space
 
-        for command in (
-            search.retrieval,
-            search.qa,
-            space.sts,
-            space.lexical,
-            space.isotropy,
-            data.model,
-            data.download,
-        ):
+        similarity = (space.sts, space.lexical, space.isotropy)
+        for command in (search.retrieval, search.qa, *similarity, data.model, data.download):
             self.add_command(command)
-        return dict(self.commands)
+        return self.commands
 
 
 @click.group(cls=Bench)

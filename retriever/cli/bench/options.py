@@ -1,4 +1,4 @@
-"""Shared parts of the benchmark commands: options, the plan of a run, and the output.
+"""Shared parts of the benchmark commands: options, the experiment of a run, and the output.
 
 This module imports only click.
 """
@@ -15,7 +15,7 @@ from retriever.cli.options import POOLINGS, Command, device_option, options, sev
 
 if TYPE_CHECKING:
     from retriever.evaluate.results import Row
-    from retriever.evaluate.runs import Findings, Plan
+    from retriever.evaluate.runs import Experiment, Findings
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 BERT = "Hugging Face name or folder of a BERT"
@@ -28,7 +28,7 @@ pooling_option = several(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the rows of results.json instead of tables.")
 
 
-def datasets_option(*names: str, help: str = "Only this set") -> Callable[[Command], Command]:
+def datasets_option(*names: str, help: str = "Use only this set") -> Callable[[Command], Command]:
     return several("--dataset", help, type=click.Choice(names))
 
 
@@ -50,7 +50,7 @@ def shared_options(
         click.option(
             "--data", type=FOLDER, required=data_needed, help="Folder with the sets (sts/, qnli/, wikiqa/, nli/, …)."
         ),
-        several("--encoder", f"{BERT}, or glove", DEFAULT_BERT, metavar="NAME|DIR"),
+        encoder_option,
         pooling_option,
         several(
             "--transform",
@@ -63,7 +63,7 @@ def shared_options(
             "--seeds",
             type=click.IntRange(1),
             default=1,
-            help="Number of seeds that a random transform is measured with.",
+            help="Number of random seeds. A transform that depends on the seed is measured with each.",
         ),
         click.option(
             "--max-length", type=int, help="Maximum number of tokens in a sentence.  [default: the model's own]"
@@ -78,7 +78,7 @@ def shared_options(
 
 
 @contextlib.contextmanager
-def planned(
+def opened_experiment(
     name: str,
     encoders: Sequence[str],
     transforms: Sequence[str],
@@ -86,13 +86,13 @@ def planned(
     cache: Path | None,
     out: Path | None,
     **encoder_options: Any,
-) -> Iterator["Plan"]:
-    """Yield the plan of a command, with its results file open and a progress bar shown."""
+) -> Iterator["Experiment"]:
+    """Yield the experiment of a command, with its results file open and a progress bar shown."""
     from retriever.cli.display import console
     from retriever.evaluate.fitting import DEFAULT_TRANSFORMS, canonical
     from retriever.evaluate.models.encoders import open_encoders
     from retriever.evaluate.results import Results
-    from retriever.evaluate.runs import Plan
+    from retriever.evaluate.runs import Experiment
     from retriever.evaluate.vectors import VectorCache
 
     if out:
@@ -100,7 +100,7 @@ def planned(
     specs = list(dict.fromkeys(canonical(spec) for spec in transforms or DEFAULT_TRANSFORMS))
     found = open_encoders(encoders, **encoder_options)
     with Results(out) as results, console.progress_bar() as progress:
-        yield Plan(name, found, specs, seeds, VectorCache(cache), results, progress)
+        yield Experiment(name, found, specs, seeds, VectorCache(cache), results, progress)
 
 
 def need(package: str, for_what: str) -> None:

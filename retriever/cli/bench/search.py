@@ -13,7 +13,7 @@ from retriever.cli.bench.options import (
     encoder_option,
     json_option,
     need,
-    planned,
+    opened_experiment,
     report,
     shared_options,
 )
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     "--pooling",
     "How token vectors become one vector; auto chooses a pooling for each corpus",
     DEFAULT_POOLING,
-    type=click.Choice(["auto", *POOLINGS]),
+    type=click.Choice(["auto", "learned", *POOLINGS]),
 )
 @several(
     "--transform",
@@ -77,7 +77,7 @@ def retrieval(
     from retriever.evaluate.rankings import comparisons
     from retriever.evaluate.report.tables import show_retrieval
     from retriever.evaluate.results import Results
-    from retriever.evaluate.runs import Plan
+    from retriever.evaluate.runs import Experiment
     from retriever.evaluate.systems import open_models, systems_of
     from retriever.evaluate.vectors import collections_folder
 
@@ -86,7 +86,7 @@ def retrieval(
     reading = read_sets(data, split)
     with Results(out) as results, console.progress_bar() as progress:
         findings = question.run(
-            Plan(question.BENCH, [], systems, results=results, progress=progress),
+            Experiment(question.BENCH, [], systems, results=results, progress=progress),
             reading.sets,
             models,
             collections=collections_folder(cache),
@@ -130,7 +130,7 @@ def need_for_rankings(out: Path | None) -> None:
 @shared_options(fits=("target", "target-short", "nli"))
 @datasets_option(
     *("qnli", "wikiqa", "wikiqa_beir"),
-    help="Only this set (wikiqa_beir searches all sentences of WikiQA for the answer)",
+    help="Use only this set (wikiqa_beir searches all sentences of WikiQA for the answer)",
 )
 def qa(
     data: Path,
@@ -160,9 +160,9 @@ def qa(
     if not datasets and not question.pairs_there(data) and (data / question.OPEN_RETRIEVAL).is_dir():
         datasets = (question.OPEN_RETRIEVAL,)
     specs = [spec for spec in transforms or (*DEFAULT_TRANSFORMS, AUTO) if spec not in (BM25, HYBRID)]
-    with planned("qa", transforms=specs or [RAW], out=out, **options) as plan:
-        findings = question.run(plan, data, datasets=datasets, fits=fits, nli_sample=nli_sample)
-        opened = open_retrieval.run(plan, data, datasets=datasets, transforms=transforms, fits=fits, **options)
+    with opened_experiment("qa", transforms=specs or [RAW], out=out, **options) as experiment:
+        findings = question.run(experiment, data, datasets=datasets, fits=fits, nli_sample=nli_sample)
+        opened = open_retrieval.run(experiment, data, datasets=datasets, transforms=transforms, fits=fits, **options)
     rows, published = findings.rows, published_rows("qa")
     findings.add(opened)
 

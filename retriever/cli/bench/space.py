@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from retriever.cli.bench.options import datasets_option, need, planned, report, shared_options
+from retriever.cli.bench.options import datasets_option, need, opened_experiment, report, shared_options
 from retriever.cli.options import choice
 
 SETS = ("stsb", "sickr", "sts12", "sts13", "sts14", "sts15", "sts16")
@@ -33,8 +33,8 @@ def sts(
     from retriever.evaluate.data.published import published_rows
     from retriever.evaluate.report.tables import show, show_choices, sts_tables
 
-    with planned("sts", out=out, **options) as plan:
-        findings = question.run(plan, data, datasets=datasets, fits=fits, nli_sample=nli_sample)
+    with opened_experiment("sts", out=out, **options) as experiment:
+        findings = question.run(experiment, data, datasets=datasets, fits=fits, nli_sample=nli_sample)
     rows, published = findings.rows, published_rows("sts")
 
     def tables() -> None:
@@ -82,8 +82,8 @@ def lexical(
     from retriever.evaluate.report.tables import lexical_table, show
 
     need("rapidfuzz", "edit distances")
-    with planned("lexical", out=out, **options) as plan:
-        findings = question.run(plan, data, split=split, unit=unit, fits=fits, nli_sample=nli_sample)
+    with opened_experiment("lexical", out=out, **options) as experiment:
+        findings = question.run(experiment, data, split=split, unit=unit, fits=fits, nli_sample=nli_sample)
     rows = [*findings.rows, *published_rows("lexical")]
 
     def write(out: Path) -> Sequence[Path]:
@@ -116,11 +116,11 @@ def isotropy(
 
     if data is None and texts is None:
         raise click.UsageError("give --data DIR with STS-B, or --texts FILE.")
-    with planned("isotropy", out=out, **options) as plan:
-        findings = question.run(plan, data, texts=texts, sample=sample)
-        words, problems = measure_words(plan, data) if data else ([], [])
+    with opened_experiment("isotropy", out=out, **options) as experiment:
+        findings = question.run(experiment, data, texts=texts, sample=sample)
+        words, problems = measure_words(experiment, data) if data else ([], [])
         published = published_rows("isotropy") if words else []
-        plan.results.put(published)
+        experiment.results.put(published)
     findings.problems += problems
 
     def tables() -> None:

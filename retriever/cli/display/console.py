@@ -1,9 +1,10 @@
-"""Consoles, progress bars, lines and tables for the output of the commands."""
+"""The output of the commands: consoles, progress bars, lines, tables, hits and documents."""
 
 import contextlib
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,17 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.table import Table
 from rich.text import Text
 
+from retriever.corpus import Document
+from retriever.hits import Answer, Hit
 from retriever.progress import Progress as ProgressReport
 from retriever.retriever import Retriever
-from retriever.terminal import duration as duration
-from retriever.terminal import one_line
-from retriever.terminal import plural as plural
-from retriever.terminal import size as size
+from retriever.terminal import cut, duration, excerpt, one_line, size
 
 MOST_LISTED = 50
 QUIET_SECONDS = 10.0
+PASSAGE_LENGTH = 420
+TITLE_LENGTH = 120
+CELL_LENGTH = 60
 
 # Names and texts come from users, so [markup] and :emoji: in them must not be interpreted.
 out = Console(highlight=False, markup=False, emoji=False)
@@ -61,7 +64,7 @@ def progress_bar() -> Iterator[ProgressReport]:
 
 
 def announce(stage: str, done: int, total: int | None, detail: str = "") -> None:
-    """Print one line when a stage starts. For work that is usually instant and sometimes takes seconds."""
+    """Print one line when a stage starts. Use this for work that is usually instant but sometimes takes seconds."""
     if done == 0:
         err.print(f"{stage[0].upper()}{stage[1:]}…", style="dim")
 
@@ -131,3 +134,79 @@ def show_list(mark: str, style: str, sentences: Sequence[str]) -> None:
 def show_files(files: Iterable[Path]) -> None:
     for file in files:
         out.print(f"{one_line(str(file))}  {size(file.stat().st_size)}", soft_wrap=True)
+
+
+# ---- hits and documents -----------------------------------------------------------------------------------
+
+
+def show_hits(hits: Sequence[Hit], *, filtered: bool = False) -> None:
+    """Show rank, score, title and id of each hit, and its passage with the matching sentence highlighted."""
+    if not hits:
+        out.print(f"Nothing found{' among the documents that match the filter' if filtered else ''}.")
+    for hit in hits:
+        head = Text().append(f"{hit.rank:>3}  ", style="bold").append(f"{hit.score:.3f}  ", style="cyan")
+        out.print(head + _name(hit.title, hit.id), soft_wrap=True)
+        shown = excerpt(hit.passage, hit.highlight, PASSAGE_LENGTH)
+        passage = Text(shown.before).append(shown.marked, style="bold yellow").append(shown.after)
+        for line in passage.wrap(out, max(out.width - 5, 20)):
+            out.print(Text("     ") + line)
+
+
+def show_novelty(answer: Answer) -> None:
+    """Warn about a query that is far from everything in the collection."""
+    if answer.strange:
+        warn(
+            "Note: this query is unlike anything in the collection "
+            f"({answer.novelty:.2f} bits per dimension; ordinary short texts stay below {answer.limit:.2f}), "
+            "so the hits may be irrelevant."
+        )
+
+
+def show_novel_queries(answered: int, strange: int, first: str) -> None:
+    """Warn in one line about the queries of a file that are far from everything in the collection."""
+    if strange:
+        warn(
+            f"Note: {strange:,} of {'1 query is' if answered == 1 else f'{answered:,} queries are'} unlike anything in "
+            f"the collection, so their hits may be irrelevant. The first: {one_line(first)}"
+        )
+
+
+def show_comparison(query: str, chosen: Sequence[Hit], raw: Sequence[Hit]) -> None:
+    """Show the ranking of the index next to the ranking by raw vectors, and how many ranks each hit moved."""
+    if not chosen and not raw:
+        out.print("Nothing found.")
+        return
+    raw_ranks = {hit.id: hit.rank for hit in raw}
+    rows = table(">rank", "in the index", ">moved", "raw encoder", title=f"“{one_line(query)}”")
+    for rank, (own, other) in enumerate(zip_longest(chosen, raw), 1):
+        rows.add_row(str(rank), _cell(own), _moved(own, raw_ranks, len(raw)) if own else Text(), _cell(other))
+    out.print(rows)
+
+
+def show_document(document: Document) -> None:
+    out.print(_name(document.title, document.id), soft_wrap=True)
+    for key, value in document.metadata.items():
+        out.print(Text(f"{one_line(str(key))}: {one_line(str(value))}", style="dim"), soft_wrap=True)
+    for line in document.text.splitlines():
+        out.print(one_line(line), soft_wrap=True)
+
+
+def _name(title: str, id_: str) -> Text:
+    """Return the title and the id, or only the id if there is no title or it equals the id."""
+    title, id_ = cut(one_line(title), TITLE_LENGTH), one_line(id_)
+    named = Text().append(title or id_, style="bold")
+    return named.append(f"  {id_}", style="dim") if title and title != id_ else named
+
+
+def _cell(hit: Hit | None) -> Text:
+    if hit is None:
+        return Text()
+    name = cut(one_line(hit.title) or one_line(hit.id), CELL_LENGTH)
+    return Text().append(f"{hit.score:.3f} ", style="cyan").append(name)
+
+
+def _moved(hit: Hit, raw_ranks: dict[str, int], shown: int) -> Text:
+    if hit.id not in raw_ranks:
+        return Text(f"new (>{shown})", style="green")
+    step = raw_ranks[hit.id] - hit.rank
+    return Text(f"▲ {step}", style="green") if step > 0 else Text(f"▼ {-step}", style="red") if step else Text("=")

@@ -3,12 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import click
 from rich.text import Text
 
 from indexes.folder.verify import Report as VerifyReport
-from retriever.card.wording import describe_drift, describe_index, describe_transform
-from retriever.card.wording import notes as notes_of
 from retriever.cli.display import console
+from retriever.cli.errors import with_flags
+from retriever.info import describe_drift, describe_index, describe_transform
+from retriever.info import notes as notes_of
 from retriever.ingest.pipeline import IngestReport
 from retriever.recovery.salvage import SalvageReport
 from retriever.retriever import Retriever
@@ -37,10 +39,10 @@ def show_built(retriever: Retriever, index: str | Path, seconds: float, transfor
         console.warn(f"Warning: {note}")
     console.show_notes(retriever.notes())
     facts = [f"{plural(info['documents'], 'document')} in {plural(info['passages'], 'passage')}"]
-    facts += (
-        [size(sum(info["bytes"].values()))] if info["bytes"] else []
-    )  # Milvus does not report the size of a collection
-    say(f"{', '.join([*facts, duration(seconds)])}. Search them: {console.command('search', index)}")
+    if info["bytes"]:  # Milvus does not report the size of a collection
+        facts.append(size(sum(info["bytes"].values())))
+    it = "it" if info["documents"] == 1 else "them"
+    say(f"{', '.join([*facts, duration(seconds)])}. Search {it}: {console.command('search', index)}")
 
 
 def show_ingest(report: IngestReport, index: str | Path) -> None:
@@ -51,8 +53,10 @@ def show_ingest(report: IngestReport, index: str | Path) -> None:
     say(f"{', '.join(parts)}; {plural(report.texts_embedded, 'text')} embedded, {report.texts_reused:,} reused.")
     if report.duplicate_ids:
         say(f"{plural(report.duplicate_ids, 'document')} had the id of an earlier document and replaced it.")
+    context = click.get_current_context(silent=True)
     for item in report.skipped_list[:MOST_SKIPPED]:
-        console.warn(f"skipped {one_line(item.where)}: {one_line(item.reason)}")
+        reason = with_flags(item.reason, context.command if context else None)
+        console.warn(f"skipped {one_line(item.where)}: {one_line(reason)}")
     if report.skipped > MOST_SKIPPED:
         console.warn(f"… and {report.skipped - MOST_SKIPPED:,} more.")
     if report.prune_refused:
@@ -77,7 +81,7 @@ def show_info(info: dict[str, Any]) -> None:
 
     row("collection", info["folder"])
     shared = info["passages"] - (info["vectors"] - index["no_longer_used"])
-    repeated = f", {shared:,} of them with the same text as another" if shared > 0 else ""
+    repeated = f", {shared:,} of them with the same text as another passage" if shared > 0 else ""
     row("documents", f"{info['documents']:,} in {plural(info['passages'], 'passage')}{repeated}")
     row(
         "encoder",
@@ -116,18 +120,18 @@ def _show_choices(info: dict[str, Any], most: int | None = None) -> None:
     At most `most` candidates for the transform are shown, and `none` in addition.
     """
     if choice := info.get("pooling_choice"):
-        margin = f"{choice['own']}, the model's own, has a margin of {choice['margin']:.0%}"
         names = {"pooling": "pooling", "best with": "transform"}
-        _show_choice("pooling", choice, names, choice["own"], margin)
+        _show_choice("pooling", choice, names, choice["own"])
+    if learning := info.get("learning"):
+        say(f"words      {learning['reason']}")
     if choice := info.get("precision_choice"):
         say(f"precision  {choice['chosen']}: {choice['reason']}")
     if choice := info.get("choice"):
-        margin = f"none has a margin of {choice['margin']:.0%}" if choice["margin"] else ""
-        _show_choice("chosen", choice, {"candidate": "spec"}, "none", margin, most)
+        _show_choice("chosen", choice, {"candidate": "spec"}, "none", most)
 
 
 def _show_choice(
-    label: str, choice: dict[str, Any], names: dict[str, str], rival: str, margin: str, most: int | None = None
+    label: str, choice: dict[str, Any], names: dict[str, str], rival: str, most: int | None = None
 ) -> None:
     """Show a choice and its candidates.
 
@@ -148,7 +152,7 @@ def _show_choice(
     console.out.print(table)
     say(
         f"{len(choice['candidates'])} candidates, {choice['queries']:,} sentences as queries over "
-        f"{plural(choice['passages'], 'passage')}, {duration(choice['seconds'])}{margin and f'; {margin}'}."
+        f"{plural(choice['passages'], 'passage')}, {duration(choice['seconds'])}."
     )
 
 
@@ -173,7 +177,7 @@ def show_verify(report: VerifyReport) -> None:
     console.show_list("✗", "red", report.problems)
     console.show_list("✓", "green", report.repaired)
     checked = ", ".join(plural(getattr(report, f"{noun}s"), noun) for noun in ("document", "vector", "file"))
-    say(f"{checked}: " + ("all as stored." if report.clean else plural(len(report.problems), "problem") + "."))
+    say(f"{checked}: " + ("no damage found." if report.clean else plural(len(report.problems), "problem") + "."))
     if report.left:
         say("Not repaired:")
         console.show_list("✗", "red", report.left)

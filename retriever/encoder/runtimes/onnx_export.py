@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from indexes.checksums import file_sha256
+from retriever.encoder.batches import load_tokenizer, padded
 from retriever.encoder.model_files import EncoderIdentity, ModelFiles
-from retriever.encoder.model_loader import load_tokenizer, padded
 from retriever.encoder.runtimes import onnx_runtime
 from retriever.encoder.runtimes.int8 import quantize
 from retriever.encoder.runtimes.torch_model import ExportModule, TorchModel
@@ -30,7 +30,7 @@ from retriever.files import atomic_write
 
 OPSET = 17
 # The smallest allowed cosine between the vectors of ONNX Runtime and torch, over the sentences below. The limit for
-# int8 only finds broken exports. Whether int8 is good enough for a corpus is measured elsewhere (`precision_choice`).
+# int8 only finds broken exports. `retriever.ingest.encoder_choice` measures whether int8 is good enough for a corpus.
 LEAST_COSINE = {"fp32": 0.9999, "int8": 0.9}
 SENTENCES = (
     "Cats purr.",

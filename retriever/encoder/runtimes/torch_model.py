@@ -34,6 +34,18 @@ class TorchModel:
         refuse_missing(self.files, ENCODER, (name for name in missing if "pooler" not in name.split(".")))
         return model.to(self.device).eval()
 
+    @property
+    def input_dimension(self) -> int:
+        return int(self.model.get_input_embeddings().embedding_dim)
+
+    def input_embeddings(self) -> NDArray[np.float32]:
+        """Return the vectors of all tokens before the first block."""
+        table = self.model.get_input_embeddings()
+        with torch.inference_mode():
+            every = table(torch.arange(table.num_embeddings, device=self.device))
+            vectors: NDArray[np.float32] = every.float().cpu().numpy()
+        return vectors
+
     def vectors(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
         vectors: NDArray[np.float32] = self.poolings(ids, mask, [self.identity.pooling])[0]
         return vectors

@@ -42,7 +42,7 @@ def columns(fetch: Fetch, source: Source, keys: Sequence[str], optional: Sequenc
     """Yield the values of these columns, row by row. Raise ValueError if the hub's copy lacks one of them."""
     for record in fetch(source):
         if missing := next((key for key in keys if key not in record), None):
-            raise ValueError(f"{source.hub} has the columns {', '.join(record)}, and no {missing!r}")
+            raise ValueError(f"{source.hub} has no column {missing!r}; its columns are: {', '.join(record)}")
         yield [*(record[key] for key in keys), *(record.get(key) for key in optional)]
 
 
@@ -86,7 +86,7 @@ def write_qnli(fetch: Fetch, folder: Path) -> Counts:
     found = columns(fetch, source, ("question", "sentence", "label"), ("idx",))
     for number, (question, sentence, label, given) in enumerate(found):
         if label not in (0, 1):
-            raise ValueError(f"{source.hub} has the label {label!r} in its qnli, which is neither 0 nor 1")
+            raise ValueError(f"a row of QNLI in {source.hub} has the label {label!r}; it must be 0 or 1")
         id_ = str(number if given is None else given)
         rows.append((id_, one_cell(question), one_cell(sentence), GLUE_LABELS[label]))
     write_tsv(folder / QA["qnli"].file, QA["qnli"].columns, rows)

@@ -136,4 +136,4 @@ def by_hand(folder: Path, names: Sequence[str]) -> str:
     """Return a sentence that lists the files that the user can put into the folder by hand."""
     files = [file for name in names if name in SETS for file in SETS[name].files]
     missing = ", ".join(file for file in files if not (folder / file).is_file())
-    return f"By hand, put into {folder}: {missing}; the README describes each."
+    return f"Alternatively, put these files into {folder} yourself: {missing}. docs/evaluation.md describes them."

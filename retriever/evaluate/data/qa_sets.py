@@ -134,7 +134,7 @@ def how_to_get(data: Path) -> str:
     where = f"{data} holds none of" if data.is_dir() else f"there is no folder {data}; it should hold"
     layouts = "; ".join(f"{known.file} with the header {' '.join(known.columns)!r}" for known in DATASETS.values())
     return (
-        f"{where} the sets: {layouts} (UTF-8 TSV, nothing quoted). Where Hugging Face can be reached, `retriever bench "
-        f"download {data}` fetches both; elsewhere they are GLUE's QNLI (nyu-mll/glue) and WikiQA's filtered test "
-        "split (microsoft/wiki_qa, questions with at least one answer)."
+        f"{where} the sets: {layouts} (UTF-8 TSV without quoting). `retriever bench download {data}` downloads "
+        "both from Hugging Face. The originals are GLUE's QNLI (nyu-mll/glue) and WikiQA's filtered test split "
+        "(microsoft/wiki_qa, questions with at least one answer)."
     )

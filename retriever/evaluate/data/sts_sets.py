@@ -133,10 +133,10 @@ def how_to_get(folder: Path, names: Sequence[str]) -> str:
     hubs = ", ".join(DATASETS[name].hub for name in names)
     where = f"{folder} holds none of" if folder.is_dir() else f"there is no folder {folder}; it should hold"
     return (
-        f"{where} {wanted}. Each is UTF-8 TSV with the header {' '.join(COLUMNS)!r} (tabs between, nothing quoted). "
-        "`retriever bench download DIR` fetches them into DIR/sts. "
-        f"The pairs are on Hugging Face: datasets.load_dataset(NAME) for {hubs}; write their splits as train, dev and "
-        "test, the name of the subset (or anything) as source, and give the folder as `data`."
+        f"{where} {wanted}. Each is UTF-8 TSV with the header {' '.join(COLUMNS)!r} separated by tabs, without "
+        "quoting. `retriever bench download DIR` fetches them into DIR/sts. "
+        f"To write the files yourself, get the pairs from Hugging Face with datasets.load_dataset(NAME) for {hubs}. "
+        "The column split is train, dev or test. The column source may hold any text, e.g. the name of the subset."
     )
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.transforms.bm25 import Bm25, tokenize
+from retriever.corpus.passages import words
+from retriever.transforms.agreement import Bm25
 
 Floats = NDArray[np.float64]
 
@@ -48,4 +49,4 @@ BASELINES: dict[str, Callable[[Sequence[str], Sequence[str]], Floats]] = {
 
 
 def _set(text: str) -> set[str]:
-    return set(tokenize(text))
+    return set(words(text))

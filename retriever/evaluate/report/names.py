@@ -82,7 +82,7 @@ def without_shared_fit(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def preference(line: Configuration) -> tuple[int, int]:
-    """Return a sort key that puts the transform that represents its encoder first."""
+    """Return a sort key. The transform that is shown on behalf of its encoder sorts first."""
     family = line.transform.partition(":")[0]
     return PREFERRED.index(family) if family in PREFERRED else len(PREFERRED), int(line.transform != family)
 

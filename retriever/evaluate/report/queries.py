@@ -76,7 +76,7 @@ class Pair:
         return one_line(self.topics.queries.get(query, query))
 
     def hits(self, query: str, shown: Ranking, against: Ranking) -> list[tuple[str, str, str, int | None, str]]:
-        """Return the first hits of a ranking: id, title, text, grade, and the move relative to the other ranking."""
+        """Return the first hits of a ranking: id, title, text, grade, and the rank in the other ranking."""
         ranks = {document: rank for rank, (document, _) in enumerate(against.hits.get(query, ()), 1)}
         grades = self.topics.judgements.get(query, {})
         found = []

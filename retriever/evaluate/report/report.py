@@ -1,9 +1,9 @@
 """Write a benchmark of rankings as one HTML file.
 
-The report has tables, plots, the queries that changed most, and the origin of each figure. The file needs no script,
-font or network, and its content security policy forbids a browser to fetch anything. The template escapes everything
-that comes from data. If the file would be too large to be sent by mail, texts are shortened and the dots of the scatter
-plot are rounded to a coarser grid.
+The report has tables, a plot of all queries, the queries that changed most, and the origin of each figure. The file
+needs no script, font or network, and its content security policy forbids a browser to fetch anything. The template
+escapes everything that comes from data. If the file would be too large to be sent by mail, texts are shortened and the
+dots of the scatter plot are rounded to a coarser grid.
 """
 
 import datetime
@@ -20,9 +20,8 @@ from markupsafe import Markup
 
 from retriever.errors import Misuse
 from retriever.evaluate.rankings import Comparison, Ranking, Topics
-from retriever.evaluate.report import charts, names, queries, summary
+from retriever.evaluate.report import names, queries, summary
 from retriever.evaluate.report.names import metric_name, place_of
-from retriever.evaluate.report.pictures import bars_of
 from retriever.files import atomic_write
 from retriever.terminal import cut, one_line
 
@@ -36,8 +35,9 @@ AREA = "auc"
 class Detail:
     """How much the report shows.
 
-    `excerpt` is the number of characters of a text, `grid` the number of places along a side of the scatter plot,
-    `names` the number of queries that a dot names, and `moved` the number of changed queries.
+    `excerpt` is the maximum number of characters of a text. `grid` is the number of cells along each side of the
+    scatter plot. `names` is the maximum number of queries in the tooltip of a dot. `moved` is the number of changed
+    queries.
     """
 
     excerpt: int
@@ -85,7 +85,6 @@ def _content(
     mains = names.main_metrics(comparisons)
     titles = names.place_names([*mains, *map(place_of, topics), *map(place_of, rankings)])
     compared, missing = queries.pairs(topics, rankings, mains, titles)
-    colours = {str(series): shade for series, shade in names.colours_of(comparisons).items()}
     metrics = dict.fromkeys(one.metric for one in comparisons)
     main_table, *others = summary.summary_tables(topics, comparisons)
     versions = dict.fromkeys(str(one.provenance["made_by"]) for one in rankings if one.provenance.get("made_by"))
@@ -97,12 +96,6 @@ def _content(
         "summary": main_table,
         "tested": any(one.p is not None for one in comparisons),
         "others": others,
-        "series": colours,
-        "panels": [
-            (titles[place], metric_name(metric), charts.svg_bars(bars_of(comparisons, *place, metric), colours))
-            for place, metric in mains.items()
-        ],
-        "chart": charts,
         "scatter": queries,
         "rankings": len(rankings),
         "pairs": compared,
@@ -133,5 +126,5 @@ def _environment() -> Environment:
 
 
 def _breakable(spec: str) -> Markup:
-    """Return a spec that a browser may break after its punctuation."""
+    """Return a spec with a possible line break after each punctuation mark."""
     return Markup("<wbr>").join(re.split(r"(?<=[:,=])", one_line(spec)))

@@ -162,7 +162,7 @@ def sts_tables(rows: Sequence[Row], published: Sequence[Row]) -> list[Table]:
 
 
 def lexical_table(rows: Sequence[Row]) -> Table:
-    columns = [Column("with edit distance", DATASET, CORRELATION), Column("way from raw to gold, %", DATASET, SHARE)]
+    columns = [Column("with edit distance", DATASET, CORRELATION), Column("share of the gap closed, %", DATASET, SHARE)]
     return figures_table("Spearman × 100 of similarity with edit distance, STS-B", comparisons(rows), columns)
 
 

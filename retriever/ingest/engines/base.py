@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from retriever.transforms import Transform
 
 Blocks = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
-"""Yields the numbers of some thousand vectors and these vectors at a time."""
+"""Yields blocks of a few thousand vectors, each with the numbers of its vectors."""
 
 
 class Encodes(Protocol):
@@ -32,7 +32,7 @@ class Encodes(Protocol):
         """Wait for at least one batch, and return the finished batches in order. Return an empty list at the end."""
 
     def close(self) -> None:
-        """Start no further batch. `finished` still returns the batches that were started."""
+        """Stop starting batches. `finished` still returns the batches that were already started."""
 
 
 class Engine(Protocol):

@@ -5,7 +5,7 @@ checks whether a fit is usable. If it is not, the vectors are whitened instead, 
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -13,9 +13,9 @@ import numpy as np
 
 from retriever.errors import FitWarning
 from retriever.transforms.affine import fit_none, fit_whiten
-from retriever.transforms.base import Array, Json, State, Transform
+from retriever.transforms.base import Json, State, StepProgress, Transform
 from retriever.transforms.bert_flow.glow import LOG_SCALE_FACTOR, Glow, GlowWeights
-from retriever.transforms.moments import distinct
+from retriever.transforms.moments import Array, distinct
 from retriever.transforms.spec import Option, Spec
 
 # Training makes one pass over the vectors, as published (269 steps on STS-B), and at most this many steps. That takes
@@ -30,7 +30,7 @@ FEWEST_TO_WHITEN = 50
 EXPLODED = 100.0
 
 
-class BertFlow(Transform):
+class BertFlow(Transform, families=("bert-flow",)):
     """z = f^-1(u) for the trained flow f."""
 
     def __init__(self, state: State) -> None:
@@ -44,6 +44,47 @@ class BertFlow(Transform):
             raise ValueError(f"the tensors are not those of a flow with {self.glow}")
         scales = [tensor for name, tensor in state.tensors.items() if name.endswith("actnorm.log_scale")]
         self.constant_log_det = LOG_SCALE_FACTOR * sum(float(tensor.sum(dtype=np.float64)) for tensor in scales)
+
+    @classmethod
+    def fit(cls, vectors: Array, spec: Spec, seed: int, device: str, progress: StepProgress) -> Transform:
+        """Train a flow. If no usable flow can be trained, whiten the vectors or leave them raw, and add a note."""
+        n, d = vectors.shape
+        glow, notes = _sizes(d, spec.options)
+        if not glow.levels:
+            return _whitened(vectors, spec, seed, f"a flow needs an even dimension, and the vectors have {d}")
+        from retriever.transforms.bert_flow.training import BATCH, HELD_OUT_MOST, train
+
+        steps = int(spec.options.get("steps", min(MOST_STEPS, -(-n // BATCH))))
+        # Training uses at most steps * BATCH rows, so further rows are left out.
+        chosen = vectors
+        if n > steps * BATCH + HELD_OUT_MOST:
+            rows = np.random.default_rng(seed).choice(n, steps * BATCH + HELD_OUT_MOST, replace=False)
+            chosen = vectors[np.sort(rows)]
+        chosen = distinct(chosen)
+        if len(chosen) < FEWEST_VECTORS:
+            reason = f"a flow needs at least {FEWEST_VECTORS} distinct vectors, and there are {len(chosen)}"
+            return _whitened(vectors, spec, seed, reason)
+        training = train(glow, chosen, steps=steps, seed=seed, device=device, progress=progress)
+        if training.failure:
+            return _whitened(vectors, spec, seed, training.failure)
+        if constant := training.facts["constant_dimensions"]:
+            notes += (f"{constant} of {d} dimensions are constant; the flow was trained with noise in their place",)
+        config: dict[str, Json] = {
+            "architecture": "bert-flow",
+            "levels": glow.levels,
+            "depth": glow.depth,
+            "width": glow.width,
+            "trained_on": training.facts["trained_on"],
+            "held_out": training.facts["held_out"],
+            "held_out_bits_at_start": training.curve[0][1],
+            "held_out_bits_at_best": min(bits for _, bits in training.curve),
+            **training.to_json(),
+        }
+        flow = cls(State("bert-flow", str(spec), d, d, n, seed, notes, config, training.parameters))
+        longest = float(np.linalg.norm(flow.apply(chosen[: 4 * HELD_OUT_MOST]), axis=1).max())
+        if not longest < EXPLODED * np.sqrt(d):
+            return _whitened(vectors, spec, seed, f"the flow maps some of its own vectors to a length of {longest:g}")
+        return flow
 
     @cached_property
     def _single(self) -> GlowWeights:
@@ -61,49 +102,6 @@ class BertFlow(Transform):
 
     def describe(self) -> dict[str, Json]:
         return super().describe() | {"parameters": sum(t.size for t in self.state.tensors.values())}
-
-
-def fit_bert_flow(
-    vectors: Array, spec: Spec, seed: int, device: str, progress: Callable[[int, int], None] | None
-) -> Transform:
-    """Train a flow. If no usable flow can be trained, whiten the vectors or leave them raw, and add a note."""
-    n, d = vectors.shape
-    glow, notes = _sizes(d, spec.options)
-    if not glow.levels:
-        return _whitened(vectors, spec, seed, f"a flow needs an even dimension, and the vectors have {d}")
-    from retriever.transforms.bert_flow.training import BATCH, HELD_OUT_MOST, train
-
-    steps = int(spec.options.get("steps", min(MOST_STEPS, -(-n // BATCH))))
-    # Training uses at most steps * BATCH rows, so further rows are left out.
-    chosen = vectors
-    if n > steps * BATCH + HELD_OUT_MOST:
-        rows = np.random.default_rng(seed).choice(n, steps * BATCH + HELD_OUT_MOST, replace=False)
-        chosen = vectors[np.sort(rows)]
-    chosen = distinct(chosen)
-    if len(chosen) < FEWEST_VECTORS:
-        reason = f"a flow needs at least {FEWEST_VECTORS} distinct vectors, and there are {len(chosen)}"
-        return _whitened(vectors, spec, seed, reason)
-    training = train(glow, chosen, steps=steps, seed=seed, device=device, progress=progress)
-    if training.failure:
-        return _whitened(vectors, spec, seed, training.failure)
-    if constant := training.facts["constant_dimensions"]:
-        notes += (f"{constant} of {d} dimensions are constant; the flow was trained with noise in their place",)
-    config: dict[str, Json] = {
-        "architecture": "bert-flow",
-        "levels": glow.levels,
-        "depth": glow.depth,
-        "width": glow.width,
-        "trained_on": training.facts["trained_on"],
-        "held_out": training.facts["held_out"],
-        "held_out_bits_at_start": training.curve[0][1],
-        "held_out_bits_at_best": min(bits for _, bits in training.curve),
-        **training.to_json(),
-    }
-    flow = BertFlow(State("bert-flow", str(spec), d, d, n, seed, notes, config, training.parameters))
-    longest = float(np.linalg.norm(flow.apply(chosen[: 4 * HELD_OUT_MOST]), axis=1).max())
-    if not longest < EXPLODED * np.sqrt(d):
-        return _whitened(vectors, spec, seed, f"the flow maps some of its own vectors to a length of {longest:g}")
-    return flow
 
 
 def _sizes(dimension: int, options: Mapping[str, Option]) -> tuple[Glow, tuple[str, ...]]:

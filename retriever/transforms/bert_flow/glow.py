@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from retriever.transforms.base import Array
+from retriever.transforms.moments import Array
 
 LOG_SCALE_FACTOR = 3.0
 

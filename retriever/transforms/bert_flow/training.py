@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from retriever.transforms.base import Array
 from retriever.transforms.bert_flow.glow import LOG_SCALE_FACTOR, Glow
-from retriever.transforms.moments import NEGLIGIBLE
+from retriever.transforms.moments import NEGLIGIBLE, Array
 from retriever.transforms.training import Training, one_thread, train_until_best
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from retriever.transforms.base import Array
+from retriever.transforms.moments import Array
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ text.
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 
 from retriever.errors import FitWarning
 from retriever.transforms.affine import fit_none
-from retriever.transforms.base import Array, Json, State, Transform, by_chunks
+from retriever.transforms.base import Json, State, StepProgress, Transform, by_chunks
 from retriever.transforms.flow.couplings import Couplings
 from retriever.transforms.flow.radial import Radial, fit_radial
-from retriever.transforms.moments import NEGLIGIBLE, distinct, moments, principal_axes
+from retriever.transforms.moments import NEGLIGIBLE, Array, distinct, moments, principal_axes
 from retriever.transforms.spec import Spec, parse
 from retriever.transforms.training import Training
 
@@ -48,7 +48,7 @@ FITTED_MOST = 200_000
 TRAINED_MOST = 50_000
 
 
-class Flow(Transform):
+class Flow(Transform, families=("flow",)):
     """z = temper(couplings(radial(whiten(u))))."""
 
     def __init__(self, state: State) -> None:
@@ -69,6 +69,80 @@ class Flow(Transform):
         self.temper = np.sqrt(spectrum / (self.strength * spectrum + 1 - self.strength))
         self.share = self.strength**4
         self.constant_log_det: float = numbers["log_det_of_whitening"]  # type: ignore[assignment]
+
+    @classmethod
+    def fit(cls, vectors: Array, spec: Spec, seed: int, device: str, progress: StepProgress) -> Transform:
+        """Fit a flow. With fewer than FEWEST_VECTORS distinct vectors, return the identity with a note."""
+        n, d = vectors.shape
+        rng = np.random.default_rng(seed)
+        rows = vectors if n <= FITTED_MOST else vectors[np.sort(rng.choice(n, FITTED_MOST, replace=False))]
+        rows = distinct(rows)
+        if len(rows) < FEWEST_VECTORS:
+            reason = f"a flow needs at least {FEWEST_VECTORS} distinct vectors, and there are {len(rows)}"
+            note = f"{reason}; the vectors stay raw"
+            warnings.warn(note, FitWarning, stacklevel=3)
+            return fit_none(vectors, spec, seed, notes=(note,))
+        rows = rows[rng.permutation(len(rows))]
+        notes: tuple[str, ...] = ()
+        training = Training({}, [])
+        couplings = Couplings(d, min(TOP, d // 2), WIDTH, rounds=0)
+        measured: dict[str, Json] = {}
+        if len(rows) < FEWEST_TO_LEARN or d < 2:
+            whitening = _whiten(rows)
+            white = whitening.apply(rows)
+            radial = fit_radial(white, _longest(white))
+            reason = "the vectors have one dimension" if d < 2 else f"there are only {len(rows)} distinct vectors"
+            notes += (f"{reason}: the flow is only whitening and a radial map, without learned couplings",)
+        else:
+            held = min(HELD_OUT_MOST, round(HELD_OUT_PART * len(rows)))
+            whitening = _whiten(rows[held:])
+            white = whitening.apply(rows[held : held + TRAINED_MOST])
+            # The radial map is fitted to half of the held-out vectors, which the whitening has not seen. Vectors of
+            # queries will be unseen too, and whitening makes the vectors that it was fitted to too short. The other
+            # half of the held-out vectors measures the fit.
+            tuning, unseen = np.array_split(whitening.apply(rows[:held]), 2)
+            radial = fit_radial(tuning, max(_longest(white), _longest(tuning)))
+            start, bent = (_bits(unseen, one, whitening.log_det) for one in (Radial(d), radial))
+            if bent > start:
+                radial = Radial(d, longest=radial.longest)
+                bent = _bits(unseen, radial, whitening.log_det)
+            if steps := int(spec.options.get("steps", MOST_STEPS)):
+                from retriever.transforms.flow.training import train
+
+                learned = replace(couplings, rounds=1)
+                given = radial.forward(white), radial.forward(unseen)
+                training = train(learned, *given, steps=steps, rng=rng, device=device, progress=progress)
+                # The curve holds only the part of the likelihood that the couplings change. At step 0 the full value is
+                # `bent`.
+                first = training.curve[0][1]
+                training.curve = [(step, bent + (bits - first)) for step, bits in training.curve]
+                if training.best_step:
+                    couplings = learned
+            measured = {
+                "trained_on": len(rows) - held,
+                "held_out": len(unseen),
+                "held_out_bits_at_start": start,
+                "held_out_bits_after_radial": bent,
+                "held_out_bits_at_best": min((bits for _, bits in training.curve), default=bent),
+            }
+        if whitening.empty:
+            notes += (f"{whitening.empty} of {d} directions hold no variance and were not scaled up",)
+        config: dict[str, Json] = {
+            "strength": _strength(spec),
+            "power": radial.power,
+            "factor": radial.factor,
+            "longest": radial.longest,
+            "log_det_of_whitening": whitening.log_det,
+            "top": couplings.top,
+            "width": couplings.width,
+            "rounds": couplings.rounds,
+            **training.to_json(),
+            **measured,
+        }
+        tensors = {"mean": whitening.mean, "matrix": whitening.matrix, "spectrum": whitening.spectrum}
+        if couplings.rounds:
+            tensors |= training.parameters
+        return cls(State("flow", str(spec), d, d, n, seed, notes, config, tensors))
 
     @cached_property
     def _double(self) -> dict[str, Array]:
@@ -134,82 +208,6 @@ class _Whitening:
 
     def apply(self, rows: Array) -> Array:
         return np.asarray((rows - self.mean) @ self.matrix, dtype=np.float32)
-
-
-def fit_flow(
-    vectors: Array, spec: Spec, seed: int, device: str, progress: Callable[[int, int], None] | None
-) -> Transform:
-    """Fit a flow. With fewer than FEWEST_VECTORS distinct vectors, return the identity with a note."""
-    n, d = vectors.shape
-    rng = np.random.default_rng(seed)
-    rows = vectors if n <= FITTED_MOST else vectors[np.sort(rng.choice(n, FITTED_MOST, replace=False))]
-    rows = distinct(rows)
-    if len(rows) < FEWEST_VECTORS:
-        reason = f"a flow needs at least {FEWEST_VECTORS} distinct vectors, and there are {len(rows)}"
-        note = f"{reason}; the vectors stay raw"
-        warnings.warn(note, FitWarning, stacklevel=3)
-        return fit_none(vectors, spec, seed, notes=(note,))
-    rows = rows[rng.permutation(len(rows))]
-    notes: tuple[str, ...] = ()
-    training = Training({}, [])
-    couplings = Couplings(d, min(TOP, d // 2), WIDTH, rounds=0)
-    measured: dict[str, Json] = {}
-    if len(rows) < FEWEST_TO_LEARN or d < 2:
-        whitening = _whiten(rows)
-        white = whitening.apply(rows)
-        radial = fit_radial(white, _longest(white))
-        reason = "the vectors have one dimension" if d < 2 else f"there are only {len(rows)} distinct vectors"
-        notes += (f"{reason}: the flow is only whitening and a radial map, without learned couplings",)
-    else:
-        held = min(HELD_OUT_MOST, round(HELD_OUT_PART * len(rows)))
-        whitening = _whiten(rows[held:])
-        white = whitening.apply(rows[held : held + TRAINED_MOST])
-        # The radial map is fitted to half of the held-out vectors, which the whitening has not seen. Vectors of queries
-        # will be unseen too, and whitening makes the vectors that it was fitted to too short. The other half of the
-        # held-out vectors measures the fit.
-        tuning, unseen = np.array_split(whitening.apply(rows[:held]), 2)
-        radial = fit_radial(tuning, max(_longest(white), _longest(tuning)))
-        start, bent = (_bits(unseen, one, whitening.log_det) for one in (Radial(d), radial))
-        if bent > start:
-            radial = Radial(d, longest=radial.longest)
-            bent = _bits(unseen, radial, whitening.log_det)
-        if steps := int(spec.options.get("steps", MOST_STEPS)):
-            from retriever.transforms.flow.training import train
-
-            learned = replace(couplings, rounds=1)
-            given = radial.forward(white), radial.forward(unseen)
-            training = train(learned, *given, steps=steps, rng=rng, device=device, progress=progress)
-            # The curve holds only the part of the likelihood that the couplings change. At step 0 the full value is
-            # `bent`.
-            first = training.curve[0][1]
-            training.curve = [(step, bent + (bits - first)) for step, bits in training.curve]
-            if training.best_step:
-                couplings = learned
-        measured = {
-            "trained_on": len(rows) - held,
-            "held_out": len(unseen),
-            "held_out_bits_at_start": start,
-            "held_out_bits_after_radial": bent,
-            "held_out_bits_at_best": min((bits for _, bits in training.curve), default=bent),
-        }
-    if whitening.empty:
-        notes += (f"{whitening.empty} of {d} directions hold no variance and were not scaled up",)
-    config: dict[str, Json] = {
-        "strength": _strength(spec),
-        "power": radial.power,
-        "factor": radial.factor,
-        "longest": radial.longest,
-        "log_det_of_whitening": whitening.log_det,
-        "top": couplings.top,
-        "width": couplings.width,
-        "rounds": couplings.rounds,
-        **training.to_json(),
-        **measured,
-    }
-    tensors = {"mean": whitening.mean, "matrix": whitening.matrix, "spectrum": whitening.spectrum}
-    if couplings.rounds:
-        tensors |= training.parameters
-    return Flow(State("flow", str(spec), d, d, n, seed, notes, config, tensors))
 
 
 def _strength(spec: Spec) -> float:

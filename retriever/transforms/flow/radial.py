@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.transforms.base import Array
+from retriever.transforms.moments import Array
 
 SMALLEST_POWER = 0.05
 OUTSIDE = 0.15

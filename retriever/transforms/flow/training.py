@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from retriever.transforms.base import Array
 from retriever.transforms.flow.couplings import Couplings
+from retriever.transforms.moments import Array
 from retriever.transforms.training import Training, one_thread, train_until_best
 
 if TYPE_CHECKING:

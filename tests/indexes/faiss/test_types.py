@@ -19,9 +19,9 @@ from indexes.faiss.building import Vectors, build, build_tuned
 from indexes.faiss.building import build_requested as made_by_name
 from indexes.faiss.recall import RECALL_AT, STORED, WANTED, Nearest, Queries, interval, stored_queries
 from indexes.faiss.types import IndexRequest, candidates, estimated_bytes, factory_string, list_count, parse_bytes
-from indexes.faiss.vectors import VectorIndex, empty_index, import_faiss, unit_rows
+from indexes.faiss.vectors import VectorIndex, empty_index, gpu_count, import_faiss, unit_rows
 from indexes.folder.collection import Collection
-from indexes.publication import Publication
+from indexes.generation import Publication
 from indexes.rows import DocumentRow
 from retriever import Document, Retriever
 
@@ -180,15 +180,15 @@ def test_auto_says_when_nothing_reaches_the_recall(monkeypatch: pytest.MonkeyPat
 
 
 def test_auto_names_the_least_memory_that_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Misuse, match=r"fits 100 bytes: the smallest takes 14\.0 KB"):
+    with pytest.raises(Misuse, match=r"fits into 100 bytes: the smallest takes 14\.0 KB"):
         choose(monkeypatch, IndexRequest("auto", 0.9, 100))
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (("flat", 0.9, None), '`recall` goes with `index_type="auto"`'),
-        (("hnsw", None, 10), '`memory` goes with `index_type="auto"`'),
+        (("flat", 0.9, None), '`recall` can only be used with `index_type="auto"`'),
+        (("hnsw", None, 10), '`memory` can only be used with `index_type="auto"`'),
         (("auto", 0.0, None), "above 0 and at most 1"),
         (("auto", 1.5, None), "above 0 and at most 1"),
         (("auto", float("nan"), None), "above 0 and at most 1"),
@@ -237,8 +237,8 @@ def test_the_command_tells_recall_size_and_time(run: Run, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--recall", "0.9"], "--recall goes with --index-type auto; the index type is ivf"),
-        (["--index-type", "flat", "--memory", "1GB"], "--memory goes with --index-type auto"),
+        (["--recall", "0.9"], "--recall can only be used with --index-type auto, but the index type is ivf"),
+        (["--index-type", "flat", "--memory", "1GB"], "--memory can only be used with --index-type auto"),
         (["--index-type", "auto", "--recall", "7"], "above 0 and at most 1"),
         (["--index-type", "auto", "--memory", "lots"], "500MB"),
         (["--index-type", "auto", "--memory", "1"], "the smallest takes"),
@@ -352,7 +352,7 @@ def test_what_faiss_has_on_gpus(factory: str) -> None:
     assert gpu.refusal(empty_index(factory, DIMENSION)) == ""
 
 
-@pytest.mark.skipif(gpu.gpu_count() > 0, reason="there is a GPU")
+@pytest.mark.skipif(gpu_count() > 0, reason="there is a GPU")
 def test_without_a_gpu(folder: Path) -> None:
     which = "FAISS finds no GPU" if gpu.has_gpu_part() else "faiss-cpu is installed"
     for device in ("auto", "cpu"):
@@ -362,7 +362,7 @@ def test_without_a_gpu(folder: Path) -> None:
         retriever.similar("d7", 3)
 
 
-@pytest.mark.skipif(not gpu.gpu_count(), reason="no GPU that FAISS can use")
+@pytest.mark.skipif(not gpu_count(), reason="no GPU that FAISS can use")
 @pytest.mark.parametrize("factory", ["Flat", "IVF16,Flat", "IVF16,SQ8"])
 def test_a_gpu_finds_the_same(factory: str) -> None:
     built = build_tuned(factory, 0.95, VECTORS, Queries(QUERIES, "given"), find)

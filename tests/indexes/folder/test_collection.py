@@ -89,8 +89,8 @@ def damage_row(folder: Path, statement: str, *values: str) -> None:
         ("UPDATE passages SET vector = 20 WHERE document = 8", "document 'd7' does not match its seal"),
         ("UPDATE vectors SET vector = zeroblob(64) WHERE id = 8", "vector 8 does not match"),
         ("UPDATE vectors SET text_hash = zeroblob(32) WHERE id = 8", "vector 8 does not match"),
-        ("UPDATE vectors SET vector = x'00' WHERE id = 8", "vector 8 is not 64 bytes"),
-        ("UPDATE vectors SET vector = 'text' WHERE id = 8", "vector 8 is not 64 bytes"),
+        ("UPDATE vectors SET vector = x'00' WHERE id = 8", "vector 8 does not have 64 bytes"),
+        ("UPDATE vectors SET vector = 'text' WHERE id = 8", "vector 8 does not have 64 bytes"),
         ("DELETE FROM vectors WHERE id = 8", "has a damaged or missing vector"),
     ],
 )
@@ -211,8 +211,7 @@ def test_an_index_that_lost_touch_with_its_table(folder: Path) -> None:
 
 
 def test_a_transform_of_another_generation_is_refused(folder: Path, tmp_path: Path, tiny_bert: str) -> None:
-    from retriever.transforms import load
-    from retriever.transforms.families import load_transform
+    from retriever.transforms import load, load_transform
 
     with Collection.open(folder) as collection:
         generation = collection.generation()

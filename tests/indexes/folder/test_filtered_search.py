@@ -17,7 +17,7 @@ from indexes.faiss.types import IndexRequest
 from indexes.faiss.vectors import SCANNED, VectorIndex, unit_rows
 from indexes.folder.collection import Collection
 from indexes.folder.space import Space
-from indexes.publication import Publication
+from indexes.generation import Publication
 from indexes.rows import Apply, DocumentRow, Match
 from indexes.sqlite.conditions import Condition
 from indexes.sqlite.filters import parse

@@ -18,9 +18,9 @@ import pytest
 from numpy.typing import NDArray
 
 from indexes.errors import Locked
+from indexes.folder.verify import refuse_broken_log
 from retriever import Document, Retriever
 from retriever.encoder.reranker import Reranker
-from retriever.recovery.damage import refuse_broken_log
 
 QUERY = "Number 7 is odd."
 
@@ -29,7 +29,7 @@ QUERY = "Number 7 is odd."
 def original(tmp_path_factory: pytest.TempPathFactory, tiny_bert: str) -> Path:
     folder = tmp_path_factory.mktemp("original") / "c"
     documents = [Document(f"d{i}", f"Number {i} is {'even' if i % 2 == 0 else 'odd'}.") for i in range(120)]
-    Retriever.build(documents, folder, encoder=tiny_bert, transform="center", precision="fp32").close()
+    Retriever.build(documents, folder, encoder=tiny_bert, pooling="first-last", transform="center").close()
     return folder
 
 
@@ -247,7 +247,7 @@ def test_no_thread_loses_its_connection_to_one_that_comes_or_goes(folder: Path) 
 
         def close() -> None:
             while not stop.is_set():
-                retriever.collection.store.connections._close_of_ended_threads()
+                retriever.collection.store._close_of_ended_threads()
 
         with ThreadPoolExecutor(4) as pool:
             closing = pool.submit(close)

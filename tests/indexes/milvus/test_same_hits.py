@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from indexes.checksums import content_hash, metadata_text
 from indexes.faiss.types import IndexRequest
 from indexes.folder.collection import Collection
+from indexes.generation import Publication
 from indexes.milvus.collection import MilvusCollection
 from indexes.protocol import AnyCollection
-from indexes.publication import Publication
 from indexes.rows import DocumentRow
 from indexes.sqlite.conditions import Condition
 from retriever import Document, Retriever

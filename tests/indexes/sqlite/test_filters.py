@@ -390,7 +390,7 @@ def test_an_unknown_field_lists_those_there_are(store: DocumentStore) -> None:
         matching(store, "year = 1", "Jear = 5")
     assert str(raised.value) == (
         "no document has a metadata field 'Jear'; did you mean 'year'? "
-        "There are: 'year', 'author', 'author.name', 'lang'."
+        "The fields are: 'year', 'author', 'author.name', 'lang'."
     )
     for known in ("year", "author.name", "author", "lang"):
         check_fields(store.db.conn, [parse(f"{known} != null")])

@@ -152,13 +152,13 @@ def test_an_encoder_that_gives_nan(tmp_path: Path) -> None:
 def test_another_encoder_on_a_node(tiny_bert: str, other_bert: str) -> None:
     spec = EncoderSpec.of(Encoder(tiny_bert), "cpu")
     other = replace(spec, identity=replace(spec.identity, name=other_bert))
-    with pytest.raises(Mismatch, match=r"the Ray node .* has another encoder .* \(weights .* instead of"):
+    with pytest.raises(Mismatch, match=r"the Ray node .* has a different encoder .* \(weights .* instead of"):
         other.load()
     missing = replace(spec, identity=replace(spec.identity, name="/nowhere/bert"))
     with pytest.raises(RetrieverError, match=r"on the Ray node .*no model folder '/nowhere/bert'.*share its folder"):
         missing.load()
     old = replace(spec, versions={**spec.versions, "onnxruntime": "1.0"})
-    with pytest.raises(Mismatch, match=r"other versions than this machine: onnxruntime .* instead of 1\.0"):
+    with pytest.raises(Mismatch, match=r"differ from those on this machine: onnxruntime .* instead of 1\.0"):
         old.load()
 
 

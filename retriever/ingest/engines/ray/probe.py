@@ -85,7 +85,8 @@ def refusal(address: str, probe: Probe) -> RetrieverError:
     text = probe.message
     if "ersion mismatch" in text or "different version" in text.lower():
         return RetrieverError(
-            f"the Ray cluster at {address} runs other versions than this process, but Ray needs the same versions of "
+            f"the Ray cluster at {address} runs different versions from this process, but Ray needs the same versions "
+            "of "
             f"Ray and Python on both sides: {' '.join(text.split())[:600]}"
         )
     if "uthenticat" in text or "UNAUTHENTICATED" in text or "token" in text.lower():

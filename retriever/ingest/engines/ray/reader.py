@@ -162,7 +162,7 @@ class RemoteSource:
     def found_new_document(self) -> None:
         """Record that a document was new, so that the reader continues to split documents.
 
-        The reader stops to split documents if all documents are already stored, because their passages are not needed.
+        The reader stops splitting documents if all of them are already stored, because their passages are not needed.
         """
         self._chunks_without_new = 0
 

@@ -44,27 +44,24 @@ class EncoderSpec:
         return cls(encoder.identity, device, versions())
 
     def load(self) -> Encoder:
-        """Load the encoder. Raise `Mismatch` if this node has other versions of packages or another encoder."""
+        """Load the encoder. Raise `Mismatch` if the package versions or the encoder of this node differ."""
         identity, node = self.identity, socket.gethostname()
         if (own := versions()) != self.versions:
             names = [name for name in own if own[name] != self.versions[name]]
             differing = ", ".join(f"{name} {own[name]} instead of {self.versions[name]}" for name in names)
             raise Mismatch(
-                f"the Ray node {node} has other versions than this machine: {differing}. Its vectors might differ; "
+                f"the package versions on the Ray node {node} differ from those on this machine: {differing}. "
+                "Its vectors might differ; "
                 f"install the same versions there ({sys.executable})."
             )
         try:
-            encoder = Encoder(
-                identity.name,
-                pooling=identity.pooling,
-                max_length=identity.max_length,
-                precision=identity.precision,
-                device=self.device,
-            )
+            encoder = Encoder(identity.name, device=self.device, stored=identity)
         except RetrieverError as error:
             raise EncoderUnavailable(f"on the Ray node {node}: {error} {SAME_ENCODER}") from error
         if difference := identity.difference(encoder.identity):
-            raise Mismatch(f"the Ray node {node} has another encoder {identity.name} ({difference}). {SAME_ENCODER}")
+            raise Mismatch(
+                f"the Ray node {node} has a different encoder {identity.name} ({difference}). {SAME_ENCODER}"
+            )
         return encoder
 
 

@@ -1,8 +1,8 @@
-"""Choose the precision of the encoder: check on this corpus whether 8-bit integers keep the ranking.
+"""Choose the precision of the encoder from the corpus, without labels, before anything is embedded.
 
-An encoder with 8-bit integers is about twice as fast, but changes every vector slightly. The check runs before anything
-is embedded. It cuts short texts from a sample of passages, uses them as queries, and ranks the passages with both
-precisions. 8-bit integers are chosen if two conditions hold:
+An encoder with 8-bit integers is about twice as fast, but changes every vector slightly. The check cuts
+short texts from a sample of passages, uses them as queries, and ranks the passages with both precisions. 8-bit integers
+are chosen if two conditions hold:
 
 - On average, at least KEPT of the ten nearest passages are the same with both precisions. This must hold for the raw
   vectors and for transformed vectors, because a whitening amplifies small errors.
@@ -13,25 +13,27 @@ after whitening. A BERT that was never tuned for similarity does not pass: the f
 after whitening.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from indexes.faiss.vectors import unit_rows
 from retriever.corpus import Document
+from retriever.corpus.passages import encoded_passages
 from retriever.corpus.short_texts import short_texts
 from retriever.corpus.source import Source
 from retriever.encoder.encoder import Encoder
 from retriever.errors import EncoderUnavailable
-from retriever.ingest.pooling_choice import sample_passages
 from retriever.progress import Progress, silent
 from retriever.settings import CollectionSettings, EncoderOptions
-from retriever.transforms.choice import fit_candidate
+from retriever.transforms.agreement import fit_candidate
 from retriever.transforms.spec import AUTO, parse
+
+PASSAGES = 400
 
 KEPT = 0.9
 ALIKE = 0.99
@@ -39,11 +41,29 @@ NEAREST = 10
 # With fewer documents, the check takes about as much time as 8-bit integers save.
 FEWEST_DOCUMENTS = 1000
 FEWEST_QUERIES = 50
-PASSAGES, QUERIES = 400, 200
+QUERIES = 200
 # Transforms that are used in the check in place of one that is not chosen or trained yet: the most common choice of
 # "auto" other than "none", or a whitening that is as strong as the flow.
 STAND_INS = {"auto": "whiten:soft=1.0", "flow": "whiten:soft=1.0", "bert-flow": "whiten"}
-STAGE = "comparing precisions"
+
+
+def sample_passages(
+    documents: Sequence[Document], encoder: Encoder, seed: int, most: int = PASSAGES
+) -> tuple[list[str], NDArray[np.int64]]:
+    """Draw up to `most` passages, evenly from the documents.
+
+    Return the text of each passage as the encoder reads it, and the position of its document.
+    """
+    rng = np.random.default_rng(seed)
+    each = math.ceil(most / max(len(documents), 1))
+    texts: list[str] = []
+    owners: list[int] = []
+    for number in rng.permutation(len(documents))[:most]:
+        passages = [text for _, _, text in encoded_passages(documents[number], encoder)]
+        chosen = np.sort(rng.permutation(len(passages))[:each])
+        texts += [passages[place] for place in chosen]
+        owners += [int(number)] * len(chosen)
+    return texts[:most], np.array(owners[:most], np.int64)
 
 
 @dataclass(frozen=True)
@@ -62,15 +82,14 @@ class PrecisionChoice:
     passages: int = 0
     seconds: float = 0.0
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def with_chosen_precision(
     settings: CollectionSettings, source: Source, options: EncoderOptions, gpus: int, progress: Progress
 ) -> CollectionSettings:
     """Choose the precision of a new collection from its first documents. `gpus` counts GPUs of other machines."""
     single = replace(options, precision="fp32").encoder(settings.encoder, progress)
+    if single.files.static:
+        return settings
     if (gpus and options.device != "cpu") or single.device != "cpu":
         choice = PrecisionChoice("fp32", "8-bit integers are only used on CPUs, and this encoder runs on a GPU")
     else:
@@ -78,7 +97,7 @@ def with_chosen_precision(
         documents, transform = source.peek(), settings.index.transform
         choice = choose_precision(documents, single, integers, transform, progress=progress)
     identity = replace(settings.encoder, precision=choice.chosen)
-    return replace(settings, encoder=identity, precision_choice=choice.to_json())
+    return replace(settings, encoder=identity, precision_choice=asdict(choice))
 
 
 def choose_precision(
@@ -94,7 +113,7 @@ def choose_precision(
     began = time.perf_counter()
     if len(documents) < FEWEST_DOCUMENTS:
         return PrecisionChoice("fp32", f"there are fewer than {FEWEST_DOCUMENTS:,} documents, too few to compare")
-    passages = sample_passages(documents, single, seed)[0][:PASSAGES]
+    passages = sample_passages(documents, single, seed)[0]
     queries = short_texts(passages, QUERIES, seed)
     if len(queries) < FEWEST_QUERIES:
         return PrecisionChoice(
@@ -104,11 +123,11 @@ def choose_precision(
     rows: list[NDArray[np.float32]] = []
     try:
         for number, encoder in enumerate((single, integers)):
-            progress(STAGE, number * len(texts), total)
+            progress("comparing precisions", number * len(texts), total)
             rows.append(encoder.encode(texts))
     except EncoderUnavailable as error:
         return PrecisionChoice("fp32", str(error))
-    progress(STAGE, total, total)
+    progress("comparing precisions", total, total)
     spec = STAND_INS.get(AUTO if transform == AUTO else parse(transform).family, transform)
     through = fit_candidate(spec, rows[0], seed)
     overlap = _overlap(rows[0], rows[1], len(passages))
