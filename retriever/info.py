@@ -89,6 +89,12 @@ def describe_drift(drift: dict[str, Any]) -> str:
     )
 
 
+def describe_prompts(encoder: Mapping[str, Any]) -> str:
+    """Describe the prompts of an encoder. The text is empty if it has none."""
+    query, document = encoder["query_prompt"], encoder["document_prompt"]
+    return f"{query!r} before queries, {document!r} before passages" if query or document else ""
+
+
 def notes(info: dict[str, Any]) -> list[str]:
     """Return the notes of the transform and the index. They report where the result differs from the request."""
     return [*info["transform"].get("notes", []), *filter(None, [info["index"]["note"]])]

@@ -90,6 +90,8 @@ class Retriever:
         recall: float | None = None,
         memory: int | None = None,
         precision: str | None = None,
+        query_prompt: str | None = None,
+        document_prompt: str | None = None,
         batch_tokens: int | None = None,
         device: str = "auto",
         on_error: "OnError" = "skip",
@@ -118,6 +120,9 @@ class Retriever:
             memory: Maximum size in bytes of the index that `index_type="auto"` chooses. Default: unlimited.
             precision: "fp32" or "int8". Default: "auto", which chooses int8 if the search results on a sample of the
                 documents stay nearly the same as with fp32.
+            query_prompt: The text that is put before every query, e.g. "query: ". An empty text means no prompt.
+                Default: the prompt that a sentence-transformers model comes with, or none.
+            document_prompt: The same for every passage, e.g. "passage: ".
             batch_tokens: Maximum number of tokens that the encoder processes at once.
             device: "cpu", "cuda" or "auto", which uses a GPU if there is one.
             on_error: What to do with an unreadable document. "skip" leaves it out and reports it, "stop" raises
@@ -136,8 +141,12 @@ class Retriever:
         engines.check(engine, address)
         if pooling == LEARNED and precision == "int8":
             raise Misuse("a word table has no 8-bit integers; leave `precision` out.")
+        if pooling == LEARNED and (query_prompt or document_prompt):
+            raise Misuse("a learned word table has no prompts; leave `query_prompt` and `document_prompt` out.")
         fixed = [None if value in (AUTO, LEARNED) else value for value in (pooling, precision)]
-        options = EncoderOptions(encoder, fixed[0], max_length, batch_tokens, device, fixed[1])
+        options = EncoderOptions(
+            encoder, fixed[0], max_length, batch_tokens, device, fixed[1], query_prompt, document_prompt
+        )
         kind, source = collection_class(index), Source(documents)
         changes = (transform, index_type, recall, memory)
         new = None if kind.is_begun(index) else IndexSettings().changed(*changes)
@@ -253,10 +262,19 @@ class Retriever:
     ) -> list[Answer]:
         """Search for many queries, and measure how much each query differs from the text of the collection.
 
-        `vectors` is the result of `encoder().encode(queries)`, if the caller already has it. The other options are
-        those of `search`.
+        `vectors` is the result of `query_vectors`, if the caller already has it. The other options are those of
+        `search`.
         """
         return self._searcher.search(queries, k, vectors=vectors, **options)
+
+    @fork_safe
+    @detect_damage
+    def query_vectors(self, queries: Sequence[str], *, here: bool = False) -> NDArray[np.float32]:
+        """Return the raw vectors of queries, one row for each.
+
+        If `here` is True, the caller's thread encodes them. Otherwise several threads do.
+        """
+        return self._searcher.query_vectors(queries, here=here)
 
     @fork_safe
     @detect_damage

@@ -48,6 +48,8 @@ class EncoderOptions:
     batch_tokens: int | None = None
     device: str = "auto"
     precision: str | None = None
+    query_prompt: str | None = None
+    document_prompt: str | None = None
 
     def encoder(self, stored: EncoderIdentity | None = None, progress: Progress = silent) -> Encoder:
         """Find the encoder. `stored` is the identity in the settings of a collection, if there is one."""
@@ -58,6 +60,8 @@ class EncoderOptions:
             precision=self.precision,
             batch_tokens=self.batch_tokens,
             device=self.device,
+            query_prompt=self.query_prompt,
+            document_prompt=self.document_prompt,
             stored=stored,
             progress=progress,
         )

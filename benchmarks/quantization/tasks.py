@@ -114,7 +114,7 @@ class _Passages:
         documents = store.documents(list({own.document for found in passages.values() for own in found}))
         ids = {number: str(fields["id"]) for number, fields in documents.items()}
         self.ids = [list(dict.fromkeys(ids[own.document] for own in passages.get(n, ()))) for n in numbers]
-        self.queries = collection.encoder().encode(queries)
+        self.queries = collection.query_vectors(queries)
 
     def space(self, spec: str) -> Space:
         self.collection.rebuild(transform=spec)

@@ -65,7 +65,7 @@ def measure(folder: Path, queries: int, *, store: str | None = None, progress: P
         back = Path(temporary) / "back"
         with Retriever.open(folder) as retriever:
             texts = own_queries(retriever, queries)
-            vectors = retriever.encoder().encode(texts)
+            vectors = retriever.query_vectors(texts)
             figures = Figures(len(retriever), len(texts))
         sent = copy(folder, place, progress=progress)
         figures.seconds["copied to Milvus"] = sent.seconds

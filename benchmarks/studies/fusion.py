@@ -36,7 +36,7 @@ def both_sides(retriever: Retriever, queries: list[str]) -> tuple[list[str], Sco
     rows = store.db.conn.execute("SELECT number, id FROM documents ORDER BY number").fetchall()
     column = {number: place for place, (number, _) in enumerate(rows)}
     transform, encoder = retriever._searcher.transform(), retriever.encoder()
-    directions = unit_rows(transform.apply(encoder.encode(queries)))
+    directions = unit_rows(transform.apply(encoder.encode_queries(queries)))
     dense = np.full((len(queries), len(rows)), -1.0)
     for numbers, raw in store.each_vector(retriever.local.dimension, used_only=True):
         cosines = directions @ unit_rows(transform.apply(raw)).T

@@ -7,7 +7,7 @@ from typing import Any
 from retriever.card.charts import Plot, candidates_plot, cosine_plot, spectrum_plot
 from retriever.card.contents import HASHED, Card
 from retriever.card.space import FEWEST
-from retriever.info import describe_drift, describe_fit, describe_recall
+from retriever.info import describe_drift, describe_fit, describe_prompts, describe_recall
 from retriever.terminal import cut, duration, plural, size
 
 UNKNOWN = "–"
@@ -84,7 +84,7 @@ def _holds(card: Card) -> Section:
 
 
 def _encoder(card: Card) -> Section:
-    encoder = card.encoder
+    encoder, prompts = card.encoder, describe_prompts(card.encoder)
     reason = f": {card.precision_choice['reason']}" if card.precision_choice else ""
     facts = [
         ("encoder", str(encoder["name"])),
@@ -92,6 +92,7 @@ def _encoder(card: Card) -> Section:
         ("dimensions", f"{encoder['dimension']:,}"),
         ("maximum length", f"{encoder['max_length']:,} tokens"),
         ("precision", f"{encoder['precision']}{reason}"),
+        *([("prompts", prompts)] if prompts else []),
         *((part, str(encoder[part])) for part in HASHED),
     ]
     return Section("encoder", "Encoder", facts=facts)

@@ -15,6 +15,7 @@ from retriever.cli.options import (
     index_option,
     index_type_options,
     model_options,
+    prompt_options,
     source_options,
     stops_cleanly,
     transform_option,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 @source_options()
 @index_option
 @model_options
+@prompt_options
 @transform_option
 @index_type_options
 @click.option(
@@ -66,6 +68,7 @@ def built(documents: "Documents", index: str | Path, **options: Any) -> Iterator
     """Build a collection, show a report, and yield the open collection."""
     from retriever.cli.display import console
     from retriever.cli.display.reports import show_built
+    from retriever.encoder.prompts import Prompts, missing_prompts
     from retriever.retriever import Retriever
 
     began = time.monotonic()
@@ -73,6 +76,10 @@ def built(documents: "Documents", index: str | Path, **options: Any) -> Iterator
         retriever = Retriever.build(documents, index, progress=progress, **options)
     with retriever:
         show_built(retriever, index, time.monotonic() - began, bool(options.get("transform")))
+        identity = retriever.encoder().identity
+        prompts = Prompts(identity.query_prompt, identity.document_prompt)
+        if options.get("query_prompt") is None and (hint := missing_prompts(identity.name, prompts)):
+            console.warn(f"Hint: {hint}.")
         yield retriever
 
 

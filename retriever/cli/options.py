@@ -116,6 +116,20 @@ model_options = options(
         "--max-length", type=int, help="Maximum number of tokens in a passage.  [default: the model's own, at most 512]"
     ),
 )
+prompt_options = options(
+    click.option(
+        "--query-prompt",
+        metavar="TEXT",
+        help="Text that is put before every query, e.g. 'query: '. An empty text means no prompt.  [default: the "
+        "collection's, or the model's own]",
+    ),
+    click.option(
+        "--document-prompt",
+        metavar="TEXT",
+        help="Text that is put before every passage, e.g. 'passage: '.  [default: the collection's, or the "
+        "model's own]",
+    ),
+)
 index_type_options = options(
     click.option(
         "--index-type",

@@ -11,6 +11,7 @@ from retriever.cli.options import (
     echo_json,
     model_options,
     parse_memory,
+    prompt_options,
     source_options,
     stops_cleanly,
     transform_option,
@@ -50,6 +51,7 @@ def parse_documents(text: str) -> int:
     help="Use the documents and options of this collection as the sample, instead of a SOURCE.",
 )
 @model_options
+@prompt_options
 @transform_option
 @click.option(
     "--memory",

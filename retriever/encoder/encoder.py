@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from retriever.encoder.batches import Encoding, TokenBatch, batches_by_length, load_tokenizer, padded, tokenise
 from retriever.encoder.model_files import DEFAULT_ENCODER, EncoderIdentity, ModelFiles
+from retriever.encoder.writing import plain
 from retriever.errors import EncoderUnavailable, Mismatch, Misuse, RetrieverError
 from retriever.progress import Progress, silent
 
@@ -35,6 +36,8 @@ SHORT_BATCH_TOKENS = {"cpu": 128, "cuda": 16_384}
 # them.
 FEW_TEXTS = 4
 DEVICES = ("auto", "cpu", "cuda")
+# Fewer tokens than this are no passage.
+SHORTEST_PASSAGE = 4
 
 VectorBatches = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
 
@@ -59,6 +62,8 @@ class Encoder:
         precision: str | None = None,
         batch_tokens: int | None = None,
         device: str = "auto",
+        query_prompt: str | None = None,
+        document_prompt: str | None = None,
         stored: EncoderIdentity | None = None,
         progress: Progress = silent,
     ) -> None:
@@ -67,7 +72,9 @@ class Encoder:
         if batch_tokens is not None and batch_tokens < 1:
             raise Misuse(f"`batch_tokens` must be at least 1, not {batch_tokens}.")
         self.files = ModelFiles(name)
-        self.identity: EncoderIdentity = self.files.identity(pooling, max_length, precision, stored)
+        self.identity: EncoderIdentity = self.files.identity(
+            pooling, max_length, precision, stored, query_prompt=query_prompt, document_prompt=document_prompt
+        )
         self.note = ""
         """A warning about degraded operation, e.g. torch is used because the ONNX export failed. Set by `load`."""
         self.requested_batch_tokens = batch_tokens
@@ -141,13 +148,18 @@ class Encoder:
     # ---- vectors -----------------------------------------------------------------------------------------
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return a matrix with one vector per text."""
+        """Return a matrix with one vector per text. The texts are passages, or other parts of documents."""
         return self._matrix(len(texts), self.encode_batches(texts))
 
-    def encode_here(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Encode short texts in the caller's thread. Use this if the caller has several threads that encode."""
-        batches = self.token_batches(texts, SHORT_BATCH_TOKENS[self.device])
-        return self._matrix(len(texts), ((positions, self.encode_tokens(tokens)) for positions, tokens in batches))
+    def encode_queries(self, queries: Sequence[str], *, here: bool = False) -> NDArray[np.float32]:
+        """Return a matrix with one vector per query.
+
+        If `here` is True, encode in the caller's thread. Use this if the caller has several threads that encode.
+        """
+        if not here:
+            return self._matrix(len(queries), self.encode_batches(queries, queries=True))
+        batches = self.token_batches(queries, SHORT_BATCH_TOKENS[self.device], queries=True)
+        return self._matrix(len(queries), ((positions, self.encode_tokens(tokens)) for positions, tokens in batches))
 
     def _matrix(self, count: int, batches: VectorBatches) -> NDArray[np.float32]:
         rows = np.empty((count, self.identity.dimension), np.float32)
@@ -155,13 +167,13 @@ class Encoder:
             rows[positions] = vectors
         return rows
 
-    def encode_batches(self, texts: Sequence[str]) -> VectorBatches:
+    def encode_batches(self, texts: Sequence[str], *, queries: bool = False) -> VectorBatches:
         """Yield batches of vectors in any order, as (positions in `texts`, vectors of these texts)."""
         if len(texts) <= FEW_TEXTS:
-            for positions, tokens in self.token_batches(texts):
+            for positions, tokens in self.token_batches(texts, queries=queries):
                 yield positions, self.encode_tokens(tokens)
             return
-        encoding = self.encoding(texts)
+        encoding = self.encoding(texts, queries=queries)
         try:
             encoding.start()
             while done := encoding.finished():
@@ -170,20 +182,25 @@ class Encoder:
         finally:
             encoding.close()
 
-    def encoding(self, texts: Sequence[str]) -> Encoding:
+    def encoding(self, texts: Sequence[str], *, queries: bool = False) -> Encoding:
         """Return an object that encodes the texts in threads.
 
         Call its `start`, then `finished` until it returns an empty list. Always call `close` at the end.
         """
-        return Encoding(self.token_batches(texts), self.encode_tokens, self._runtime.workers)
+        return Encoding(self.token_batches(texts, queries=queries), self.encode_tokens, self._runtime.workers)
 
     def encode_poolings(
-        self, texts: Sequence[str], poolings: Sequence[str], progress: Callable[[int, int], None] | None = None
+        self,
+        texts: Sequence[str],
+        poolings: Sequence[str],
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        queries: bool = False,
     ) -> dict[str, NDArray[np.float32]]:
         """Return the vectors of the texts for each pooling. The model runs once per text."""
         rows = np.empty((len(poolings), len(texts), self.identity.dimension), np.float32)
         done = 0
-        for positions, tokens in self.token_batches(texts):
+        for positions, tokens in self.token_batches(texts, queries=queries):
             vectors = self.torch_model.poolings(*self._padded(tokens), poolings)
             self._refuse_infinite(vectors, tokens)
             rows[:, positions] = vectors
@@ -236,6 +253,12 @@ class Encoder:
         return self._load_tokenizer()
 
     @cached_property
+    def distinguishes_case(self) -> bool:
+        """Whether a text in capitals has other tokens than the same text in lower case."""
+        upper, lower = self.tokenizer.encode_batch_fast(["ONE WORD", "one word"], add_special_tokens=False)
+        return bool(upper.ids != lower.ids)
+
+    @cached_property
     def _truncating_tokenizer(self) -> Any:
         """A second tokenizer with truncation, because other threads may use the first one at the same time."""
         tokenizer = self._load_tokenizer()
@@ -244,20 +267,37 @@ class Encoder:
 
     @property
     def token_budget(self) -> int:
-        """The number of tokens of text that fit into one input together with the special tokens."""
+        """The number of tokens of a passage that fit into one input, with the special tokens and the prompt."""
+        return self._token_budget
+
+    @cached_property
+    def _token_budget(self) -> int:
         special = 0 if self.files.static else int(self.tokenizer.num_special_tokens_to_add(is_pair=False))
-        return self.identity.max_length - special
+        prompt = self.count_tokens([self.identity.document_prompt])[0] if self.identity.document_prompt else 0
+        left = self.identity.max_length - special - prompt
+        if prompt and left < SHORTEST_PASSAGE:
+            raise Misuse(
+                f"`document_prompt` has {prompt:,} tokens, which leave no room for a passage in an input of "
+                f"{self.identity.max_length:,} tokens. Give a shorter prompt or a larger `max_length`."
+            )
+        return left
 
     def count_tokens(self, texts: list[str]) -> list[int]:
-        """Return the number of tokens of each text, without special tokens."""
-        return [len(encoding) for encoding in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        """Return the number of tokens of each text, without special tokens and without a prompt."""
+        read = [plain(text) for text in texts]
+        return [len(encoding) for encoding in self.tokenizer.encode_batch_fast(read, add_special_tokens=False)]
 
-    def token_batches(self, texts: Sequence[str], most_tokens: int | None = None) -> Iterator[TokenBatch]:
-        """Tokenise the texts and yield batches of texts of similar length.
+    def token_batches(
+        self, texts: Sequence[str], most_tokens: int | None = None, *, queries: bool = False
+    ) -> Iterator[TokenBatch]:
+        """Tokenise the texts with their prompt and yield batches of texts of similar length.
 
-        A batch has at most `most_tokens` tokens (default: `batch_tokens`), or a single text.
+        A batch has at most `most_tokens` tokens (default: `batch_tokens`), or a single text. `queries` says that the
+        texts are queries, otherwise they are passages.
         """
-        tokens = tokenise(self._truncating_tokenizer, texts, special=not self.files.static)
+        prompt = self.identity.query_prompt if queries else self.identity.document_prompt
+        read = [prompt + plain(text) for text in texts]
+        tokens = tokenise(self._truncating_tokenizer, read, special=not self.files.static)
         if self.files.static:
             tokens = [own or [self.files.pad_id] for own in tokens]  # a text without words
         yield from batches_by_length(tokens, most_tokens or self.batch_tokens)

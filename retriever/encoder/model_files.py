@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from indexes.checksums import file_sha256
+from retriever.encoder.prompts import Prompts, own_prompts
 from retriever.errors import EncoderUnavailable, Misuse, first_line
 from retriever.files import cached_sha256
 
@@ -53,6 +54,7 @@ KNOWN_MODULES = ("Transformer", "Pooling", "Normalize", "Dropout", "StaticEmbedd
 LONGEST_STATIC = 8192
 HASHES = ("weights", "tokenizer", "config")
 PRECISIONS = ("fp32", "int8")
+PROMPTS = ("query_prompt", "document_prompt")
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,10 @@ class EncoderIdentity:
     normalize: bool
     dimension: int
     precision: str = "fp32"
+    query_prompt: str = ""
+    """The text that is put before every query."""
+    document_prompt: str = ""
+    """The text that is put before every passage."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -99,6 +105,8 @@ class EncoderIdentity:
             theirs = getattr(other, key)
             if key != "name" and own != theirs:
                 shown = (own[:12], theirs[:12]) if key in HASHES else (own, theirs)
+                if key in PROMPTS:
+                    shown = (repr(own), repr(theirs))
                 parts.append(f"{key} {shown[1]} instead of {shown[0]}")
         return "; ".join(parts)
 
@@ -294,6 +302,9 @@ class ModelFiles:
         max_length: int | None = None,
         precision: str | None = None,
         stored: EncoderIdentity | None = None,
+        *,
+        query_prompt: str | None = None,
+        document_prompt: str | None = None,
     ) -> EncoderIdentity:
         """Return the identity with the given settings.
 
@@ -317,6 +328,13 @@ class ModelFiles:
             )
         if max_length is not None and not SHORTEST <= max_length <= self.longest:
             raise Misuse(f"`max_length` must be from {SHORTEST} to {self.longest} for {self.name}, not {max_length}.")
+        prompts = own_prompts(self) if stored is None else Prompts(stored.query_prompt, stored.document_prompt)
+        prompts = prompts.changed(query_prompt, document_prompt)
+        if any(prompts) and self.json_object(POOLING_CONFIG).get("include_prompt") is False:
+            raise EncoderUnavailable(
+                f"{self.folder / POOLING_CONFIG} leaves the prompts out of the pooling, which is not implemented here. "
+                "To encode without prompts, give an empty `query_prompt` and an empty `document_prompt`."
+            )
         return EncoderIdentity(
             name=self.name,
             weights=self.weights_sha256,
@@ -327,6 +345,8 @@ class ModelFiles:
             normalize=self.normalize,
             dimension=self.dimension,
             precision=precision or (stored.precision if stored else "fp32"),
+            query_prompt=prompts.query,
+            document_prompt=prompts.document,
         )
 
 

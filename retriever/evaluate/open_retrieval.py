@@ -23,6 +23,8 @@ def run(
     poolings: Sequence[str],
     seeds: int,
     max_length: int | None,
+    query_prompt: str | None,
+    document_prompt: str | None,
     device: str,
     cache: Path | None,
 ) -> retrieval.RetrievalFindings:
@@ -37,7 +39,7 @@ def run(
     findings = retrieval.run(
         replace(experiment, bench=retrieval.BENCH, transforms=systems_of([*transforms, BM25] if transforms else [])),
         read_sets([folder], None).sets,
-        open_models(encoders, poolings, max_length),
+        open_models(encoders, poolings, max_length, query_prompt=query_prompt, document_prompt=document_prompt),
         collections=collections_folder(cache),
         device=device,
     )

@@ -117,7 +117,8 @@ def run(
     subjects = []
     for found in reading.sets:
         scorer, texts = QaScorer(found), {fit: fit_text(found, fit, nli) for fit in fits}
-        subjects.append(Subject(found.name, DATASETS[found.name].split, scorer.texts, texts, found.sha256, scorer))
+        split, questions = DATASETS[found.name].split, frozenset(pair.question for pair in found.pairs)
+        subjects.append(Subject(found.name, split, scorer.texts, texts, found.sha256, scorer, questions))
     baselines = [row for found in reading.sets for row in lexical_rows(found)]
     experiment.results.put([*published_rows(BENCH), *baselines])
     findings = measure_all(experiment, subjects)

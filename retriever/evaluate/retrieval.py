@@ -119,6 +119,8 @@ def build_collection(
         max_length=model.identity.max_length,
         transform=transform,
         precision="fp32",
+        query_prompt=model.prompts.query,
+        document_prompt=model.prompts.document,
         device=device,
         progress=progress,
     )

@@ -47,6 +47,8 @@ class Subject:
     inputs: str
     """A digest of everything else that the measure depends on."""
     measure: Callable[[Transform, Vectors], Measured]
+    queries: frozenset[str] = frozenset()
+    """Those texts that are queries. All others are encoded as documents."""
 
 
 @dataclass
@@ -180,12 +182,20 @@ class _Worker:
     def __init__(self, experiment: Experiment, encoder: TextEncoder, jobs: Sequence[_Job]) -> None:
         self.experiment, self.encoder = experiment, encoder
         self._texts = list(dict.fromkeys(t for job in jobs for texts in (job.subject.texts, job.texts) for t in texts))
+        queries = frozenset[str]().union(*(job.subject.queries for job in jobs))
+        self._texts.sort(key=lambda text: text in queries)  # documents first
+        self._documents = sum(text not in queries for text in self._texts)
         self._row = {text: row for row, text in enumerate(self._texts)}
         self._last: tuple[tuple[str, str, int | None], Fitted] | None = None
 
     @cached_property
     def _matrix(self) -> Vectors:
-        return self.experiment.cache.vectors(self.encoder, self._texts, progress=self.experiment.progress)
+        cache, progress = self.experiment.cache, self.experiment.progress
+        documents, queries = self._texts[: self._documents], self._texts[self._documents :]
+        rows = cache.vectors(self.encoder, documents, progress=progress)
+        if not queries:
+            return rows
+        return np.concatenate([rows, cache.vectors(self.encoder, queries, queries=True, progress=progress)])
 
     def _vectors(self, texts: Sequence[str]) -> Vectors:
         return self._matrix[[self._row[text] for text in texts]]
@@ -229,7 +239,7 @@ class _Worker:
                 job.run.transform,
                 job.texts,
                 self._vectors(job.texts),
-                lambda texts: self.experiment.cache.vectors(self.encoder, texts),
+                lambda texts: self.experiment.cache.vectors(self.encoder, texts, queries=True),
                 seed=job.run.seed or 0,
             )
             self._last = key, fitted

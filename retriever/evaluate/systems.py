@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from retriever.encoder.model_files import DEFAULT_ENCODER, LEARNED, EncoderIdentity, ModelFiles
+from retriever.encoder.prompts import Prompts
 from retriever.evaluate.fitting import canonical, code_digest
 from retriever.evaluate.models.encoders import identity_digest, labels_of
 from retriever.evaluate.results import RAW, Configuration
@@ -35,6 +36,13 @@ class Model:
     def dimension(self) -> int:
         return self.identity.dimension
 
+    @property
+    def prompts(self) -> Prompts:
+        """The prompts that a collection is indexed with. A learned table has none."""
+        return (
+            Prompts() if self.pooling == LEARNED else Prompts(self.identity.query_prompt, self.identity.document_prompt)
+        )
+
     @cached_property
     def key(self) -> str:
         """Return a digest that changes whenever the vectors of a collection would change."""
@@ -60,13 +68,21 @@ def systems_of(specs: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([RAW, *named]))
 
 
-def open_models(names: Sequence[str], poolings: Sequence[str], max_length: int | None = None) -> list[Model]:
+def open_models(
+    names: Sequence[str],
+    poolings: Sequence[str],
+    max_length: int | None = None,
+    *,
+    query_prompt: str | None = None,
+    document_prompt: str | None = None,
+) -> list[Model]:
     """Return every encoder with every pooling, by default its own pooling. No weights are loaded yet."""
     models = []
     for name, label in labels_of(names or (DEFAULT_ENCODER,)).items():
         files = ModelFiles(name)
         for pooling in dict.fromkeys(poolings) or (None,):
-            identity = files.identity(None if pooling in (AUTO, LEARNED) else pooling, max_length)
+            fixed = None if pooling in (AUTO, LEARNED) else pooling
+            identity = files.identity(fixed, max_length, query_prompt=query_prompt, document_prompt=document_prompt)
             models.append(Model(name, label, pooling or identity.pooling, identity))
     return models
 

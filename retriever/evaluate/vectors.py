@@ -39,16 +39,20 @@ class VectorCache:
         self.folder = folder or default_cache()
 
     def vectors(
-        self, encoder: TextEncoder, texts: Sequence[str], *, progress: Progress = silent
+        self, encoder: TextEncoder, texts: Sequence[str], *, queries: bool = False, progress: Progress = silent
     ) -> NDArray[np.float32]:
-        """Return one row for each text. Only texts that are not in the cache are embedded."""
-        hashes = [hashlib.sha256(text.encode("utf-8")).digest() for text in texts]
+        """Return one row for each text. Only texts that are not in the cache are embedded.
+
+        `queries` says that the texts are queries. A text has another vector as a query than as a document.
+        """
+        kind = b"query\0" if queries else b""
+        hashes = [hashlib.sha256(kind + text.encode("utf-8")).digest() for text in texts]
         path = self.folder / f"{encoder.key}.sqlite"
         try:
             with self._open(path) as db:
                 missing = {h: text for h, text in zip(hashes, texts, strict=True) if not _stored(db, h)}
                 if missing:
-                    _embed(db, encoder, missing, progress)
+                    _embed(db, encoder, missing, queries, progress)
                 return _read(db, hashes, encoder.dimension, path)
         except sqlite3.OperationalError as error:
             raise RetrieverError(
@@ -77,13 +81,15 @@ def _stored(db: sqlite3.Connection, text_hash: bytes) -> bytes:
     return bytes(row[0]) if row else b""
 
 
-def _embed(db: sqlite3.Connection, encoder: TextEncoder, missing: dict[bytes, str], progress: Progress) -> None:
+def _embed(
+    db: sqlite3.Connection, encoder: TextEncoder, missing: dict[bytes, str], queries: bool, progress: Progress
+) -> None:
     hashes = list(missing)
     waiting: list[tuple[bytes, bytes]] = []
     done, stage = 0, f"embedding with {encoder.label}, {encoder.pooling}"
     progress(stage, 0, len(missing))
     try:
-        for positions, vectors in encoder.encode_batches(list(missing.values())):
+        for positions, vectors in encoder.encode_batches(list(missing.values()), queries):
             rows = np.ascontiguousarray(vectors, np.float32)
             waiting += [(hashes[position], row.tobytes()) for position, row in zip(positions, rows, strict=True)]
             done += len(positions)

@@ -124,7 +124,7 @@ def choose_precision(
     try:
         for number, encoder in enumerate((single, integers)):
             progress("comparing precisions", number * len(texts), total)
-            rows.append(encoder.encode(texts))
+            rows.append(np.concatenate([encoder.encode(passages), encoder.encode_queries(queries)]))
     except EncoderUnavailable as error:
         return PrecisionChoice("fp32", str(error))
     progress("comparing precisions", total, total)

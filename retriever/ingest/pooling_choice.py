@@ -147,12 +147,13 @@ def with_chosen_pooling(
     encoder = options.encoder(progress=progress)
     if encoder.files.static:
         return settings
-    documents = source.peek()
+    documents, prompts = source.peek(), encoder.identity.query_prompt or encoder.identity.document_prompt
     choice = choose_pooling(
         documents,
         encoder,
         settings.index.transform,
-        learn=lambda texts: word_table(texts, encoder).encode,
+        # A learned table has no prompts, and an encoder with prompts was tuned with them.
+        learn=None if prompts else lambda texts: word_table(texts, encoder).encode,
         fraction=source.fraction_taken,
         progress=progress,
     )
@@ -180,7 +181,12 @@ def choose_pooling(
     progress(STAGE, 0, None)
     own = encoder.identity.pooling
     tokens = min(SAMPLE_TOKENS, encoder.identity.max_length)
-    short = Encoder(encoder.identity.name, pooling=own, max_length=tokens, device=encoder.requested_device)
+    short = Encoder(
+        encoder.identity.name,
+        max_length=tokens,
+        device=encoder.requested_device,
+        stored=replace(encoder.identity, precision="fp32"),
+    )
     texts, owners = sample_passages(documents, short, seed, PASSAGES)
     sample = Sample(texts, sample_questions(texts, owners, seed), seed)
     if not sample.questions.too_few:
@@ -201,7 +207,7 @@ def choose_pooling(
         def report(done: int) -> None:
             progress(STAGE, done, total)
 
-        rows = _encode(short, texts, poolings, seed, report)
+        rows = _encode(short, texts, len(sample.texts), poolings, seed, report)
         whole = [encoded_text(document.title, document.text) for document in documents]
         learned = partial(learn, whole) if learn else None
         chosen, reason, found, verdict = _compare(sample, rows, short, _specs(transform), learned, report)
@@ -236,16 +242,27 @@ def _fitting(sample: Sample, owners: NDArray[np.int64], characters: float) -> Sa
 
 
 def _encode(
-    encoder: Encoder, texts: Sequence[str], poolings: Sequence[str], seed: int, progress: Callable[[int], None]
+    encoder: Encoder,
+    texts: Sequence[str],
+    passages: int,
+    poolings: Sequence[str],
+    seed: int,
+    progress: Callable[[int], None],
 ) -> dict[str, NDArray[np.float32]]:
-    """Return the vectors of each pooling, and report the progress after each block."""
+    """Return the vectors of each pooling, and report the progress after each block.
+
+    The first texts, as many as `passages`, are passages. The others are queries.
+    """
     rows = {pooling: np.empty((len(texts), encoder.identity.dimension), np.float32) for pooling in poolings}
     order = np.random.default_rng(seed).permutation(len(texts))
     for start in range(0, len(texts), BLOCK):
         progress(start)
         block = order[start : start + BLOCK]
-        for pooling, vectors in encoder.encode_poolings([texts[number] for number in block], poolings).items():
-            rows[pooling][block] = vectors
+        for queries in (False, True):
+            own = block[(block >= passages) == queries]
+            found = encoder.encode_poolings([texts[number] for number in own], poolings, queries=queries)
+            for pooling, vectors in found.items():
+                rows[pooling][own] = vectors
     return rows
 
 

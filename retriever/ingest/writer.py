@@ -152,10 +152,13 @@ class Writer:
         return drift(self._collection, novelty, after) if novelty else None
 
     def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Encode texts for a fit. The last two lists are cached, because the next fit usually needs the same texts."""
+        """Encode short texts for a fit, as queries.
+
+        The last two lists are cached, because the next fit usually needs the same texts.
+        """
         key = tuple(texts)
         if key not in self._encoded:
-            vectors = self.engine.encode(texts, self._encoder())
+            vectors = self.engine.encode_queries(texts, self._encoder())
             self._encoded = dict([*self._encoded.items(), (key, vectors)][-2:])
         return self._encoded[key]
 

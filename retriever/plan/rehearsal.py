@@ -61,7 +61,7 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 def rehearse(sample: Sample, options: Mapping[str, Any], documents: int, progress: Progress = silent) -> Rates:
     """Measure what the sample costs on this machine, to plan a collection of this many documents.
 
-    `options` are the arguments encoder, pooling, max_length, precision and transform of `Retriever.build`.
+    `options` are the arguments encoder, pooling, max_length, precision, transform and prompts of `Retriever.build`.
     """
     with TemporaryDirectory(prefix="retriever-plan-") as folder:
         request = {"folder": f"{folder}/collection", "options": dict(options), "planned": documents}
@@ -160,7 +160,15 @@ def _with_precision(sample: Sequence[Document], options: Mapping[str, Any]) -> t
         return dict(options), "a word table has no 8-bit integers"
     pooling = None if options["pooling"] == AUTO else options["pooling"]
     single, integers = (
-        Encoder(options["encoder"], pooling=pooling, max_length=options["max_length"], precision=name, device="cpu")
+        Encoder(
+            options["encoder"],
+            pooling=pooling,
+            max_length=options["max_length"],
+            precision=name,
+            device="cpu",
+            query_prompt=options["query_prompt"],
+            document_prompt=options["document_prompt"],
+        )
         for name in ("fp32", "int8")
     )
     choice = choose_precision(sample, single, integers, options["transform"])
@@ -185,7 +193,7 @@ def measure_search(request: Mapping[str, Any]) -> dict[str, Any]:
     with Retriever.open(request["folder"], encoder=request["options"]["encoder"], device="cpu") as opened:
         for query in islice(cycle(request["queries"]), WARM_UP + TIMED):
             began = time.process_time()
-            vectors = opened.encoder().encode([query])
+            vectors = opened.query_vectors([query])
             encoded = time.process_time()
             opened.answer_many([query], 10, vectors=vectors)
             encoding.append(encoded - began)

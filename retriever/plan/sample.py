@@ -11,6 +11,7 @@ import numpy as np
 
 from retriever.corpus import Document
 from retriever.corpus.source import Documents, OnError, Source
+from retriever.encoder.model_files import PROMPTS
 from retriever.errors import Misuse
 from retriever.retriever import Retriever
 
@@ -47,7 +48,7 @@ def from_collection(folder: Path, encoder: str | None) -> tuple[Sample, dict[str
             raise Misuse(f"{folder} has no documents to base a plan on; index some first, or give a SOURCE.")
         order = np.random.default_rng(SEED).permutation(len(ids))
         found = _limited(opened.document(ids[place]) for place in order)
-        options = {name: getattr(identity, name) for name in ("pooling", "max_length", "precision")}
+        options = {name: getattr(identity, name) for name in ("pooling", "max_length", "precision", *PROMPTS)}
         options |= {"encoder": encoder or identity.name, "transform": str(store.setting("transform"))}
     return Sample(found, f"{folder}, {len(found):,} documents"), options
 

@@ -20,6 +20,7 @@ from indexes.stores import AnyStore
 from retriever.corpus.document import Document
 from retriever.corpus.passages import encoded_text, sentences
 from retriever.encoder.encoder import Encoder
+from retriever.encoder.writing import in_capitals, plain, recased
 from retriever.errors import BadFilter, Misuse, NoSuchDocument
 from retriever.hits import Answer, Hit, Hits, Mode, Space
 from retriever.transforms import load_transform
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 RERANKED = 50
 """The number of hits that a reranker scores, unless k is more."""
 LONGEST_QUERY = 1_000_000
+RECASING = 50
+"""The number of passages that show how the collection writes the words of a query in capitals."""
 
 
 class Searcher:
@@ -91,7 +94,7 @@ class Searcher:
                 found = [self.collection.words.matches(query, wanted, allowed) for query in queries]
         else:
             novelty = self.novelty()  # a collection without an index is refused before the encoder is loaded
-            vectors = self._encoder().encode(queries) if vectors is None else vectors
+            vectors = self.query_vectors(queries) if vectors is None else vectors
             found = self._matches(queries, vectors, wanted, mode, conditions, space)
         if rerank:
             found = [_rerank(rerank, query, matches) for query, matches in zip(queries, found, strict=True)]
@@ -108,6 +111,21 @@ class Searcher:
         limits = [novelty.query_limit(query) for query in queries]
         scored = zip(results, novelty.scores(vectors).tolist(), limits, strict=True)
         return [Answer(hits, score, limit, limit is not None and score > limit) for hits, score, limit in scored]
+
+    def query_vectors(self, queries: Sequence[str], *, here: bool = False) -> NDArray[np.float32]:
+        """Return the raw vectors of queries. If `here` is True, encode in the caller's thread.
+
+        If the encoder distinguishes cases, a query in capitals is first written as the collection writes its words.
+        """
+        encoder = self._encoder()
+        if any(map(in_capitals, queries)) and encoder.distinguishes_case:
+            queries = [self._recased(query) if in_capitals(query) else query for query in queries]
+        return encoder.encode_queries(queries, here=here)
+
+    def _recased(self, query: str) -> str:
+        with self.collection.store.snapshot():
+            found = self.collection.words.matches(plain(query), RECASING)
+        return recased(query, (encoded_text(match.document["title"], _passage(match)) for match in found))
 
     def conditions(self, where: Sequence[str]) -> list[Condition]:
         """Parse filters. Raise `BadFilter` if a filter is invalid or names a field that no document has."""

@@ -127,7 +127,7 @@ def _run(jobs: Sequence[Job]) -> None:
 def _search(jobs: Sequence[Job]) -> Iterator[tuple[Job, SearchResult]]:
     jobs = sorted(jobs, key=lambda job: job.parameters)  # jobs that need vectors come first
     dense = [query for job in jobs if not job.lexical for query in job.queries]
-    vectors: Any = jobs[0].served.retriever.encoder().encode_here(dense) if dense else ()
+    vectors: Any = jobs[0].served.retriever.query_vectors(dense, here=True) if dense else ()
     for _, grouped in groupby(jobs, key=lambda job: job.parameters):
         group = list(grouped)
         queries = [query for job in group for query in job.queries]

@@ -63,7 +63,7 @@ class ServedCollection:
         if len(self.retriever):
             self.retriever.answer_many(["ready"], 1)
         else:
-            self.retriever.encoder().encode(["ready"])
+            self.retriever.query_vectors(["ready"])
         self.summary = summary(self.retriever.local)
         self.retriever.progress = silent  # do not show the progress of requests in the server's terminal
 

@@ -52,7 +52,9 @@ def write_sentence_folder(folder: Path, encoder: Encoder, transform: Transform) 
         else:
             modules.add("Normalize")
     modules.add("Normalize")
-    write_modules(folder, modules.kinds)
+    identity = encoder.identity
+    named = {"query": identity.query_prompt, "document": identity.document_prompt}
+    write_modules(folder, modules.kinds, named if any(named.values()) else {})
     (folder / "README.md").write_text(_card(encoder, transform), encoding="utf-8")
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
@@ -211,6 +213,8 @@ def _write_tensors(path: Path, tensors: dict[str, NDArray[np.float32]]) -> None:
 def _card(encoder: Encoder, transform: Transform) -> str:
     identity = encoder.identity
     name = Path(identity.name).name
+    prompts = identity.query_prompt or identity.document_prompt
+    encode = 'model.encode_document(["a text", "another"])' if prompts else 'model.encode(["a text", "another"])'
     return f"""---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
@@ -227,7 +231,7 @@ transform. The transform was fitted without labels to the vectors of one collect
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer("this folder")
-    vectors = model.encode(["a text", "another"])
+    vectors = {encode}
 
 sentence-transformers 3.1 or newer loads the model without further packages and without running code from this folder.
 The vectors have length one, so their dot product equals their cosine.

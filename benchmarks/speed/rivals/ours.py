@@ -44,11 +44,13 @@ class LookingUp(Encoder):
             self._known_rows[text] = row
             yield {"id": id_, "text": text}
 
-    def encode_batches(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int64], Matrix]]:
+    def encode_batches(
+        self, texts: Sequence[str], *, queries: bool = False
+    ) -> Iterator[tuple[NDArray[np.int64], Matrix]]:
         for places, tokens in _batches(len(texts)):
             yield places, self._look_up(texts, tokens)
 
-    def encoding(self, texts: Sequence[str]) -> Encoding:
+    def encoding(self, texts: Sequence[str], *, queries: bool = False) -> Encoding:
         return Encoding(_batches(len(texts)), lambda tokens: self._look_up(texts, tokens), workers=1)
 
     def _look_up(self, texts: Sequence[str], tokens: list[list[int]]) -> Matrix:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retriever.cli.options import POOLINGS, Command, device_option, options, several
+from retriever.cli.options import POOLINGS, Command, device_option, options, prompt_options, several
 
 if TYPE_CHECKING:
     from retriever.evaluate.results import Row
@@ -68,6 +68,7 @@ def shared_options(
         click.option(
             "--max-length", type=int, help="Maximum number of tokens in a sentence.  [default: the model's own]"
         ),
+        prompt_options,
         device_option,
         click.option(
             "--cache", type=FOLDER, help="Cache folder for raw vectors.  [default: ~/.cache/flow-retriever/vectors]"

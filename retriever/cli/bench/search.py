@@ -17,7 +17,7 @@ from retriever.cli.bench.options import (
     report,
     shared_options,
 )
-from retriever.cli.options import POOLINGS, device_option, several
+from retriever.cli.options import POOLINGS, device_option, prompt_options, several
 
 if TYPE_CHECKING:
     from retriever.evaluate.results import Row
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     "none, center, whiten, bert-flow, flow, auto, hybrid, bm25",
     metavar="SPEC",
 )
+@prompt_options
 @device_option
 @click.option(
     "--cache",
@@ -61,6 +62,8 @@ def retrieval(
     encoders: tuple[str, ...],
     poolings: tuple[str, ...],
     transforms: tuple[str, ...],
+    query_prompt: str | None,
+    document_prompt: str | None,
     device: str,
     cache: Path | None,
     out: Path | None,
@@ -82,7 +85,8 @@ def retrieval(
     from retriever.evaluate.vectors import collections_folder
 
     need_for_rankings(out)
-    systems, models = systems_of(transforms), open_models(encoders, poolings)
+    systems = systems_of(transforms)
+    models = open_models(encoders, poolings, query_prompt=query_prompt, document_prompt=document_prompt)
     reading = read_sets(data, split)
     with Results(out) as results, console.progress_bar() as progress:
         findings = question.run(

@@ -9,7 +9,7 @@ from rich.text import Text
 from indexes.folder.verify import Report as VerifyReport
 from retriever.cli.display import console
 from retriever.cli.errors import with_flags
-from retriever.info import describe_drift, describe_index, describe_transform
+from retriever.info import describe_drift, describe_index, describe_prompts, describe_transform
 from retriever.info import notes as notes_of
 from retriever.ingest.pipeline import IngestReport
 from retriever.recovery.salvage import SalvageReport
@@ -88,6 +88,8 @@ def show_info(info: dict[str, Any]) -> None:
         f"{encoder['name']}, {encoder['dimension']} dimensions, {encoder['pooling']} pooling, at most "
         f"{encoder['max_length']} tokens, {encoder.get('precision', 'fp32')}, weights {encoder['weights'][:12]}",
     )
+    if prompts := describe_prompts(encoder):
+        row("prompts", prompts)
     row("transform", describe_transform(info["transform"], info["fitted_on"]))
     for note in notes_of(info):
         row("", note, "yellow")

@@ -11,18 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoder.model_files import EncoderIdentity
+from retriever.encoder.model_files import PROMPTS, EncoderIdentity
 from retriever.files import cache_folder, cached_sha256
 
 FORMAT = 2
 GRAPH, WEIGHTS, TOKENIZER, FACTS = "model.onnx", "weights.bin", "tokenizer.json", "facts.json"
 FILES = (GRAPH, WEIGHTS, TOKENIZER)
 INPUTS = ("input_ids", "attention_mask")
+# Parts of the identity of an encoder that do not affect its graph.
+NOT_IN_GRAPH = ("name", "max_length", *PROMPTS)
 
 
 def export_folder(identity: EncoderIdentity) -> Path:
     """Return the cache folder for the graph of this encoder. The folder may not exist yet."""
-    decides = {key: value for key, value in asdict(identity).items() if key not in ("name", "max_length")}
+    decides = {key: value for key, value in asdict(identity).items() if key not in NOT_IN_GRAPH}
     key = hashlib.sha256(json.dumps({"format": FORMAT, **decides}, sort_keys=True).encode()).hexdigest()
     return cache_folder() / "encoders" / key[:32]
 

@@ -6,8 +6,9 @@ The folder is an ordinary encoder: `retriever index --encoder DIR` and `Sentence
 import hashlib
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,8 +77,10 @@ def write_table(table: "WordTable", folder: Path, facts: dict[str, Any]) -> None
     write_modules(folder, MODULES)
 
 
-def write_modules(folder: Path, kinds: Sequence[str]) -> None:
+def write_modules(folder: Path, kinds: Sequence[str], prompts: Mapping[str, str] = MappingProxyType({})) -> None:
     """Write the list of modules, from which sentence-transformers loads a model, and its general settings.
+
+    `prompts` are the prompts of queries and documents.
 
     The files of the first module are in the folder itself. A further module that has files has a subfolder.
     """
@@ -86,7 +89,7 @@ def write_modules(folder: Path, kinds: Sequence[str]) -> None:
         for number, kind in enumerate(kinds)
     ]
     write_json(folder / "modules.json", modules)
-    general: dict[str, Any] = {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"}
+    general: dict[str, Any] = {"prompts": dict(prompts), "default_prompt_name": None, "similarity_fn_name": "cosine"}
     write_json(folder / "config_sentence_transformers.json", general)
 
 

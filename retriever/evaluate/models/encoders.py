@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +32,8 @@ class TextEncoder:
     def revision(self) -> str:
         return self.encoder.identity.weights
 
-    def encode_batches(self, texts: Sequence[str]) -> Batches:
-        return self.encoder.encode_batches(texts)
+    def encode_batches(self, texts: Sequence[str], queries: bool = False) -> Batches:
+        return self.encoder.encode_batches(texts, queries=queries)
 
 
 def identity_digest(identity: EncoderIdentity, more: Mapping[str, str] | None = None) -> str:
@@ -49,11 +49,21 @@ def open_encoders(
     max_length: int | None = None,
     precision: str = "fp32",
     device: str = "auto",
+    query_prompt: str | None = None,
+    document_prompt: str | None = None,
 ) -> list[TextEncoder]:
     """Open every encoder with every pooling. The default pooling is the encoder's own."""
     labels = labels_of(names or (DEFAULT_ENCODER,))
+    opened = partial(
+        Encoder,
+        max_length=max_length,
+        precision=precision,
+        device=device,
+        query_prompt=query_prompt,
+        document_prompt=document_prompt,
+    )
     return [
-        TextEncoder(Encoder(name, pooling=pooling, max_length=max_length, precision=precision, device=device), label)
+        TextEncoder(opened(name, pooling=pooling), label)
         for name, label in labels.items()
         for pooling in dict.fromkeys(poolings) or (None,)
     ]

@@ -36,8 +36,8 @@ class Local:
     def encoding(self, texts: Sequence[str], encoder: "Encoder") -> Encodes:
         return encoder.encoding(texts)
 
-    def encode(self, texts: Sequence[str], encoder: "Encoder") -> NDArray[np.float32]:
-        return encoder.encode(texts)
+    def encode_queries(self, texts: Sequence[str], encoder: "Encoder") -> NDArray[np.float32]:
+        return encoder.encode_queries(texts)
 
     def mapped(self, transform: "Transform", blocks: Blocks) -> Blocks:
         return ((numbers, transform.apply(raw)) for numbers, raw in blocks)

@@ -51,8 +51,8 @@ class Engine(Protocol):
     def encoding(self, texts: Sequence[str], encoder: "Encoder") -> Encodes:
         """Prepare to encode texts. The vectors have at least the precision in which vectors are stored."""
 
-    def encode(self, texts: Sequence[str], encoder: "Encoder") -> NDArray[np.float32]:
-        """Encode texts in full precision. Return one row per text."""
+    def encode_queries(self, texts: Sequence[str], encoder: "Encoder") -> NDArray[np.float32]:
+        """Encode queries, or short texts that stand for queries, in full precision. Return one row per text."""
 
     def mapped(self, transform: "Transform", blocks: Blocks) -> Blocks:
         """Apply a transform to every block, and yield the results in order."""

@@ -71,19 +71,21 @@ class Ray:
         return passages_of(document, encoder)
 
     def encoding(self, texts: Sequence[str], encoder: "Encoder") -> Encodes:
-        return self._encoding(texts, encoder, half=True)
+        return self._encoding(texts, encoder, queries=False)
 
-    def encode(self, texts: Sequence[str], encoder: "Encoder") -> NDArray[np.float32]:
+    def encode_queries(self, texts: Sequence[str], encoder: "Encoder") -> NDArray[np.float32]:
         rows = np.empty((len(texts), encoder.identity.dimension), np.float32)
-        encoding = self._encoding(texts, encoder, half=False)
+        encoding = self._encoding(texts, encoder, queries=True)
         while done := encoding.finished():
             for batch in done:
                 rows[batch.positions] = batch.vectors
         return rows
 
-    def _encoding(self, texts: Sequence[str], encoder: "Encoder", half: bool) -> "RayEncoding":
+    def _encoding(self, texts: Sequence[str], encoder: "Encoder", queries: bool) -> "RayEncoding":
         batch_tokens = encoder.requested_batch_tokens or BATCH_TOKENS[self._device(encoder)]
-        return RayEncoding(encoder.token_batches(texts, batch_tokens), self._workers(encoder), half)
+        return RayEncoding(
+            encoder.token_batches(texts, batch_tokens, queries=queries), self._workers(encoder), half=not queries
+        )
 
     def mapped(self, transform: "Transform", blocks: Blocks) -> Blocks:
         if transform.family == "none":  # not worth sending

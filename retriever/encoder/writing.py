@@ -1,0 +1,55 @@
+"""How a text is written: full-width letters, composed characters, and queries in capitals.
+
+An encoder knows words as its training text wrote them. A query may be written in another way and mean the same.
+"""
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+# The full-width digits and letters. Full-width punctuation is kept, because Chinese and Japanese texts are written with
+# it, and so their encoders know it.
+_WIDE = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a]")
+_WIDTH = 0xFEE0
+_WORD = re.compile(r"\w+")
+
+
+def plain(text: str) -> str:
+    """Return a text as encoders read it: with composed characters, and without full-width letters and digits."""
+    if text.isascii():
+        return text
+    text = _WIDE.sub(lambda found: chr(ord(found[0]) - _WIDTH), text)
+    return unicodedata.normalize("NFC", text)
+
+
+def in_capitals(query: str) -> bool:
+    """Return whether all letters of a query that have a case are capitals."""
+    return plain(query).isupper()
+
+
+def recased(query: str, texts: Iterable[str]) -> str:
+    """Write a query in capitals as the texts write its words most often, e.g. "DNA" but "repair".
+
+    Diacritics are restored too, because capitals are often written without them. A word that the texts do not have is
+    written in lower case.
+    """
+    query = plain(query)
+    wanted = {_folded(word) for word in _WORD.findall(query)}
+    forms: dict[str, Counter[str]] = defaultdict(Counter)
+    for text in texts:
+        for word, count in Counter(_WORD.findall(plain(text))).items():
+            if (key := _folded(word)) in wanted:
+                forms[key][word] += count
+    return _WORD.sub(lambda found: _written(found[0], forms), query)
+
+
+def _written(word: str, forms: dict[str, Counter[str]]) -> str:
+    known = forms.get(_folded(word))
+    return max(known, key=lambda form: (known[form], form)) if known else word.lower()
+
+
+def _folded(word: str) -> str:
+    """Return a word without case and without the marks over its letters."""
+    letters = unicodedata.normalize("NFD", word.casefold())
+    return "".join(letter for letter in letters if not unicodedata.combining(letter))
