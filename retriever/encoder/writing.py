@@ -8,18 +8,21 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-# The full-width digits and letters. Full-width punctuation is kept, because Chinese and Japanese texts are written with
-# it, and so their encoders know it.
+# Chinese and Japanese texts are written with full-width punctuation, which their encoders know. In these texts, only
+# full-width digits and letters are replaced.
+_EAST_ASIAN = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
+_WIDE_OR_PUNCTUATION = re.compile("[\uff01-\uff5e]")
 _WIDE = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a]")
 _WIDTH = 0xFEE0
 _WORD = re.compile(r"\w+")
 
 
 def plain(text: str) -> str:
-    """Return a text as encoders read it: with composed characters, and without full-width letters and digits."""
+    """Return a text as encoders read it: with composed characters, and without full-width letters."""
     if text.isascii():
         return text
-    text = _WIDE.sub(lambda found: chr(ord(found[0]) - _WIDTH), text)
+    wide = _WIDE if _EAST_ASIAN.search(text) else _WIDE_OR_PUNCTUATION
+    text = wide.sub(lambda found: chr(ord(found[0]) - _WIDTH), text)
     return unicodedata.normalize("NFC", text)
 
 

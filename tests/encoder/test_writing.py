@@ -1,0 +1,51 @@
+"""Full-width letters, composed characters, and queries in capitals."""
+
+import shutil
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from retriever import Document, Retriever
+from retriever.encoder.writing import in_capitals, plain, recased
+
+
+def wide(text: str) -> str:
+    return "".join(chr(ord(letter) + 0xFEE0) if "!" <= letter <= "~" else letter for letter in text)
+
+
+def test_plain() -> None:
+    assert plain(wide("IL-6 binds (50%).")) == "IL-6 binds (50%)."
+    assert plain("使用ＤＮＡ，然后") == "使用DNA，然后"
+    assert plain(unicodedata.normalize("NFD", "café")) == "café"
+
+
+def test_a_query_in_capitals_is_written_as_the_texts_write_it() -> None:
+    texts = ["The DNA repair of a café.", "Repair needs the DNA.", "a repair in the Café, the café"]
+    assert recased("THE REPAIR OF DNA AT A CAFE, NOW", texts) == "the repair of DNA at a café, now"
+    assert in_capitals("WHAT IS IT?")
+    assert in_capitals(wide("WHAT"))
+    assert not in_capitals("What")
+    assert not in_capitals("什么 12")
+
+
+@pytest.fixture
+def cased(tiny_bert: str, tmp_path: Path) -> str:
+    folder = Path(shutil.copytree(tiny_bert, tmp_path / "cased"))
+    path = folder / "tokenizer.json"
+    changed = path.read_text().replace('"lowercase": true', '"lowercase": false')
+    path.write_text(changed.replace('"lowercase":true', '"lowercase":false'))
+    return str(folder)
+
+
+def test_a_search_in_capitals_with_a_cased_encoder(cased: str, tmp_path: Path) -> None:
+    documents = [Document("d1", "the dog sleeps"), Document("d2", "a cat sat on the mat"), Document("d3", "one two")]
+    Retriever.build(documents, tmp_path / "c", encoder=cased, pooling="mean", transform="none").close()
+    with Retriever.open(tmp_path / "c") as opened:
+        assert opened.encoder().distinguishes_case
+        written = ["the dog", "THE DOG", wide("the dog"), wide("THE DOG")]
+        vectors = opened.query_vectors(written)
+        np.testing.assert_allclose(vectors, np.repeat(vectors[:1], 4, axis=0), atol=1e-6)
+        hits = [[(hit.id, round(hit.score, 5)) for hit in found] for found in opened.search_many(written, 3)]
+        assert hits[1:] == hits[:1] * 3
