@@ -20,8 +20,8 @@ class Counting(TextEncoder):
         super().__init__(Encoder(name, pooling=pooling, device="cpu"), "counting")
         self.embedded, self.stop_after = 0, stop_after
 
-    def encode_batches(self, texts: Sequence[str]) -> Batches:
-        for positions, vectors in super().encode_batches(texts):
+    def encode_batches(self, texts: Sequence[str], queries: bool = False) -> Batches:
+        for positions, vectors in super().encode_batches(texts, queries):
             yield positions, vectors
             self.embedded += len(positions)
             if self.stop_after and self.embedded >= self.stop_after:
