@@ -14,7 +14,7 @@ correlation on the test pairs, and all maps are fitted to the sentences of these
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,15 +35,13 @@ from retriever.transforms import fit
 from retriever.transforms.agreement import fit_candidate
 from retriever.transforms.choice import CANDIDATES, STRENGTHS
 from retriever.transforms.moments import principal_axes
+from retriever.transforms.spec import parse
 from retriever.tune.model import autocast
 
 BATCH_TOKENS = 4096
 SHRINKAGES = (0.1, 1.0)
-WHITENINGS = tuple(spec for spec in CANDIDATES if spec not in STRENGTHS)
 PROMPT = 'This sentence : "', '" means [MASK] .'
 MASK = "[MASK]"
-
-Measure = Callable[[dict[str, Rows]], str]
 
 
 @dataclass
@@ -118,6 +116,12 @@ class Layers:
         yield "prompt", output.hidden_states[-1][torch.arange(len(ids)), place]
 
 
+def _whitenings(rows: Rows) -> list[str]:
+    """Return the candidates of `auto` that are not flows and keep no more dimensions than the rows have."""
+    found = [spec for spec in CANDIDATES if spec not in STRENGTHS]
+    return [spec for spec in found if int(parse(spec).options.get("dimension", 0)) < rows.shape[1]]
+
+
 def study_search(part: Part, layers: Layers, encoder: Encoder) -> dict[str, str]:
     """Return agreement / nDCG@10 of every pooling and map on a set."""
     moments: dict[str, TokenMoments] = defaultdict(TokenMoments)
@@ -135,7 +139,7 @@ def study_search(part: Part, layers: Layers, encoder: Encoder) -> dict[str, str]
     for pooling, own in documents.items():
         sample = np.concatenate([own, short[pooling]])
         agreement = {}
-        for spec in WHITENINGS:
+        for spec in _whitenings(own):
             if transform := fit_candidate(spec, sample, 0):
                 agreement[spec] = measure(f"{pooling}, {spec}", transform.apply, pooling)
         best = max(agreement, key=lambda spec: agreement[spec])
@@ -153,9 +157,9 @@ def study_similarity(scorer: PairScorer, layers: Layers, encoder: Encoder) -> di
     def measure(rows: Rows) -> str:
         return f"{scorer(fit('none', rows), rows).values[ALL]:.1f}"
 
-    found = {}
+    found: dict[str, str] = {}
     for pooling, own in layers.poolings(scorer.texts, moments).items():
-        found |= {f"{pooling}, {spec}": measure(fit(spec, own).apply(own)) for spec in WHITENINGS}
+        found |= {f"{pooling}, {spec}": measure(fit(spec, own).apply(own)) for spec in _whitenings(own)}
         if pooling in moments:
             maps = {f"{pooling}, Zipfian {each:g}": moments[pooling].whitening(each) for each in SHRINKAGES}
             found |= {name: measure(mapped(own)) for name, mapped in maps.items()}
