@@ -68,7 +68,20 @@ def learning(**options: Any) -> None:
     run(**options)
 
 
-for command in (speed, quantization, engines, stores, serve, plan, flow, fusion, learning):
+@click.command()
+@click.option("--data", type=FOLDER, required=True, help="Folder of BEIR folders, and of sts/.")
+@click.option("--encoder", required=True, metavar="NAME|DIR", help="Hugging Face name or folder of a BERT.")
+@click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this folder in DATA; may be repeated.")
+@click.option("--documents", type=click.IntRange(100), default=5000, show_default=True, help="Documents of a set.")
+@click.option("--max-length", type=click.IntRange(32), default=256, show_default=True, help="Tokens of a text.")
+def contextual(**options: Any) -> None:
+    """Compare poolings of an un-tuned BERT's layers: whitening by tokens, a prompt, and weights by attention."""
+    from benchmarks.studies.contextual import run
+
+    run(**options)
+
+
+for command in (speed, quantization, engines, stores, serve, plan, flow, fusion, learning, contextual):
     main.add_command(command)
 
 if __name__ == "__main__":
