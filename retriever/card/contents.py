@@ -93,6 +93,8 @@ def _encoder(encoder: Mapping[str, Any]) -> dict[str, Any]:
         "precision": encoder.get("precision", "fp32"),
         "dimension": encoder["dimension"],
         "max_length": encoder["max_length"],
+        "query_prompt": encoder["query_prompt"],
+        "document_prompt": encoder["document_prompt"],
         **{part: str(encoder[part])[:HASH_SHOWN] for part in HASHED},
     }
 

@@ -22,11 +22,11 @@ class Counting(TextEncoder):
         self._stop_after = stop_after
         self.asked: list[str] = []
 
-    def encode_batches(self, texts: Sequence[str]) -> Batches:
+    def encode_batches(self, texts: Sequence[str], queries: bool = False) -> Batches:
         if self._stop_after is not None and len(self.asked) >= self._stop_after:
             raise KeyboardInterrupt
         self.asked += texts
-        return super().encode_batches(texts)
+        return super().encode_batches(texts, queries)
 
 
 @pytest.fixture

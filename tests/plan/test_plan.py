@@ -156,7 +156,7 @@ def test_a_plan_by_a_collection(
     ((sample, used, documents),) = rehearsed
     assert used == {
         "encoder": options[1], "pooling": "mean", "max_length": used["max_length"], "precision": "fp32",
-        "transform": "center",
+        "query_prompt": "", "document_prompt": "", "transform": "center",
     }  # fmt: skip
     assert documents == 2000 and len(sample.documents) == COUNT and str(folder) in sample.description
     assert sample.documents[0].metadata == {"lang": "en"}
