@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 DEV := .venv/installed-dev
+GPU := build/gpu
 # Where `make bench` finds the data sets, writes the un-tuned encoder and writes its results.
 DATA ?= $(firstword $(wildcard ../shared/data) data)
 # HUB=bert-base-uncased UNTUNED=models/bert-base uses a model of the Hugging Face hub instead.
@@ -11,12 +12,15 @@ HUB ?=
 RESULTS ?= results
 SEEDS ?= 1
 
+# Tests start hundreds of processes. Without byte code, each would compile the libraries again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Each process runs whole files, so that fixtures of a file are made once.
 PYTEST = $(BIN)/pytest --dist loadfile
 # --no-compile: Python compiles what is imported, and the rest would take 300 MB.
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 
-.PHONY: demo check unit test lint docs long torture bench bench-speed clean
+.PHONY: demo check unit test lint docs long test-gpu fuzz coverage torture bench bench-speed clean
 
 demo: $(INSTALLED)
 	$(BIN)/retriever demo
@@ -48,10 +52,30 @@ docs: $(DEV)
 long: $(DEV)
 	OMP_NUM_THREADS=1 $(PYTEST) -n 3 -m "slow and not torture"
 
-# Everything that tries to break a collection: about an hour and a half on 2 cores. Needs strace.
+# The index tests with faiss-gpu, the package that users of NVIDIA GPUs install. It works without a GPU.
+test-gpu: $(GPU)/installed
+	$(GPU)/bin/python -c "import sys; from indexes.faiss.gpu import has_gpu_part; sys.exit(not has_gpu_part())"
+	OMP_NUM_THREADS=1 $(GPU)/bin/python -m pytest --dist loadfile -n 2 -m "not slow and not torture" \
+		tests/indexes/faiss tests/indexes/folder tests/benchmarks/test_gpu.py
+
+# Ten minutes of fuzzing for each parser of foreign bytes, guided by coverage.
+fuzz: $(DEV)
+	$(BIN)/python tests/fuzz/run.py --out $(RESULTS)/fuzz
+
+# Everything that tries to break a collection: about seven hours on 2 cores. Needs strace. Goes on where it was stopped.
 torture: $(DEV)
 	$(BIN)/python tests/torture/run.py --out $(RESULTS)/torture
-	$(PYTEST) -n 3 -m torture
+	$(PYTEST) -n 3 -m torture --ignore tests/encoder/test_forks.py
+
+# Branch coverage over all tiers, child processes included, in results/coverage. Takes as long as `make test long`, twice.
+coverage: $(DEV)
+	rm -rf $(RESULTS)/coverage && mkdir -p $(RESULTS)/coverage
+	COVERAGE_FILE=$(abspath $(RESULTS)/coverage/data) OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -n 3 --dist loadfile \
+		-m "not torture" -o timeout=1800 || touch $(RESULTS)/coverage/some-tests-failed
+	COVERAGE_FILE=$(abspath $(RESULTS)/coverage/data) $(BIN)/coverage combine -q
+	COVERAGE_FILE=$(abspath $(RESULTS)/coverage/data) $(BIN)/coverage html -q -d $(RESULTS)/coverage/html
+	COVERAGE_FILE=$(abspath $(RESULTS)/coverage/data) $(BIN)/coverage report --sort=cover | tee $(RESULTS)/coverage/report.txt
+	test ! -e $(RESULTS)/coverage/some-tests-failed
 
 # Measure the tables of docs/results.md again. Results that are still valid are reused.
 BENCH = $(BIN)/retriever bench
@@ -88,6 +112,14 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 $(DEV): $(INSTALLED)
 	$(PIP) -e '.[cpu,dev]'
+	touch $@
+
+# A second venv, because faiss-gpu and faiss-cpu conflict. It finds everything else in the first one.
+PURELIB := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
+$(GPU)/installed: constraints.txt $(DEV)
+	$(BIN)/python -m venv $(GPU)
+	echo "import site; site.addsitedir('$$($(BIN)/python $(PURELIB))')" > "$$($(GPU)/bin/python $(PURELIB))/first.pth"
+	$(GPU)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt faiss-gpu
 	touch $@
 
 clean:

@@ -1,77 +1,62 @@
-"""Options that several benchmark commands share."""
+"""Options that several benchmark commands share, and the output of benchmarks without rows."""
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from retriever.cli.bench.options import FOLDER
+from retriever.cli.bench.options import FOLDER, json_option
+from retriever.cli.options import Command, choice, options
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-Command = Callable[..., Any]
 COLLECTION = click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR")
-precision_option = click.option(
-    "--precision",
-    type=click.Choice(["fp32", "int8"]),
-    default="fp32",
-    show_default=True,
-    help="Precision of the encoder.",
+precision_option = choice("--precision", ("fp32", "int8"), "Precision of the encoder.", default="fp32")
+cache_option = click.option(
+    "--cache", type=FOLDER, help="Cache folder for raw vectors.  [default: ~/.cache/flow-retriever/vectors]"
+)
+ROWS = "Folder for results.json and plots. After an interruption, the same command continues there."
+rows_options = options(click.option("--out", type=FOLDER, help=ROWS), json_option)
+figures_options = options(
+    click.option("--out", type=FOLDER, help="Folder for results.json."),
+    click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON instead of a table."),
 )
 
 
 def sentence_options(*sizes: int) -> Callable[[Command], Command]:
     """Add the options for the files of sentences, the numbers of documents, and the encoder."""
-    parts = (
+    files = "Use the sentences in wiki/wiki_sentences_*.txt.gz of this folder instead of SENTENCES."
+    many: dict[str, Any] = {"multiple": True, "help": "Size of the collection; may be repeated."}
+    return options(
         click.argument("sentences", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False)),
-        click.option(
-            "--data",
-            type=FOLDER,
-            help="Use the sentences in wiki/wiki_sentences_*.txt.gz of this folder instead of SENTENCES.",
-        ),
-        click.option(
-            "--documents",
-            multiple=True,
-            type=click.IntRange(1),
-            default=sizes,
-            show_default=True,
-            help="Size of the collection; may be repeated.",
-        ),
+        click.option("--data", type=FOLDER, help=files),
+        click.option("--documents", type=click.IntRange(1), default=sizes, **many),
         click.option("--encoder", metavar="NAME|DIR", help="The encoder.  [default: all-MiniLM-L6-v2]"),
     )
 
-    def decorate(command: Command) -> Command:
-        for part in reversed(parts):
-            command = part(command)
-        return command
 
-    return decorate
+class Figures:
+    """A dataclass of figures that are not stored as rows. The properties named in `derived` are written too."""
 
+    derived: ClassVar[tuple[str, ...]] = ()
 
-class Figures(Protocol):
-    """The figures of a benchmark whose results are not stored as rows."""
+    def table(self) -> "Table":
+        raise NotImplementedError
 
-    def to_json(self) -> dict[str, Any]: ...
-    def table(self) -> "Table": ...
+    def show(self, out: Path | None, as_json: bool) -> None:
+        """Print the figures. If a folder is given, also write them to results.json in it."""
+        from retriever.evaluate.report.tables import show
 
-
-def figures_options(command: Command) -> Command:
-    as_json = click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON instead of a table.")
-    return click.option("--out", type=FOLDER, help="Folder for results.json.")(as_json(command))
-
-
-def show_figures(figures: Figures, out: Path | None, as_json: bool) -> None:
-    """Print the figures. If a folder is given, also write them to results.json in it."""
-    from retriever.evaluate.report.tables import show
-
-    text = json.dumps(figures.to_json(), indent=1)
-    if out:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "results.json").write_text(text + "\n", encoding="utf-8")
-    if as_json:
-        click.echo(text)
-    else:
-        show(figures.table())
+        found = asdict(self) | {name: getattr(self, name) for name in self.derived}  # type: ignore[call-overload]
+        text = json.dumps(found, indent=1)
+        if out:
+            out.mkdir(parents=True, exist_ok=True)
+            (out / "results.json").write_text(text + "\n", encoding="utf-8")
+        if as_json:
+            click.echo(text)
+        else:
+            show(self.table())

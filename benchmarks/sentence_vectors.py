@@ -1,18 +1,14 @@
-"""Read files with very many sentences, and return their vectors in float16 to halve the memory.
+"""Read files with very many sentences, and return their cached vectors, in float16 to halve the memory."""
 
-The vectors come from the cache of raw vectors.
-"""
-
-import gzip
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.errors import BadSource, Misuse, RetrieverError
-from retriever.evaluate.models.encoders import TextEncoder
-from retriever.evaluate.vectors import VectorCache
+from retriever.errors import Misuse, RetrieverError
+from retriever.evaluate.data.tsv import read_lines
+from retriever.evaluate.models.encoders import TextEncoder, VectorCache
 from retriever.progress import Progress, silent
 
 TOGETHER = 20_000
@@ -21,41 +17,23 @@ WIKI = "wiki/wiki_sentences_*.txt.gz"
 Halves = NDArray[np.float16]
 
 
-def wiki_files(data: Path) -> list[Path]:
-    found = sorted(data.glob(WIKI))
+def sentence_files(sentences: Sequence[Path], data: Path | None) -> list[Path]:
+    """Return the given files, or the files of Wikipedia sentences in the data folder."""
+    if bool(sentences) == bool(data):
+        raise Misuse("give either files of sentences or --data DIR with the Wikipedia sentences, but not both.")
+    found = list(sentences) if data is None else sorted(data.glob(WIKI))
     if not found:
         raise Misuse(f"{data} has no {WIKI}; give text files with one sentence per line instead.")
     return found
 
 
-def sentence_files(sentences: Sequence[Path], data: Path | None) -> list[Path]:
-    """Return the given files, or the files of Wikipedia sentences in the data folder."""
-    if bool(sentences) == bool(data):
-        raise Misuse("give either files of sentences or --data DIR with the Wikipedia sentences, but not both.")
-    return list(sentences) if data is None else wiki_files(data)
-
-
-def read_file(path: Path) -> list[str]:
-    """Return the non-blank lines of a text file, gzipped or not."""
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-            return [line.strip() for line in file if line.strip()]
-    except UnicodeDecodeError as error:
-        raise BadSource(f"{path} is not UTF-8 ({error.reason} at byte {error.start}).") from error
-    except (OSError, EOFError) as error:
-        raise BadSource(f"{path} cannot be read: {error}") from error
-
-
 def read_sentences(paths: Sequence[Path], count: int) -> list[str]:
-    """Return the first `count` sentences of the files, or all if there are fewer.
-
-    Raise Misuse if there are none.
-    """
+    """Return the first `count` sentences of the files, or all if there are fewer. Raise Misuse if there are none."""
     sentences: list[str] = []
     for path in paths:
         if len(sentences) >= count:
             break
-        sentences += read_file(path)
+        sentences += read_lines(path)
     if not sentences:
         raise Misuse(f"no sentences were found in the files: {', '.join(map(str, paths)) or 'none was given'}.")
     return sentences[:count]

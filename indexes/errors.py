@@ -5,6 +5,8 @@
 
 from pathlib import Path
 
+SHOWN = 40
+
 
 class RetrieverError(Exception):
     """Base class of every error that this project raises on purpose. Its message is written for users."""
@@ -64,6 +66,18 @@ class TableGone(RetrieverError):
 def salvage_advice(folder: Path | str) -> str:
     """Return the advice for a database that cannot be repaired in place."""
     return f"save everything that is intact into a new folder: retriever salvage NEW --index {folder}"
+
+
+def shown(value: object) -> str:
+    """Return a value for a message, or its type if it is long."""
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"a value of the type {type(value).__name__}"
+
+
+def require_type(name: str, value: object, what: str, *types: type) -> None:
+    """Raise `Misuse` if an argument has none of these types. A boolean is no number."""
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        raise Misuse(f"`{name}` must be {what}, not {shown(value)}.")
 
 
 def first_line(error: BaseException) -> str:

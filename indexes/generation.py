@@ -3,6 +3,7 @@
 Collections in a folder and in Milvus have the same generations: an index, the transform of its vectors, and a manifest.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +20,10 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 INDEX_FILE = "vectors.faiss"
 NUMBERS_FILE = "numbers.npy"
+RAW_FILE = "raw.f16"
+"""The stored raw vectors in half precision, in the order of the numbers. A generation has it if its index is lossy."""
+INDEX_FILES = (INDEX_FILE, NUMBERS_FILE, RAW_FILE)
+"""The files that are built from the stored vectors. The other files of a generation belong to the transform."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +133,8 @@ class Publication:
 
 
 def plain_name(name: object, where: Path) -> str:
-    """Return the name, or raise `Damaged` if it could lead out of its folder."""
-    if not isinstance(name, str) or name in ("", ".", "..") or any(c in name for c in "/\\:\0"):
+    """Return the name, or raise `Damaged` if it could lead out of its folder or is not a possible file name."""
+    if not isinstance(name, str) or name in ("", ".", "..") or re.search(r"[/\\:\0\ud800-\udfff]", name):
         raise Damaged(f"{where} holds the name {str(name)[:100]!r}, which is not a plain file name.")
     return name
 

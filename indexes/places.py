@@ -1,4 +1,4 @@
-"""Chooses the kind of a collection by its address: a folder, or `milvus:URI`.
+"""Chooses the kind of a collection by its address: a folder, or `milvus:URI`. Finds the collections in a folder.
 
 The libraries that a kind needs are imported only when it is chosen.
 """
@@ -25,3 +25,14 @@ def collection_class(place: str | Path) -> "type[AnyCollection]":
     from indexes.folder.collection import Collection
 
     return Collection
+
+
+def collections_in(parent: Path) -> list[Path]:
+    """Return the folders in `parent` that hold a collection. The one that was changed last comes first."""
+    from indexes.folder.collection import Collection
+
+    try:
+        folders = [folder for folder in parent.iterdir() if Collection.exists(folder)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(folders, key=lambda folder: (Collection.changed(folder), folder), reverse=True)

@@ -22,8 +22,8 @@ from indexes.generation import Generation, Publication, difference, is_encoder
 from indexes.rows import Apply, Match, Matrix, Nearest, PassageRow
 from indexes.stores import Allowed, AnyStore, AnyWords, Transfer
 
-SAMPLED = 2000
-SMALLEST_SPREAD = 1e-6
+SAMPLED = 500
+"""The number of vectors by which the mean cosine of a query is estimated. Its error is then below 0.01."""
 
 Result = TypeVar("Result")
 
@@ -55,7 +55,7 @@ class AnyCollection(ABC):
 
     @staticmethod
     def encoder_place(_place: Path | str) -> Path | None:
-        """Return the folder for an encoder that belongs to this collection alone. None: there is no such place."""
+        """Return the folder for an encoder that belongs to this collection alone, or None if there is none."""
         return None
 
     @classmethod
@@ -70,7 +70,7 @@ class AnyCollection(ABC):
     @classmethod
     @abstractmethod
     def is_begun(cls, place: Any, /) -> bool:
-        """Return whether a collection that is not empty exists there. An empty collection may be created again."""
+        """Return whether `place` holds a collection that is not empty. An empty one may be created again."""
 
     @staticmethod
     @abstractmethod
@@ -235,14 +235,19 @@ class AnySpace(ABC):
     apply: Apply
     """Transforms raw vectors to vectors of this space."""
 
+    @property
+    def exact(self) -> bool:
+        """Whether `nearest_passages` is sure to find the best passage of a document."""
+        return False
+
     @abstractmethod
     def nearest_passages(
         self, queries: Matrix, k: int, *, documents: Allowed = None, without: int | None = None
     ) -> list[list[Nearest]]:
         """Find the best passage of each of the k documents nearest to each query, best first.
 
-        Documents with equal scores are in ascending order of the number. If `documents` is given, only these documents
-        are found. The document `without` is never found. Fewer than k are returned only if fewer exist.
+        Documents with equal scores are in ascending order of their numbers. If `documents` is given, only these
+        documents are found. The document `without` is never found. Fewer than k are returned only if fewer exist.
         """
 
     @abstractmethod
@@ -256,6 +261,10 @@ class AnySpace(ABC):
     @abstractmethod
     def _sample(self) -> NDArray[np.float64]:
         """Return the unit vectors of a fixed random sample of the collection's vectors, in this space."""
+
+    def _raw(self, numbers: Sequence[int]) -> Matrix:
+        """Return the raw vectors with the given numbers."""
+        return self.store.vectors(numbers, self.dimension)
 
     def nearest_documents(self, queries: Matrix, k: int, *, documents: Allowed = None) -> list[list[Match]]:
         """Find the k documents nearest to each query, each with its best passage, best first."""
@@ -274,29 +283,35 @@ class AnySpace(ABC):
                 best[passage.document] = (passage, score)
         return self.matches([sorted(best.values(), key=rank)[:k]])[0]
 
-    def nearest_of(self, query: Matrix, documents: Sequence[int]) -> dict[int, Nearest]:
-        """Find the passage of each of the given documents that is nearest to the query."""
-        passages = self._passages_of(documents)
-        numbers = list(dict.fromkeys(passage.vector for own in passages.values() for passage in own))
-        if not numbers:
-            return {}
-        raw = np.concatenate([query[None, :], self.store.vectors(numbers, self.dimension)])
-        mapped = unit_rows(self.apply(raw)).astype(np.float64)
-        score_of = dict(zip(numbers, products(mapped[1:], mapped[0]).tolist(), strict=True))
-        found = {}
+    def nearest_of(self, query: Matrix, documents: Sequence[int], found: Sequence[Nearest] = ()) -> dict[int, Nearest]:
+        """Find the passage of each of the given documents that is nearest to the query.
+
+        `found` is what `nearest_passages` has found for the query. These vectors are not scored again.
+        """
+        best = {passage.document: (passage, score) for passage, score in found} if self.exact else {}
+        passages = self._passages_of([number for number in documents if number not in best])
+        score_of = {passage.vector: score for passage, score in found}
+        vectors = dict.fromkeys(passage.vector for own in passages.values() for passage in own)
+        if numbers := [number for number in vectors if number not in score_of]:
+            raw = np.concatenate([query[None, :], self._raw(numbers)])
+            mapped = unit_rows(self.apply(raw)).astype(np.float64)
+            score_of |= zip(numbers, products(mapped[1:], mapped[0]).tolist(), strict=True)
         for number, own in passages.items():
             if own:
-                best = max(own, key=lambda passage: score_of[passage.vector])
-                found[number] = (best, score_of[best.vector])
-        return found
+                passage = own[0] if len(own) == 1 else max(own, key=lambda passage: score_of[passage.vector])
+                best[number] = (passage, score_of[passage.vector])
+        return {number: best[number] for number in documents if number in best}
 
-    def background(self, queries: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Estimate the mean and standard deviation of each query's cosines with the collection, from a sample."""
+    def background(self, queries: Matrix) -> NDArray[np.float64]:
+        """Estimate the mean of each query's cosines with the collection, from a sample.
+
+        The nearest vector is left out. In a small collection it would raise the mean, and so hide how near it is.
+        """
         sample = self._sample()
-        if not len(sample):
-            return np.zeros(len(queries)), np.ones(len(queries))
-        cosines = sample @ unit_rows(self.apply(queries)).astype(np.float64).T
-        return cosines.mean(axis=0), np.maximum(cosines.std(axis=0), SMALLEST_SPREAD)
+        if len(sample) < 2:
+            return np.zeros(len(queries))
+        cosines = unit_rows(self.apply(queries)).astype(np.float64) @ sample.T
+        return np.asarray((cosines.sum(axis=1) - cosines.max(axis=1)) / (len(sample) - 1))
 
 
 def rank(found: Nearest) -> tuple[float, int]:

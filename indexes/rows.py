@@ -59,5 +59,3 @@ class Match:
     passage: PassageRow
     score: float
     document: dict[str, Any]
-    places: tuple[int, ...] = ()
-    """The offsets at which words of the query begin in the text. Empty if the document was not found by words."""

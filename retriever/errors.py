@@ -13,7 +13,9 @@ from indexes.errors import NotACollection as NotACollection
 from indexes.errors import NotReadable as NotReadable
 from indexes.errors import RetrieverError as RetrieverError
 from indexes.errors import first_line as first_line
+from indexes.errors import require_type as require_type
 from indexes.errors import salvage_advice as salvage_advice
+from indexes.errors import shown as shown
 
 
 class BadSource(RetrieverError):
@@ -30,6 +32,18 @@ class NoDocuments(Misuse):
 
 class EncoderUnavailable(RetrieverError):
     """The encoder cannot be found, downloaded or loaded."""
+
+
+class NoTextEncoder(EncoderUnavailable):
+    """The documents of a collection brought their vectors, so nothing can encode a query."""
+
+
+class TextTooLong(Misuse):
+    """A text has more tokens than an input of the encoder. `place` is its number among the given texts."""
+
+    def __init__(self, place: int, tokens: int, most: int) -> None:
+        super().__init__(f"it has {tokens:,} tokens, but the encoder accepts at most {most:,}; divide the text.")
+        self.place = place
 
 
 class FitWarning(RuntimeWarning):

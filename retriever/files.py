@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from indexes.checksums import file_sha256
-from indexes.folder.generation import sync
+from indexes.folder.generation import new_folder, sync
 from retriever.errors import Misuse
 
 # Hashing a smaller file costs no more than looking up its hash.
@@ -55,9 +55,41 @@ def sync_all(path: Path) -> None:
         sync(path)
 
 
+def keep_torch_files() -> None:
+    """Let torch keep its files in our cache folder. Its compiler makes a folder when it is imported, even if unused.
+
+    Without this, the folder is in the system's temporary folder.
+    """
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "torch"))
+
+
 def cache_folder() -> Path:
-    """Return the cache folder of this package: a subfolder of XDG_CACHE_HOME, or of ~/.cache if that is not set."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flow-retriever"
+    """Return the cache folder of this package: a subfolder of XDG_CACHE_HOME, or of ~/.cache if that is not set.
+
+    Other users may not enter it, because maps and vectors reveal something about the texts.
+    """
+    folder = user_folder("XDG_CACHE_HOME", ".cache") / "flow-retriever"
+    if not folder.is_dir():
+        with contextlib.suppress(OSError):  # whoever writes to it will say so
+            new_folder(folder)
+    return folder
+
+
+def user_folder(variable: str, default: str) -> Path:
+    """Return a folder of the user that an environment variable names, or else a subfolder of the home folder.
+
+    A relative path in the variable is ignored, as the XDG specification says. It would mean another folder in every
+    working directory.
+    """
+    given = Path(os.environ.get(variable, ""))
+    if given.is_absolute():
+        return given
+    try:
+        return Path.home() / default
+    except RuntimeError:
+        raise Misuse(
+            f"this user has no home folder: set the environment variable HOME or {variable} to an absolute path."
+        ) from None
 
 
 def cached_sha256(path: Path) -> str:

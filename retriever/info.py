@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from indexes.protocol import AnyCollection
+from retriever.encoder.functions import is_brought
 from retriever.encoder.model_files import public_name
-from retriever.settings import trust
+from retriever.search.fusion import weight_of_meaning
 from retriever.terminal import one_line, plural
 from retriever.transforms.novelty import Drift, unknown
 
@@ -15,6 +16,8 @@ from retriever.transforms.novelty import Drift, unknown
 class Summary:
     """The facts about a collection that its users may see. They contain no path of this machine."""
 
+    title: str | None
+    description: str | None
     documents: int
     passages: int
     encoder: str
@@ -25,6 +28,8 @@ class Summary:
 def summary(collection: AnyCollection) -> Summary:
     store, generation = collection.store, collection.generation()
     return Summary(
+        title=store.setting("title"),
+        description=store.setting("description"),
         documents=store.count("documents"),
         passages=store.count("passages"),
         encoder=public_name(str(collection.encoder["name"])),
@@ -41,6 +46,8 @@ def describe(collection: AnyCollection, drift: Drift | None) -> dict[str, Any]:
     newer, unused = collection.backlog()
     return {
         "folder": collection.name,
+        "title": store.setting("title"),
+        "description": store.setting("description"),
         "documents": store.count("documents"),
         "passages": store.count("passages"),
         "vectors": store.count("vectors"),
@@ -50,9 +57,11 @@ def describe(collection: AnyCollection, drift: Drift | None) -> dict[str, Any]:
         "fitted_on": manifest.get("fitted_on", {}),
         "choice": store.setting("choice"),
         "pooling_choice": store.setting("pooling_choice"),
+        "pieces_per_word": store.setting("pieces_per_word"),
         "precision_choice": store.setting("precision_choice"),
         "learning": store.setting("learning"),
-        "hybrid_trust": trust(store.setting("choice"), transform.get("family", "none"), collection.encoder["pooling"]),
+        "weight_of_meaning": weight_of_meaning(collection),
+        "language": store.setting("language"),
         "drift": drift.to_json() if drift else unknown(generation),
         "index": {
             "type": store.setting("index_type"),
@@ -86,6 +95,19 @@ def describe_drift(drift: dict[str, Any]) -> str:
     return (
         f"{drift['verdict']}; {plural(drift['added'], 'passage')} added since the fit; {drift['share']:.1%} of {of} "
         f"are more unusual than 99 % of the fitted text; mean shift {drift['shift']:+.3f} bits per dimension"
+    )
+
+
+def describe_encoder(encoder: Mapping[str, Any]) -> str:
+    """Describe an encoder in one line. An encoder that is not a model has no pooling, precision or weights."""
+    facts = f"{encoder['name']}, {encoder['dimension']} dimensions"
+    if is_brought(encoder):
+        return f"none; the documents brought vectors of {encoder['dimension']} dimensions"
+    if not encoder["weights"]:
+        return f"{facts}, at most {encoder['max_length']} tokens"
+    return (
+        f"{facts}, {encoder['pooling']} pooling, at most {encoder['max_length']} tokens, "
+        f"{encoder.get('precision', 'fp32')}, weights {encoder['weights'][:12]}"
     )
 
 

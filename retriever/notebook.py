@@ -31,7 +31,7 @@ STYLE = """<style>
 .retriever-hits .bar { display: block; height: 4px; margin-top: 3px; border-radius: 2px; overflow: hidden;
   background: rgba(128, 128, 128, 0.25); }
 .retriever-hits .bar span { display: block; height: 100%; background: #3b82f6; }
-.retriever-hits .score, .retriever-hits .rank { font-variant-numeric: tabular-nums; }
+.retriever-hits .relevance, .retriever-hits .rank { font-variant-numeric: tabular-nums; }
 .retriever-hits .title { font-weight: 600; overflow-wrap: anywhere; }
 .retriever-hits .id { opacity: 0.7; margin-left: 0.6em; overflow-wrap: anywhere; }
 .retriever-hits .passage { margin: 0.15em 0 0; overflow-wrap: anywhere; }
@@ -45,17 +45,14 @@ STYLE = """<style>
 
 
 def hits_html(hits: Sequence[dict[str, Any]]) -> str:
-    """Render hits, given as JSON, as a list: the score as a bar, title, id, passage with highlight, and metadata."""
+    """Render hits, given as JSON, as a list: relevance as a bar, title, id, passage with highlight, and metadata."""
     if not hits:
         return '<div class="retriever-hits">Nothing found.</div>'
-    scores = [hit["score"] for hit in hits]
-    # A full bar stands for a score of 1, or for the best score if that is above 1, as BM25 and rerankers may give.
-    lowest, highest = min(0.0, *scores), max(1.0, *scores)
-    items = "\n".join(_item(hit, (hit["score"] - lowest) / (highest - lowest)) for hit in hits)
+    items = "\n".join(map(_item, hits))
     return f'{STYLE}\n<div class="retriever-hits"><ol>\n{items}\n</ol></div>'
 
 
-def _item(hit: dict[str, Any], share: float) -> str:
+def _item(hit: dict[str, Any]) -> str:
     title, id_ = cut(one_line(hit["title"]), TITLE_SHOWN), cut(one_line(hit["id"]), TITLE_SHOWN)
     named = f'<bdi class="title">{escape(title or id_)}</bdi>'
     if title and title != id_:
@@ -63,8 +60,8 @@ def _item(hit: dict[str, Any], share: float) -> str:
     shown = excerpt(hit["passage"], hit["highlight"], PASSAGE_SHOWN)
     marked = f"<mark>{escape(shown.marked)}</mark>" if shown.marked else ""
     return (
-        f'<li><span class="rank">{hit["rank"]}</span> <span class="score">{hit["score"]:.3f} '
-        f'<span class="bar"><span style="width: {share:.0%}"></span></span></span> <div>{named}'
+        f'<li><span class="rank">{hit["rank"]}</span> <span class="relevance">{hit["relevance"]:.0f} '
+        f'<span class="bar"><span style="width: {hit["relevance"]:.0f}%"></span></span></span> <div>{named}'
         f'<p class="passage" dir="auto">{escape(shown.before)}{marked}{escape(shown.after)}</p>'
         f"{_fields(hit['metadata'])}</div></li>"
     )
@@ -105,9 +102,10 @@ def _facts(collection: AnyCollection) -> dict[str, str]:
         index = f"{generation.manifest['factory']}, generation {generation.number}, {generation.count:,} vectors"
     else:
         transform, index = str(store.setting("transform")), "none yet: the first run was interrupted"
+    pooling = f", {encoder['pooling']} pooling" if encoder["pooling"] else ""
     return {
         "documents": f"{store.count('documents'):,} in {store.count('passages'):,} passages",
-        "encoder": f"{encoder['name']}, {encoder['dimension']} dimensions, {encoder['pooling']} pooling",
+        "encoder": f"{encoder['name']}, {encoder['dimension']} dimensions{pooling}",
         "transform": transform,
         "index": index,
         "folder": collection.name,

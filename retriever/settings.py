@@ -5,25 +5,38 @@ returns them together with the contents of the collection.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Self
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Self
 
+from indexes.checksums import is_unicode
+from indexes.faiss.types import AUTO as AUTO_INDEX
 from indexes.faiss.types import IndexRequest
 from indexes.protocol import AnyCollection
-from retriever.encoder.encoder import Encoder, require_same_encoder
+from indexes.terms import NO_STEMS
+from retriever.encoder.base import AnyEncoder
+from retriever.encoder.encoder import Encoder, check_device, require_same_encoder
+from retriever.encoder.functions import (
+    NoEncoder,
+    check_source,
+    encoder_of_object,
+    is_brought,
+    is_endpoint,
+    is_function,
+    refuse_absent,
+)
 from retriever.encoder.model_files import DEFAULT_ENCODER, LEARNED, EncoderIdentity
-from retriever.errors import Misuse
+from retriever.errors import Misuse, require_type
 from retriever.progress import Progress, silent
 from retriever.transforms.spec import AUTO, parse
 
+if TYPE_CHECKING:
+    from retriever.encoder.functions import EncoderSource
+
 Evidence = Mapping[str, Any]
 """The alternatives that an automatic choice compared and the reason for its decision, as JSON."""
-UNTUNED_WEIGHT = 0.1
-"""The weight of the vectors in a hybrid search, if the encoder was never tuned for similarity."""
-LEARNED_WEIGHT = 0.2
-"""The weight of the vectors in a hybrid search, if the encoder is a learned word table."""
 
 
 def made_by() -> str:
@@ -42,7 +55,8 @@ def _now() -> str:
 class EncoderOptions:
     """How to find and run an encoder. None means the value stored in the collection, or the default of the model."""
 
-    name: str | None = None
+    name: "EncoderSource | None" = None
+    """The name or folder of a BERT, an endpoint, or a function or an object of the caller."""
     pooling: str | None = None
     max_length: int | None = None
     batch_tokens: int | None = None
@@ -51,10 +65,46 @@ class EncoderOptions:
     query_prompt: str | None = None
     document_prompt: str | None = None
 
-    def encoder(self, stored: EncoderIdentity | None = None, progress: Progress = silent) -> Encoder:
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            check_source(self.name)
+        for name in ("pooling", "precision", "query_prompt", "document_prompt"):
+            if (given := getattr(self, name)) is not None:
+                require_type(name, given, "a text", str)
+        for name in ("max_length", "batch_tokens"):
+            if (given := getattr(self, name)) is not None:
+                require_type(name, given, "a whole number of tokens", Integral)
+                object.__setattr__(self, name, int(given))
+
+    @property
+    def is_model(self) -> bool:
+        """Whether the given encoder is a model, or none is given. Only a model has settings to choose."""
+        return self.name is None or not (is_function(self.name) or is_endpoint(self.name))
+
+    def encoder(self, stored: EncoderIdentity | None = None, progress: Progress = silent) -> AnyEncoder:
         """Find the encoder. `stored` is the identity in the settings of a collection, if there is one."""
+        if self.is_model and (self.name is not None or stored is None or stored.is_model):
+            return self.model(stored, progress)
+        if given := [name for name in ("pooling", "precision", "batch_tokens") if getattr(self, name) is not None]:
+            raise Misuse(
+                f"`{given[0]}` is a setting of a model; leave it out for a function, an object or an endpoint."
+            )
+        check_device(self.device)
+        if self.name is None and stored is not None and is_brought(stored):
+            return NoEncoder(stored)
+        wanted: dict[str, Any] = {"max_length": self.max_length, "stored": stored}
+        wanted |= {"query_prompt": self.query_prompt, "document_prompt": self.document_prompt}
+        source = self.name if self.name is not None else stored.name if stored else ""
+        if is_endpoint(source):
+            from retriever.encoder.endpoint import EndpointEncoder  # a cold search needs no HTTP
+
+            return EndpointEncoder(str(source), named=self.name is not None, **wanted)
+        return encoder_of_object(source, **wanted)
+
+    def model(self, stored: EncoderIdentity | None = None, progress: Progress = silent) -> Encoder:
+        """Find the encoder, which is a model."""
         return Encoder(
-            self.name if self.name is not None else (stored.name if stored else DEFAULT_ENCODER),
+            str(self.name) if self.name is not None else (stored.name if stored else DEFAULT_ENCODER),
             pooling=self.pooling,
             max_length=self.max_length,
             precision=self.precision,
@@ -66,14 +116,17 @@ class EncoderOptions:
             progress=progress,
         )
 
-    def encoder_of(self, collection: AnyCollection, progress: Progress = silent) -> Encoder:
+    def encoder_of(self, collection: AnyCollection, progress: Progress = silent) -> AnyEncoder:
         """Find the encoder of a collection. Raise `Mismatch` if another encoder made the stored vectors."""
         stored, options = EncoderIdentity.from_json(collection.encoder), self
-        if stored.pooling == LEARNED:
+        if self.name is None:
+            refuse_absent(stored, collection.name)
+        if stored.pooling == LEARNED and self.is_model:
             from retriever.encoder.static.folder import find_folder
 
             place = collection.encoder_place(collection.name)
-            options = replace(self, name=find_folder(stored, place, self.name, collection.name))
+            given = None if self.name is None else str(self.name)
+            options = replace(self, name=find_folder(stored, place, given, collection.name))
         encoder = options.encoder(stored, progress)
         require_same_encoder(stored, encoder.identity, collection.name)
         encoder.refuse_too_long(collection.name)
@@ -86,9 +139,10 @@ class IndexSettings:
 
     transform: str = AUTO
     """The spec of a transform, or "auto" to choose one from the text."""
-    index: IndexRequest = field(default_factory=lambda: IndexRequest("flat"))
+    index: IndexRequest = field(default_factory=lambda: IndexRequest(AUTO_INDEX))
 
     def __post_init__(self) -> None:
+        require_type("transform", self.transform, "a text", str)
         if self.transform != AUTO:
             object.__setattr__(self, "transform", str(parse(self.transform)))
 
@@ -118,7 +172,8 @@ class IndexSettings:
             index_type = self.index.type
             recall = self.index.recall if recall is None else recall
             memory = self.index.memory if memory is None else memory
-        return IndexSettings(transform or self.transform, IndexRequest(index_type, recall, memory))
+        wanted = self.transform if transform is None else transform
+        return IndexSettings(wanted, IndexRequest(index_type, recall, memory))
 
     def check(self, dimension: int, device: str, kind: type[AnyCollection]) -> None:
         """Raise `Misuse` if the transform or the index is impossible.
@@ -144,10 +199,18 @@ class CollectionSettings:
     index: IndexSettings
     pooling_choice: Evidence | None = None
     precision_choice: Evidence | None = None
+    pieces_per_word: float | None = None
+    """Into how many pieces the tokenizer cuts a word of the first documents on average. None if unknown."""
     learning: Evidence | None = None
     """How the word table was learned. None for any other encoder."""
     choice: Evidence | None = None
     """How the transform was chosen. None until the first index is published, or if the transform was given."""
+    language: str = NO_STEMS
+    """The language by whose stems words are compared, as a code of `indexes.terms.LANGUAGES`."""
+    title: str | None = None
+    """The title of the collection. If it is None, the name of its folder is shown."""
+    description: str | None = None
+    """A description of the collection in a few sentences."""
     made_by: str = field(default_factory=made_by)
     created: str = field(default_factory=_now)
 
@@ -160,7 +223,7 @@ class CollectionSettings:
 
     def to_json(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in OTHER_KEYS}
-        return {"encoder": asdict(self.encoder), **self.index.to_json(), **own}
+        return {"encoder": self.encoder.to_json(), **self.index.to_json(), **own}
 
     @classmethod
     def from_json(cls, setting: Callable[[str], Any]) -> Self:
@@ -170,18 +233,26 @@ class CollectionSettings:
         return cls(encoder, index, **{name: setting(name) for name in OTHER_KEYS})
 
 
-OTHER_KEYS = ("pooling_choice", "precision_choice", "learning", "choice", "made_by", "created")
+OTHER_KEYS = (
+    *("pooling_choice", "precision_choice", "pieces_per_word", "learning", "choice", "language"),
+    *("title", "description", "made_by", "created"),
+)
+
+LONGEST_TITLE, LONGEST_DESCRIPTION = 200, 2_000
 
 
-def trust(choice: Evidence | None, family: str, pooling: str) -> float:
-    """Return the weight of the vectors in a hybrid search; the weight of the words is 1.
-
-    `choice` is the evidence by which the transform was chosen. It holds the verdict whether the encoder was tuned for
-    similarity. `family` is the family of the transform, and `pooling` is that of the encoder. Without a verdict, any
-    family other than "none" counts as a sign of an untuned encoder.
-    """
-    if pooling == LEARNED:
-        return LEARNED_WEIGHT
-    if verdict := (choice or {}).get("verdict"):
-        return 1.0 if verdict["tuned"] else UNTUNED_WEIGHT
-    return 1.0 if family == "none" else UNTUNED_WEIGHT
+def described(title: str | None, description: str | None) -> dict[str, str | None]:
+    """Check a title and a description, and return them as settings. None is left out, an empty text becomes None."""
+    found: dict[str, str | None] = {}
+    for name, text, most in (("title", title, LONGEST_TITLE), ("description", description, LONGEST_DESCRIPTION)):
+        if text is None:
+            continue
+        if not isinstance(text, str):
+            raise Misuse(f"`{name}` is a text, not {type(text).__name__}.")
+        text = " ".join(text.split()) if name == "title" else text.strip()
+        if len(text) > most:
+            raise Misuse(f"`{name}` has {len(text):,} characters; at most {most:,} are stored.")
+        if not is_unicode(text):
+            raise Misuse(f"`{name}` contains half of a surrogate pair, which is not a character.")
+        found[name] = text or None
+    return found

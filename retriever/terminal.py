@@ -1,8 +1,11 @@
 """Format quantities for people, and make foreign text safe to print: without control characters and not too long."""
 
+import re
 import unicodedata
 from typing import NamedTuple
 
+SPACE = re.compile(r"\s+")
+LONGEST_WORD = 40
 JOINERS = "\u200c\u200d"
 """Invisible characters that are kept, because Persian, Indic scripts and emoji are drawn wrongly without them."""
 REPLACED = ("Cc", "Cs", "Cn", "Zl", "Zp")
@@ -51,10 +54,17 @@ def plural(count: int, noun: str) -> str:
 
 
 def excerpt(passage: str, highlight: tuple[int, int] | None, length: int) -> Excerpt:
-    """Cut out about `length` characters around the highlighted sentence, or up to twice as many if it is long."""
+    """Cut out about `length` characters around the highlighted sentence, or up to twice as many if it is long.
+
+    The cuts are between words if the script has spaces.
+    """
     start, end = highlight or (0, 0)
     first = max(0, min(start - length // 4, len(passage) - length))
     last = min(len(passage), max(first + length, min(end, first + 2 * length)))
+    if 0 < first < start and (space := SPACE.search(passage, first - 1, min(start, first + LONGEST_WORD))):
+        first = space.end()
+    if last < len(passage) and (ends := list(SPACE.finditer(passage, max(end, last - LONGEST_WORD), last + 1))):
+        last = ends[-1].start()
     opening, closing = "… " if first > 0 else "", " …" if last < len(passage) else ""
     if not highlight:
         return Excerpt(opening + one_line(passage[first:last]), "", closing)
@@ -63,7 +73,7 @@ def excerpt(passage: str, highlight: tuple[int, int] | None, length: int) -> Exc
 
 
 def _piece(text: str) -> str:
-    """Join a part of a passage into one line. Keep one space at an end that has white space, next to another part."""
+    """Join a part of a passage into one line. If an end next to another part has white space, keep one space there."""
     line = one_line(text)
     if not line:
         return " " if text else ""

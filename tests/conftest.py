@@ -9,12 +9,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from samples import PETS, Run, invoker, make_bert, write_jsonl
 
 TESTS = Path(__file__).parent
 HEAVY = [
     TESTS / name
-    for name in ("hostile", "indexes/milvus", "ingest/engines", "packaging", "recovery", "serve", "torture")
+    for name in (
+        "hostile",
+        "indexes/milvus",
+        "ingest/engines",
+        "integrations",
+        "mcp",
+        "packaging",
+        "recovery",
+        "serve",
+        "torture",
+    )
 ]
 """Folders in which every test is heavy. `make check` leaves them out."""
 LONGEST = [
@@ -51,7 +62,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure() -> None:
-    """Restore SIGINT: a shell's background job ignores it, and the commands that tests interrupt would inherit that."""
+    """Restore SIGINT: a shell's background job ignores it, and the commands that tests interrupt would inherit that.
+
+    No example of a property has a time limit, because a busy machine would fail it.
+    """
+    settings.register_profile("without deadlines", deadline=None)
+    settings.load_profile("without deadlines")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

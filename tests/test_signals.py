@@ -54,8 +54,8 @@ def test_index_is_stopped_and_goes_on(run: Run, tmp_path: Path, tiny_bert: str, 
         assert "What was stored is kept. Run the same command again to continue." in said
     stored = _vectors(folder)
     assert 50 <= stored < DOCUMENTS
-    output = run("index", *options).output
-    embedded, reused = re.findall(r"([\d,]+) texts embedded, ([\d,]+) reused", output)[0]
+    output = run("index", *options, "-v").output
+    embedded, reused = re.findall(r"texts +([\d,]+) embedded, ([\d,]+) reused", output)[0]
     assert int(embedded.replace(",", "")) == DOCUMENTS - stored
     assert int(reused.replace(",", "")) <= stored
     assert "no damage found" in run("verify", "--index", folder).output

@@ -1,12 +1,11 @@
 """FAISS indexes of different sizes: the index types, their bytes, and the candidates that their codes find.
 
-The types range from half a bit per dimension to float32. SQ and RaBitQ code single dimensions. They are therefore also
-measured after a random rotation, because without it the raw vectors would be at a disadvantage. PQ with 8 bits is left
-out, because FAISS needs minutes to train it at 768 dimensions.
+The types range from half a bit per dimension to float32, without PQ of 8 bits, which FAISS trains for minutes. SQ and
+RaBitQ code single dimensions. Without a random rotation raw vectors would be at a disadvantage, so both are measured.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -50,15 +49,14 @@ def kind(index_type: str) -> str:
 
 
 def empty_index(index_type: str, dimension: int) -> Any:
-    """Return an empty index by inner product. Raise Misuse if FAISS lacks the type for this dimension."""
+    """Return an empty index that compares by inner product. Raise Misuse if FAISS lacks the type for this dimension."""
     faiss = import_faiss()
     try:
         index = faiss.index_factory(dimension, index_type, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:
-        raise Misuse(
-            f"FAISS has no index type {index_type!r} for the cosine of {dimension} dimensions; --index-type needs a "
-            "factory string such as SQ8, RaBitQ4 or IVF256,Flat."
-        ) from error
+        none = f"FAISS has no index type {index_type!r} for the cosine of {dimension} dimensions"
+        needed = "--index-type needs a factory string such as SQ8, RaBitQ4 or IVF256,Flat"
+        raise Misuse(f"{none}; {needed}.") from error
     inverted = faiss.try_extract_index_ivf(index)
     if inverted is not None:
         inverted.nprobe = max(LISTS_PROBED, inverted.nlist // LISTS_PROBED)
@@ -98,10 +96,7 @@ def file_bytes(index: Any) -> int:
 
 
 def candidates(index: Any, queries: Vectors, depths: Iterable[int]) -> dict[int, Positions]:
-    """Return the positions of every query's candidates for each depth, best first.
-
-    The position -1 means that there is no candidate.
-    """
+    """Return every query's candidates for each depth, best first. The position -1 means that there is none."""
     depths = sorted({min(depth, index.ntotal) for depth in depths})
     if depends_on_k(index):
         return {depth: index.search(queries, depth)[1] for depth in depths}
@@ -109,15 +104,8 @@ def candidates(index: Any, queries: Vectors, depths: Iterable[int]) -> dict[int,
     return {depth: found[:, :depth] for depth in depths}
 
 
-def exact_nearest(vectors: Vectors, queries: Vectors) -> Positions:
-    return candidates(build(FLAT, vectors), queries, [NEAREST])[min(NEAREST, len(vectors))]
-
-
 def shares_found(nearest: Positions, found: Positions) -> NDArray[np.float64]:
-    """For each query, return the share of its nearest vectors that were found.
-
-    If the candidates are re-scored with their full vectors, this share is the recall of the re-scored result.
-    """
+    """Return the share of each query's nearest vectors that were found. This is also the recall after re-scoring."""
     there = [np.isin(own, others).mean() for own, others in zip(nearest, found, strict=True)]
     return np.array(there, np.float64)
 
@@ -127,8 +115,3 @@ def rescored(vectors: Vectors, queries: Vectors, found: Positions) -> Iterator[P
     for query, own in zip(queries, found, strict=True):
         kept = own[own >= 0]
         yield kept[np.argsort(-(vectors[kept] @ query), kind="stable")]
-
-
-def types_for(given: Sequence[str], dimension: int, count: int) -> list[str]:
-    """Return the given index types, or by default the ladder. Flat is always included as the baseline."""
-    return list(dict.fromkeys([*given, FLAT] if given else ladder(dimension, count)))

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
@@ -14,7 +14,7 @@ from benchmarks.quantization.sentences import RECALL, TARGET, Least
 from retriever.evaluate.rankings import MAIN
 from retriever.evaluate.report.plots import colour, file_name, picture
 from retriever.evaluate.report.tables import NOTHING, out, show, text_table
-from retriever.evaluate.results import RAW, Row
+from retriever.evaluate.results import RAW, Row, Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,21 +28,15 @@ LEGEND = (
 MARKS = {"PQ": "s", "RaBitQ": "o", "SQ": "^", codes.FLAT: "*", "HNSW, IVF": "x"}
 
 
-class Group(NamedTuple):
-    """The data set, encoder and pooling that one table shows."""
-
-    dataset: str
-    encoder: str
-    pooling: str
-
-    def __str__(self) -> str:
-        return f"{self.dataset}; {self.encoder}, {self.pooling}"
+def table_of(one: Row | Run) -> str:
+    """Return the part of a title that names the data set, encoder and pooling. Each combination has its own tables."""
+    return f"{one.dataset}; {one.encoder}, {one.pooling}"
 
 
-def groups(rows: Iterable[Row]) -> dict[Group, list[Row]]:
-    found: dict[Group, list[Row]] = {}
+def by_table(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(Group(row.dataset, row.encoder, row.pooling), []).append(row)
+        found.setdefault(table_of(row), []).append(row)
     return found
 
 
@@ -63,12 +57,12 @@ def shown_refine(refine: Sequence[int]) -> list[int]:
 def show_quantization(
     recall: Sequence[Row], tasks: Sequence[Row], least: Sequence[Least], refine: Sequence[int]
 ) -> None:
-    for group, own in groups(recall).items():
+    for group, own in by_table(recall).items():
         for metric in variants(RECALL, refine):
             show(types_table(own, metric, f"recall@10 × 100 of {group}: {variant_name(metric)}, 95 % interval"))
-        found = [one for one in least if Group(one.run.dataset, one.run.encoder, one.run.pooling) == group]
+        found = [one for one in least if table_of(one.run) == group]
         show(least_table(found, f"fewest bytes per vector with recall@10 of {TARGET / 100:g}, {group}"))
-    for group, own in groups(tasks).items():
+    for group, own in by_table(tasks).items():
         for metric in variants(MAIN, shown_refine(refine)):
             show(types_table(own, metric, f"nDCG@10 × 100 of {group}: {variant_name(metric)}, 95 % interval"))
     out.print(LEGEND, soft_wrap=True)
@@ -104,22 +98,22 @@ def least_table(found: Sequence[Least], title: str) -> Table:
 def draw(recall: Sequence[Row], tasks: Sequence[Row], refine: Sequence[int], folder: Path) -> list[Path]:
     """Draw a plot of recall and a plot of tasks for each encoder and pooling, over bytes per vector.
 
-    A mark is an index type. Its shape is the kind of code, and it is hollow if the code comes after a rotation. In a
-    plot of recall, a line shows the best recall of all exhaustive types up to that size. In a plot of tasks, a line
-    shows the nDCG@10 of exact search.
+    A mark is an index type: its shape is the kind of code, and it is hollow after a rotation. A line shows the best
+    recall of all exhaustive types up to that size, or the nDCG@10 of exact search.
     """
     paths = []
     for name, rows, metric in (("recall", recall, RECALL), ("tasks", tasks, MAIN)):
         what = "recall@10 against exact search in each space" if name == "recall" else "nDCG@10"
         metrics = variants(metric, shown_refine(refine))
         for encoder, pooling in dict.fromkeys((row.encoder, row.pooling) for row in rows):
-            own = groups(row for row in rows if (row.encoder, row.pooling) == (encoder, pooling))
-            panels = {(f"{g.dataset}: {variant_name(metric)}"): (g, metric) for g in own for metric in metrics}
+            own = [row for row in rows if (row.encoder, row.pooling) == (encoder, pooling)]
+            sets = dict.fromkeys(row.dataset for row in own)
+            panels = {f"{dataset}: {variant_name(one)}": (dataset, one) for dataset in sets for one in metrics}
             path = folder / f"quantization-{name}-{file_name(encoder)}-{pooling}.png"
             title = f"{what} × 100, {encoder}, {pooling}"
             with picture(path, title, list(panels), across=len(metrics)) as places:
-                for axes, (group, metric) in zip(places, panels.values(), strict=True):
-                    _draw_panel(axes, own[group], metric)
+                for axes, (dataset, one) in zip(places, panels.values(), strict=True):
+                    _draw_panel(axes, [row for row in own if row.dataset == dataset], one)
             paths.append(path)
     return paths
 

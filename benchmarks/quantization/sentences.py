@@ -1,25 +1,19 @@
 """Measure the recall of small FAISS indexes over sentences, with raw vectors and with each transform.
 
-The first sentences are documents. The sentences after them are queries, except those that are also documents. The true
-neighbours of a query are the 10 documents that an exact search in the same space finds. Recall@10 is the share of them
-among the index's first 10 results. With re-scoring, recall@10 is the share of them among the index's first 40, 100 or
-400 candidates, because the candidates are then sorted by their stored vectors. Recall shows how much the compression
-loses. It does not show which space is best for searching. `benchmarks.quantization.tasks` measures that.
-
-A transform is fitted as for a collection of the sentences, never on a query.
+The first sentences are documents, and the sentences after them are queries. The true neighbours of a query are the 10
+documents that an exact search in the same space finds. Recall@10 is the share of them among the index's first 10
+results, or with re-scoring among its first 40, 100 or 400 candidates. Recall shows how much the compression loses, not
+which space is best for searching: see `tasks`. A transform is fitted as for a collection, never on a query.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from benchmarks.quantization import codes
-from benchmarks.quantization.cells import BYTES, REFINE, Space, measure, variants
+from benchmarks.quantization.cells import BYTES, Indexes, Space, measure, variants
 from benchmarks.sentence_vectors import Halves, read_sentences, sentence_vectors
 from retriever.errors import Misuse
 from retriever.evaluate.fitting import code_digest, fit_as_published
@@ -49,10 +43,9 @@ class Sentences:
         wanted = self.documents + self.queries
         texts = read_sentences(self.paths, wanted)
         if len(texts) < wanted:
-            raise Misuse(
-                f"there are only {len(texts):,} sentences, but {wanted:,} are needed: {self.documents:,} documents "
-                f"(--documents) and {self.queries:,} queries. Give more --sentences or fewer --documents."
-            )
+            needed = f"{wanted:,} are needed: {self.documents:,} documents (--documents) and {self.queries:,} queries"
+            advice = "Give more --sentences or fewer --documents."
+            raise Misuse(f"there are only {len(texts):,} sentences, but {needed}. {advice}")
         return texts
 
     @property
@@ -73,23 +66,19 @@ class Sentences:
         return digest([str(self.documents), *self._all])
 
 
-def run(
-    experiment: Experiment, sentences: Sentences, *, index_types: Sequence[str] = (), refine: Sequence[int] = REFINE
-) -> Findings:
+def run(experiment: Experiment, sentences: Sentences, indexes: Indexes) -> Findings:
     """Measure every index type in the space of every transform. Notes say what could not be measured."""
     findings = Findings(experiment)
     if left_out := sentences.queries - len(sentences.query_positions):
-        findings.problems.append(
-            f"{left_out:,} of {sentences.queries:,} sentences held out as queries are also documents and are left out"
-        )
+        held_out = f"{left_out:,} of {sentences.queries:,} sentences held out as queries"
+        findings.problems.append(f"{held_out} are also documents and are left out")
     for encoder in experiment.encoders:
-        measure(findings, _Encoded(experiment, sentences, encoder, refine), index_types, refine)
-    least = least_bytes(findings.rows, refine)
+        measure(findings, _Encoded(experiment, sentences, encoder, indexes.refine), indexes)
+    least = least_bytes(findings.rows, indexes.refine)
     for run in dict.fromkeys(one.run for one in least):
         own = [one for one in least if one.run == run]
-        types = {one.metric: one.index_type for one in own}
-        values = {row.metric: row.value for row in least_rows(own)}
-        experiment.results.add(run, values, {"made_by": made_by(), "index_types": types})
+        provenance = {"made_by": made_by(), "index_types": {one.metric: one.index_type for one in own}}
+        experiment.results.add(run, {row.metric: row.value for row in least_rows(own)}, provenance)
     return findings
 
 
@@ -110,19 +99,13 @@ class _Encoded:
     @cached_property
     def _vectors(self) -> tuple[Halves, Halves]:
         """Return the vectors of the documents and those of the queries."""
-        own = self.sentences
-        wanted = own.documents + own.queries
-        _, found = sentence_vectors(
-            own.paths, self.encoder, wanted, self.experiment.cache.folder, self.experiment.progress
-        )
+        own, cache, progress = self.sentences, self.experiment.cache.folder, self.experiment.progress
+        _, found = sentence_vectors(own.paths, self.encoder, own.documents + own.queries, cache, progress)
         return found[: own.documents], found[own.query_positions]
 
     def space(self, spec: str) -> Space:
         documents, queries = self._vectors
-
-        def encode(texts: Sequence[str]) -> NDArray[np.float32]:
-            return self.experiment.cache.vectors(self.encoder, texts)
-
+        encode = partial(self.experiment.cache.vectors, self.encoder)
         fitted = fit_as_published(spec, self.sentences.texts, documents, encode, progress=self.experiment.progress)
         return Space.of(fitted.transform, documents, queries, fitted.chosen)
 
@@ -154,10 +137,7 @@ class Least:
 
 
 def least_bytes(rows: Sequence[Row], refine: Sequence[int]) -> list[Least]:
-    """Find the smallest index that reaches TARGET, for each space, kind of code and refinement.
-
-    Nothing is interpolated.
-    """
+    """Find the smallest measured index that reaches TARGET, for each space, kind of code and refinement."""
     spaces: dict[Run, dict[str, dict[str, float]]] = {}
     for row in rows:
         space = row.run._replace(split=LEAST)
@@ -174,7 +154,5 @@ def least_bytes(rows: Sequence[Row], refine: Sequence[int]) -> list[Least]:
 
 
 def least_rows(found: Sequence[Least]) -> list[Row]:
-    """Return rows whose split is `least`, or e.g. `least PQ` for one kind of code."""
-    return [
-        Row(*one.run, f"{BYTES}_at_{one.metric}_of_{TARGET:g}", one.bytes) for one in found if one.bytes is not None
-    ]
+    """Return the least bytes as rows. Their split is `least`, or e.g. `least PQ` for one kind of code."""
+    return [Row(*one.run, f"{BYTES}_at_{one.metric}_of_{TARGET:g}", one.bytes) for one in found if one.bytes]

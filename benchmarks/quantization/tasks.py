@@ -1,13 +1,12 @@
 """Measure nDCG@10 of small FAISS indexes on BEIR folders.
 
-Documents are ranked in two ways: by the codes of the index alone, and after re-scoring the candidates with their full
-vectors. The collections and their cache are those of `retriever bench retrieval`. For each transform, a collection is
-rebuilt. A Flat index therefore has the same figure as in that benchmark. Candidates are passages, and a document counts
-by its best passage. nDCG@10 can be compared between spaces. Recall within a space cannot.
+Documents are ranked by the codes of the index alone, and after re-scoring the candidates with their full vectors. The
+collections are those of `retriever bench retrieval`, rebuilt for each transform, so a Flat index has the same figure as
+there. Candidates are passages, and a document counts by its best passage.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.quantization import codes
-from benchmarks.quantization.cells import REFINE, Space, measure, variants
+from benchmarks.quantization.cells import Indexes, Space, measure, variants
 from indexes.folder.collection import Collection
 from retriever.evaluate.data.beir import BeirSet
 from retriever.evaluate.data.trec import strictly_decreasing
@@ -33,14 +32,7 @@ from retriever.transforms import load_transform
 
 
 def run(
-    experiment: Experiment,
-    sets: Sequence[BeirSet],
-    models: Sequence[Model],
-    *,
-    collections: Path,
-    index_types: Sequence[str] = (),
-    refine: Sequence[int] = REFINE,
-    device: str = "auto",
+    experiment: Experiment, sets: Sequence[BeirSet], models: Sequence[Model], indexes: Indexes, cache: Path, device: str
 ) -> Findings:
     """Measure every index type in the space of every transform, on every set with every model."""
     findings = Findings(experiment)
@@ -48,8 +40,8 @@ def run(
     for found in sets:
         for model in models:
             with contextlib.ExitStack() as stack:
-                folder = collection_folder(collections, found, model)
-                measure(findings, _Task(experiment, found, model, folder, device, refine, stack), index_types, refine)
+                folder = collection_folder(cache, found, model)
+                measure(findings, _Task(experiment, found, model, folder, device, indexes.refine, stack), indexes)
     return findings
 
 
@@ -78,21 +70,26 @@ class _Task:
         return _Passages(collection, list(self.found.topics.queries.values()))
 
     def space(self, spec: str) -> Space:
-        return self._passages.space(spec)
+        collection = self._passages.collection
+        collection.rebuild(transform=spec)
+        generation = collection.collection.generation()
+        assert generation is not None
+        info: Any = collection.info()
+        chosen = (info["choice"] or {}).get("chosen")
+        return Space.of(load_transform(generation), self._passages.vectors, self._passages.queries, chosen)
 
     def figures(self, index: Any, space: Space) -> dict[str, float]:
         """Return nDCG@10 × 100 without and with re-scoring, each with its confidence interval over queries."""
-        refined_depths = {m: depth for m, depth in variants(MAIN, self.refine).items() if m != MAIN}
-        found = codes.candidates(index, space.queries, [DEPTH, *refined_depths.values()])
-        rankings: dict[str, Iterator[codes.Positions]] = {MAIN: iter(found[min(DEPTH, index.ntotal)])}
-        for metric, depth in refined_depths.items():
-            rankings[metric] = codes.rescored(space.documents, space.queries, found[min(depth, index.ntotal)])
+        depths = {**variants(MAIN, self.refine), MAIN: DEPTH}
+        found = codes.candidates(index, space.queries, depths.values())
         figures: dict[str, float] = {}
-        for metric, ranked in rankings.items():
+        for metric, depth in depths.items():
+            own = found[min(depth, index.ntotal)]
+            ranked = own if metric == MAIN else codes.rescored(space.documents, space.queries, own)
             figures |= mean_figures(metric, self._ndcg(ranked))
         return figures
 
-    def _ndcg(self, ranked: Iterator[codes.Positions]) -> NDArray[np.float64]:
+    def _ndcg(self, ranked: Iterable[codes.Positions]) -> NDArray[np.float64]:
         hits = {}
         for query, positions in zip(self.found.topics.queries, ranked, strict=True):
             own = query if query in self.found.repeated else None
@@ -115,13 +112,6 @@ class _Passages:
         ids = {number: str(fields["id"]) for number, fields in documents.items()}
         self.ids = [list(dict.fromkeys(ids[own.document] for own in passages.get(n, ()))) for n in numbers]
         self.queries = collection.query_vectors(queries)
-
-    def space(self, spec: str) -> Space:
-        self.collection.rebuild(transform=spec)
-        generation = self.collection.collection.generation()
-        assert generation is not None
-        chosen = (self.collection.info()["choice"] or {}).get("chosen")
-        return Space.of(load_transform(generation), self.vectors, self.queries, chosen)
 
     def documents_at(self, positions: codes.Positions) -> list[str]:
         """Return the ids of the documents at these positions, each at the place of its best passage."""

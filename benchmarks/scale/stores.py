@@ -3,20 +3,19 @@
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from rich.table import Table
 
+from benchmarks.options import Figures
 from benchmarks.scale.serving import own_queries
 from indexes.generation import INDEX_FILE
+from indexes.rows import Matrix
 from retriever.evaluate.report.tables import text_table
 from retriever.hits import Hits
-from retriever.progress import Progress, silent
+from retriever.progress import Progress
 from retriever.retriever import Retriever
 from retriever.transfer.copy import copy
 
@@ -30,7 +29,7 @@ TABLES = {
 
 
 @dataclass
-class Figures:
+class StoreFigures(Figures):
     documents: int
     queries: int
     same_ids: int = 0
@@ -41,9 +40,6 @@ class Figures:
     """Whether each table, the transform and the index are unchanged after the copy to Milvus and back."""
     seconds: dict[str, float] = field(default_factory=dict)
     ms_a_query: dict[str, float] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def table(self) -> Table:
         table = text_table(f"{self.documents:,} documents in a folder and in Milvus", ["", "figure"], 2)
@@ -59,20 +55,20 @@ class Figures:
         return table
 
 
-def measure(folder: Path, queries: int, *, store: str | None = None, progress: Progress = silent) -> Figures:
+def measure(folder: Path, queries: int, *, store: str | None, progress: Progress) -> StoreFigures:
     with TemporaryDirectory(prefix="retriever-stores-") as temporary:
         place = store or f"milvus:{temporary}/milvus.db"
         back = Path(temporary) / "back"
         with Retriever.open(folder) as retriever:
             texts = own_queries(retriever, queries)
             vectors = retriever.query_vectors(texts)
-            figures = Figures(len(retriever), len(texts))
-        sent = copy(folder, place, progress=progress)
-        figures.seconds["copied to Milvus"] = sent.seconds
+            figures = StoreFigures(len(retriever), len(texts))
+        figures.seconds["copied to Milvus"] = copy(folder, place, progress=progress).seconds
         here = _answers(folder, texts, vectors, figures, "the folder", progress)
         there = _answers(place, texts, vectors, figures, "Milvus", progress)
         for one, other in zip(here, there, strict=True):
-            figures.same_ids += [_which(hit) for hit in one] == [_which(hit) for hit in other]
+            here_ids, there_ids = ([(hit.id, hit.start, hit.end) for hit in hits] for hits in (one, other))
+            figures.same_ids += here_ids == there_ids
             differences = (abs(a.score - b.score) for a, b in zip(one, other, strict=False))
             figures.largest_difference = max([figures.largest_difference, *differences])
         figures.seconds["copied back"] = copy(place, back, progress=progress).seconds
@@ -82,12 +78,7 @@ def measure(folder: Path, queries: int, *, store: str | None = None, progress: P
 
 
 def _answers(
-    place: str | Path,
-    queries: Sequence[str],
-    vectors: NDArray[np.float32],
-    figures: Figures,
-    where: str,
-    progress: Progress,
+    place: str | Path, queries: Sequence[str], vectors: Matrix, figures: StoreFigures, where: str, progress: Progress
 ) -> list[Hits]:
     found: list[Hits] = []
     with Retriever.open(place) as retriever:
@@ -99,10 +90,6 @@ def _answers(
             progress(f"searching {where}", len(found), len(queries))
         figures.ms_a_query[where] = 1000 * (time.perf_counter() - began) / len(queries)
     return found
-
-
-def _which(hit: Any) -> tuple[str, int, int]:
-    return hit.id, hit.start, hit.end
 
 
 def _digests(folder: Path) -> dict[str, str]:

@@ -2,15 +2,13 @@
 
     encoding        the encoders alternate over chunks of the same sentences, in one process
     ingest-vectors  make a store from documents with given vectors: the cost of storing and indexing
-    ingest-text     make a store from documents alone; each system embeds in its own way with the same model;
-                    our system runs a second time with unchanged documents
+    ingest-text     make a store from documents alone, each system with its own encoder; ours also runs a second time
     query-vectors   search by vectors: everything but the encoder; recall against brute force over all vectors
     query-text      search by text; the time of the encoder alone is also measured
     cold            a command from process start to printed hits
 
 Every system runs in its own processes, and the systems alternate. Figures that were measured in alternation are reused
-only together. `benchmarks/speed/rivals` has one file for each system. In a row, `dataset` is the number of documents,
-`split` is the task, and `transform` is the system.
+only together. In a row, `dataset` is the number of documents, `split` the task, and `transform` the system.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +27,6 @@ from retriever.settings import made_by
 ENCODING, INGEST_VECTORS, INGEST_TEXT = "encoding", "ingest-vectors", "ingest-text"
 QUERY_VECTORS, QUERY_TEXT, COLD = "query-vectors", "query-text", "cold"
 SEARCHES = (QUERY_VECTORS, QUERY_TEXT, COLD)
-# The precisions of our encoder.
 PRECISIONS = ("fp32", "int8")
 ENCODED = 2048
 
@@ -47,7 +44,9 @@ class Bench:
 
     def run(self) -> Findings:
         self.tasks.queries  # noqa: B018 - raises an error early if there are no queries
-        self._measure(ENCODING, min(ENCODED, len(self.tasks.texts)), encoder_names(PRECISIONS), self.tasks.encoding)
+        static = self.experiment.encoders[0].encoder.files.static  # a word table has no int8
+        encoders = encoder_names(PRECISIONS[:1] if static else PRECISIONS)
+        self._measure(ENCODING, min(ENCODED, len(self.tasks.texts)), encoders, self.tasks.encoding)
         for count in self.sizes.documents:
             self._ingest(count)
             ready = [system for system in self.systems if self._measured(INGEST_VECTORS, count, system)]
@@ -63,14 +62,11 @@ class Bench:
             missing = to_search and not self.tasks.completed(count, system).is_file()
             self._measure(INGEST_VECTORS, count, [system], self.tasks.ingest_vectors, anyway=missing)
         if count > self.sizes.embed_at_most:
-            self.findings.problems.append(
-                f"at {count:,} documents the systems' own encoders were not used; use --embed-at-most {count} for that"
-            )
+            unused = f"at {count:,} documents the systems' own encoders were not used"
+            self.findings.problems.append(f"{unused}; use --embed-at-most {count} for that")
             return
         for system in self.systems:
             self._measure(INGEST_TEXT, count, [system], self.tasks.ingest_text)
-
-    # ---- what is known already ---------------------------------------------------------------------------
 
     def _measure(self, task: str, count: int, systems: Sequence[str], measure: Measure, anyway: bool = False) -> None:
         """Measure these systems together, unless all of their figures are known."""
@@ -97,12 +93,9 @@ class Bench:
         return Run(self.experiment.bench, str(count), task, encoder.label, encoder.pooling, system, "", None)
 
     def _inputs(self, task: str, count: int, system: str) -> dict[str, str]:
-        return {
-            "encoder": self.experiment.encoders[0].key,
-            "texts": self._digest(count),
-            "system": version_of(system),
-            "asked": str(self.sizes) if task in SEARCHES else "",
-        }
+        asked = str(self.sizes) if task in SEARCHES else ""
+        known = {"encoder": self.experiment.encoders[0].key, "texts": self._digest(count)}
+        return {**known, "system": version_of(system), "asked": asked}
 
 
 @cache

@@ -1,16 +1,13 @@
-"""Run one search from a cold start, as a user's script would.
+"""Run one search from a cold start, as a user's script would: python -m benchmarks.speed.cold SYSTEM STORE MODEL QUERY
 
-    python -m benchmarks.speed.cold SYSTEM STORE MODEL QUERY
-
-This command imports the system, opens the store, embeds the query with sentence-transformers, searches and prints the
-hits. For our system, `retriever search` is used instead.
+It imports the system, opens the store, embeds the query with sentence-transformers, and prints the hits. For our
+system, `retriever search` is used instead.
 """
 
 import sys
 from pathlib import Path
 
-from benchmarks.speed.rivals import rival
-from benchmarks.speed.rivals.base import Queries
+from benchmarks.speed.rivals import Queries, rival
 
 
 def main() -> None:

@@ -3,11 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from benchmarks.speed.process import measured
-from benchmarks.speed.rivals import OURS
-from benchmarks.speed.rivals.base import Matrix, SentenceTransformersEncoder
+from benchmarks.speed.rivals import OURS, Matrix, SentenceTransformersEncoder
+from indexes.faiss.vectors import unit_rows
 from retriever.encoder.encoder import Encoder
 
 CHUNK = 256
@@ -22,10 +20,7 @@ def encoder_names(precisions: Sequence[str]) -> list[str]:
 
 
 def encode_in_turns(model: str, texts: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
-    """Return the seconds of each encoder.
-
-    Also return the mean cosine of its vectors with those of sentence-transformers.
-    """
+    """Return the seconds of each encoder, and the mean cosine of its vectors with those of sentence-transformers."""
     encoders = {name: _encoder(name, model) for name in names}
     for encode in encoders.values():
         encode(texts[:WARM_UP])
@@ -40,7 +35,7 @@ def encode_in_turns(model: str, texts: Sequence[str], names: Sequence[str]) -> d
             for key, value in cost.items():
                 costs[name][key] += value
         for name in encoders:
-            cosines[name] += float(_cosines(found[name], found[SENTENCE_TRANSFORMERS]).sum())
+            cosines[name] += float((unit_rows(found[name]) * unit_rows(found[SENTENCE_TRANSFORMERS])).sum())
     return {name: {**costs[name], "cosine": cosines[name] / len(texts), "sentences": len(texts)} for name in encoders}
 
 
@@ -54,8 +49,3 @@ def rotated(names: Sequence[str], turn: int) -> list[str]:
     """Return the names in rotated order, so that each turn starts with a different name."""
     first = turn % max(len(names), 1)
     return [*names[first:], *names[:first]]
-
-
-def _cosines(first: Matrix, second: Matrix) -> Matrix:
-    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    return np.asarray((first * second).sum(axis=1) / np.maximum(lengths, 1e-12), np.float32)

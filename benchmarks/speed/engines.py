@@ -1,15 +1,14 @@
 """Measure ingestion by threads and by Ray workers on one machine, in alternating runs.
 
-Every run has its own process (`benchmarks.speed.worker`) and makes a new collection with a fixed precision and no
-transform. The start and end of a Ray cluster are timed separately, because they do not grow with the documents. For
-each kind of process, the memory is the highest peak of a single process of that kind.
+Every run has its own process and makes a new collection with a fixed precision and no transform. The start and end of a
+Ray cluster are timed separately, because they do not grow with the documents. Memory is the peak of a single process.
 """
 
 import os
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,11 +16,12 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from benchmarks.options import Figures
 from benchmarks.speed.process import MeasuredProcess, cpu_seconds_of, status_of
 from benchmarks.speed.tasks import write_documents
 from retriever import Corpus, Retriever
 from retriever.evaluate.report.tables import text_table
-from retriever.progress import Progress, silent
+from retriever.progress import Progress
 
 ENGINES = ("local", "ray")
 PROCESSES = {"driver": "driver", "worker": "a worker", "reader": "reader"}
@@ -48,17 +48,14 @@ class EngineRun:
 
 
 @dataclass
-class EngineFigures:
+class EngineFigures(Figures):
+    derived = ("ratios",)
     encoder: str
     precision: str
     runs: list[EngineRun] = field(default_factory=list)
 
     def ratio(self, documents: int, by: str = "seconds") -> float:
-        """Return Ray's throughput divided by that of threads.
-
-        `by` chooses the time: by the clock, by the clock with the cluster's start and end, or CPU time. The ratio is
-        the median over rounds of two runs that followed each other.
-        """
+        """Return Ray's throughput divided by that of threads, by one of TIMES: the median over pairs of runs."""
         of = {name: [run for run in self.runs if (run.documents, run.engine) == (documents, name)] for name in ENGINES}
         pairs = zip(of["local"], of["ray"], strict=True)
         return float(np.median([getattr(local, by) / getattr(ray, by) for local, ray in pairs]))
@@ -66,9 +63,9 @@ class EngineFigures:
     def sizes(self) -> list[int]:
         return sorted({run.documents for run in self.runs})
 
-    def to_json(self) -> dict[str, Any]:
-        ratios = {str(size): {by: self.ratio(size, by) for by in TIMES} for size in self.sizes()}
-        return {**asdict(self), "ratios": ratios}
+    @property
+    def ratios(self) -> dict[str, dict[str, float]]:
+        return {str(size): {by: self.ratio(size, by) for by in TIMES} for size in self.sizes()}
 
     def table(self) -> Table:
         heads = ["documents", "engine", "seconds", "per second", "with the cluster", "CPU", *PROCESSES.values()]
@@ -85,13 +82,7 @@ class EngineFigures:
 
 
 def measure(
-    texts: Sequence[str],
-    documents: Sequence[int],
-    encoder: str,
-    precision: str,
-    *,
-    rounds: int = 1,
-    progress: Progress = silent,
+    texts: Sequence[str], documents: Sequence[int], encoder: str, precision: str, rounds: int, progress: Progress
 ) -> EngineFigures:
     """Run both engines in turn at every size."""
     figures = EngineFigures(encoder, precision)
@@ -121,10 +112,7 @@ class ProcessWatch:
 
     @property
     def cpu_seconds(self) -> float:
-        """Return the CPU seconds of all processes together, including Ray's own.
-
-        A process that has ended counts up to its last sample.
-        """
+        """Return the CPU seconds of all processes, Ray's own too. An ended process counts up to its last sample."""
         return sum(self._cpu.values())
 
     def __enter__(self) -> "ProcessWatch":
@@ -141,15 +129,12 @@ class ProcessWatch:
                 pid = int(path.parent.name)
                 try:
                     if _below(pid, os.getpid()):
+                        self._cpu[pid] = cpu_seconds_of(pid)
                         title = b"driver" if pid == os.getpid() else path.read_bytes()
-                        self._note(pid, next((kind for word, kind in KINDS.items() if title.startswith(word)), None))
+                        if kind := next((kind for word, kind in KINDS.items() if title.startswith(word)), None):
+                            self.bytes[kind] = max(1024 * status_of(pid, "VmHWM"), self.bytes.get(kind, 0))
                 except (OSError, ValueError):  # the process has ended meanwhile
                     continue
-
-    def _note(self, pid: int, kind: str | None) -> None:
-        self._cpu[pid] = cpu_seconds_of(pid)
-        if kind:
-            self.bytes[kind] = max(1024 * status_of(pid, "VmHWM"), self.bytes.get(kind, 0))
 
 
 def _below(pid: int, ancestor: int) -> bool:

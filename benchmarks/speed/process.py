@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from types import TracebackType
 from typing import IO, Any, Self
 
 import benchmarks
@@ -34,15 +33,9 @@ class MeasuredProcess:
     def __init__(self, name: str) -> None:
         self.name = name
         self._errors: IO[bytes] = TemporaryFile()  # noqa: SIM115 - closed with the process
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.speed.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env=environment(),
-            text=True,
-            encoding="utf-8",
-        )
+        command = [sys.executable, "-m", "benchmarks.speed.worker"]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._errors}
+        self._process = subprocess.Popen(command, env=environment(), text=True, encoding="utf-8", **pipes)
 
     def request(self, what: str, **given: Any) -> dict[str, Any]:
         """Send a request and wait for the answer."""
@@ -61,24 +54,15 @@ class MeasuredProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._process.stdin and self._process.stdout
-        if kind is None:
-            self._process.stdin.close()  # the worker then ends by itself
-        else:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
             self._process.kill()
-        self._process.wait()
-        self._process.stdout.close()
+        self._process.communicate()  # closes its input, at which the worker ends by itself
         self._errors.close()
 
 
 def run_whole(command: Sequence[str], extra: Mapping[str, str] | None = None) -> dict[str, float]:
-    """Run a command and return its wall and CPU seconds and its peak memory.
-
-    `extra` is added to the command's environment.
-    """
+    """Run a command with `extra` in its environment. Return its wall and CPU seconds and its peak memory."""
     with TemporaryFile() as printed, TemporaryFile() as errors:
         began = time.perf_counter()
         process = subprocess.Popen(command, stdout=printed, stderr=errors, env={**environment(), **(extra or {})})
@@ -112,7 +96,7 @@ def folder_bytes(folder: Path) -> int:
 def measured() -> Iterator[dict[str, float]]:
     """Measure wall and CPU seconds of this process and its children.
 
-    The yielded dict is filled in when the block ends.
+    The yielded dict is filled at the end of the block.
     """
     cost: dict[str, float] = {}
     wall, cpu = time.perf_counter(), _cpu_seconds()
@@ -126,10 +110,7 @@ def _cpu_seconds() -> float:
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """Return the CPU seconds of a process over all cores.
-
-    Return 0 on a system without /proc. Raise OSError if the process has ended.
-    """
+    """Return the CPU seconds of a process over all cores: 0 without /proc, OSError if the process has ended."""
     if not PROC.is_dir():
         return 0.0
     user, kernel = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[11:13]
@@ -137,10 +118,7 @@ def cpu_seconds_of(pid: int) -> float:
 
 
 def status_of(pid: int, name: str) -> int:
-    """Return a number from the status of a process, e.g. VmHWM in KiB.
-
-    Return 0 on a system without /proc. Raise OSError if the process has ended.
-    """
+    """Return a number of a process, e.g. VmHWM in KiB: 0 without /proc, OSError if the process has ended."""
     if not PROC.is_dir():
         return 0
     lines = (PROC / str(pid) / "status").read_text().splitlines()
@@ -149,11 +127,7 @@ def status_of(pid: int, name: str) -> int:
 
 @contextmanager
 def work_folder(out: Path | None) -> Iterator[Path]:
-    """Yield a folder for temporary files.
-
-    With --out, it is a folder in --out that is removed only after success, so that a repeated command finds the files
-    of a killed run. Without --out, it is a temporary folder.
-    """
+    """Yield a folder for temporary files. In --out it is removed only after success, so that a killed run can go on."""
     if out is None:
         with TemporaryDirectory() as name:
             yield Path(name)

@@ -1,8 +1,7 @@
 """The measurements of `python -m benchmarks speed`. Each measurement returns the figures of some systems.
 
-A system that fails is left out, and `problems` says why. The inputs of every system are files in one folder: sentences,
-their vectors, queries and their vectors. A file is written when it is first needed. Queries are phrases cut from the
-sentences of the smallest size, so the queries are equal at every size.
+A system that fails is left out, and `problems` says why. The inputs of every system are files in one folder, written
+when they are first needed. Queries are phrases cut from the sentences of the smallest size, so they are always equal.
 """
 
 import json
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from benchmarks.sentence_vectors import Halves
 from benchmarks.speed.encoding import rotated
 from benchmarks.speed.process import MeasuredProcess, folder_bytes, run_whole
-from benchmarks.speed.rivals import OURS, OURS_AUTOMATIC
+from benchmarks.speed.rivals import OURS
 from indexes.faiss.vectors import unit_rows
 from retriever.corpus.short_texts import short_texts
 from retriever.errors import Misuse, RetrieverError
@@ -30,7 +29,7 @@ from retriever.evaluate.runs import Experiment
 
 HITS = 10
 TURN = 10
-BATCH_TURNS = 3
+BATCH, BATCH_TURNS = 100, 3
 QUANTILES = {"p50_ms": 50, "p95_ms": 95, "p99_ms": 99}
 SECONDS = ("wall_seconds", "cpu_seconds")
 SEED = 0
@@ -44,42 +43,39 @@ Figures = dict[str, Any]
 @dataclass(frozen=True)
 class Sizes:
     documents: Sequence[int]
-    queries: int = 200
-    batch: int = 100
-    repeats: int = 5
-    embed_at_most: int = 100_000
+    queries: int
+    repeats: int
+    embed_at_most: int
     """Maximum number of documents that each system also embeds with its own encoder."""
 
     def __str__(self) -> str:
-        return f"{self.queries} queries, {self.batch} at once, {self.repeats} cold"
+        return f"{self.queries} queries, {BATCH} at once, {self.repeats} cold"
 
 
 @dataclass
 class Tasks:
     experiment: Experiment
-    model: str
     texts: Sequence[str]
     vectors: Halves
     sizes: Sizes
     folder: Path
     problems: list[str] = field(default_factory=list)
 
-    # ---- inputs ------------------------------------------------------------------------------------------
+    @property
+    def model(self) -> str:
+        return str(self.experiment.encoders[0].encoder.files.folder)
 
     @cached_property
     def sentences_file(self) -> Path:
         path = self.folder / "sentences.txt"
-        with path.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{text}\n" for text in self.texts)
+        path.write_text("".join(f"{text}\n" for text in self.texts), encoding="utf-8", newline="\n")
         return path
 
     @cached_property
     def vectors_file(self) -> Path:
         """Write the vectors as rows of float16 without a header. Return the path of the file."""
         path = self.folder / "vectors.f16"
-        with path.open("wb") as file:
-            for start in range(0, len(self.vectors), BLOCK):
-                file.write(np.ascontiguousarray(self.vectors[start : start + BLOCK]).tobytes())
+        self.vectors.tofile(path)
         return path
 
     @cached_property
@@ -91,9 +87,8 @@ class Tasks:
 
     @cached_property
     def query_vectors(self) -> NDArray[np.float32]:
-        found = self.experiment.cache.vectors(
-            self.experiment.encoders[0], self.queries, progress=self.experiment.progress
-        )
+        encoder, progress = self.experiment.encoders[0], self.experiment.progress
+        found = self.experiment.cache.vectors(encoder, self.queries, progress=progress)
         np.save(self.folder / "queries.npy", found)
         return found
 
@@ -107,8 +102,6 @@ class Tasks:
     def forget_stores(self, count: int) -> None:
         shutil.rmtree(self.folder / "stores" / str(count), ignore_errors=True)
 
-    # ---- measurements ------------------------------------------------------------------------------------
-
     def ingest_vectors(self, count: int, systems: Sequence[str]) -> dict[str, Figures]:
         """Make stores from given vectors. The stores are kept for searching."""
         found = {}
@@ -120,7 +113,7 @@ class Tasks:
         return found
 
     def ingest_text(self, count: int, systems: Sequence[str]) -> dict[str, Figures]:
-        """Make stores with each system's own encoder. Our system runs a second time over the same documents."""
+        """Make stores with each system's own encoder. Our system then ingests the same documents a second time."""
         found = {}
         for system in systems:
             store = self.store(count, f"{system} text")
@@ -138,17 +131,9 @@ class Tasks:
             shutil.rmtree(store, ignore_errors=True)
         store.parent.mkdir(parents=True, exist_ok=True)
         dimension = int(self.vectors.shape[1])
+        given = {"system": system, "folder": str(store), "model": self.model, "texts": str(self.sentences_file)}
         with MeasuredProcess(system) as worker:
-            figures = worker.request(
-                "ingest",
-                system=system,
-                folder=str(store),
-                model=self.model,
-                texts=str(self.sentences_file),
-                count=count,
-                vectors=vectors,
-                dimension=dimension,
-            )
+            figures = worker.request("ingest", count=count, vectors=vectors, dimension=dimension, **given)
         return figures | {"disk_bytes": folder_bytes(store), "vector_bytes": 4 * dimension * count}
 
     def query_vectors_alone(self, count: int, systems: Sequence[str]) -> dict[str, Figures]:
@@ -170,7 +155,7 @@ class Tasks:
         """Return figures and hits of warm queries. The systems alternate after a few queries each."""
         answers: dict[str, list[Figures]] = {system: [] for system in systems}
         batches: dict[str, list[Figures]] = {system: [] for system in systems}
-        total, batch = len(self.queries), min(self.sizes.batch, len(self.queries))
+        total, batch = len(self.queries), min(BATCH, len(self.queries))
         with ExitStack() as stack:
             workers: dict[str, MeasuredProcess] = {}
             for system in systems:
@@ -180,10 +165,10 @@ class Tasks:
                     worker.request("open", system=system, vectors=vectors, k=HITS, **given)
                     workers[system] = worker
             for turn, first in enumerate(range(0, total, TURN)):
+                last = min(first + TURN, total)
                 for system in rotated(list(workers), turn):
-                    answer = workers[system].request("queries", first=first, last=min(first + TURN, total))
-                    answers[system].append(answer)
-                self.experiment.progress(f"warm queries, {count:,} documents", min(first + TURN, total), total)
+                    answers[system].append(workers[system].request("queries", first=first, last=last))
+                self.experiment.progress(f"warm queries, {count:,} documents", last, total)
             for turn in range(BATCH_TURNS):
                 for system in rotated(list(workers), turn):
                     batches[system].append(workers[system].request("batch", first=0, last=batch))
@@ -192,17 +177,14 @@ class Tasks:
         return found, hits
 
     def cold(self, count: int, systems: Sequence[str]) -> dict[str, Figures]:
-        """Measure searches from a cold start, as a user would run them.
-
-        The systems alternate. The figures are medians over the repeats.
-        """
+        """Measure searches from a cold start, as a user runs them. Systems alternate. Figures are medians."""
         costs: dict[str, list[Figures]] = {system: [] for system in systems}
         for turn in range(self.sizes.repeats):
             query = self.queries[turn % len(self.queries)]
             for system in rotated([system for system in systems if system in costs], turn):
                 store = str(self.store(count, system))
                 words = ["benchmarks.speed.cold", system, store, self.model, query]
-                if system in (OURS, OURS_AUTOMATIC):
+                if system == OURS:
                     words = ["retriever", "search", "--index", store, "-k", str(HITS), "--", query]
                 with self._noting(count):
                     costs[system].append(run_whole([sys.executable, "-m", *words]))
@@ -226,15 +208,12 @@ class Tasks:
 
 def write_documents(path: Path, texts: Sequence[str], digits: int = 0) -> None:
     """Write documents for `retriever index`. Their ids are their numbers, padded to this many digits."""
-    with path.open("w", encoding="utf-8") as file:
-        for number, text in enumerate(texts):
-            file.write(json.dumps({"id": f"{number:0{digits}d}", "text": text}, ensure_ascii=False) + "\n")
+    documents = ({"id": f"{number:0{digits}d}", "text": text} for number, text in enumerate(texts))
+    path.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in documents), encoding="utf-8")
 
 
 def _query_figures(answers: list[Figures], batches: list[Figures], batch: int) -> Figures:
-    seconds, encoder = (
-        np.array([second for answer in answers for second in answer[name]]) for name in ("seconds", "encoder_seconds")
-    )
+    seconds, encoder = (np.concatenate([one[name] for one in answers]) for name in ("seconds", "encoder_seconds"))
     figures = {name: float(np.percentile(1000 * seconds, share)) for name, share in QUANTILES.items()}
     figures["cpu_ms"] = 1000 * sum(answer["cpu_seconds"] for answer in answers) / len(seconds)
     if len(encoder):
@@ -261,10 +240,7 @@ def least_scores(vectors: Halves, queries: NDArray[np.float32], k: int) -> NDArr
 def recall(
     vectors: Halves, queries: NDArray[np.float32], least: NDArray[np.float32], found: Sequence[Sequence[str]], k: int
 ) -> float:
-    """Return recall@k: the mean share of a query's k nearest vectors that was found.
-
-    A hit that ties with the k-th nearest vector counts as found. Ids are row numbers.
-    """
+    """Return recall@k over row numbers. A hit that ties with the k-th nearest vector counts as found."""
     shares = []
     for direction, threshold, ids in zip(unit_rows(queries), least, found, strict=True):
         rows = [int(id_) for id_ in dict.fromkeys(ids)][:k]

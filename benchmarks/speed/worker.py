@@ -1,8 +1,7 @@
 """The process in which one system is measured. It reads requests as lines of JSON and answers with figures.
 
-Each system has its own process, so that its memory does not count for another system and the systems can alternate. CPU
-time includes all threads and child processes. A system first ingests a few documents into another folder, so that
-imports do not count. The time of the cold command includes them.
+Each system has its own process, so that its memory counts alone and the systems can alternate. CPU time includes all
+threads and child processes. A system first ingests a few documents elsewhere, so that imports do not count.
 """
 
 import json
@@ -15,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.speed import engines
+from benchmarks.speed import engines, gpu
 from benchmarks.speed.encoding import encode_in_turns
 from benchmarks.speed.process import measured
-from benchmarks.speed.rivals import rival
-from benchmarks.speed.rivals.base import Documents, Matrix, Queries, Rival, StoredVectors
+from benchmarks.speed.rivals import Documents, Matrix, Queries, Rival, StoredVectors, rival
 from retriever.memory import peak_bytes
 
 WARM_UP_DOCUMENTS = 64
@@ -27,13 +25,11 @@ WARM_UP_QUERIES = 3
 
 
 class Worker:
-    """Answer requests. A request names a method and its arguments.
-
-    `queries` and `batch` search the store that was opened last.
-    """
+    """Answer requests, which name a method and its arguments. `queries` and `batch` search the store opened last."""
 
     encode = staticmethod(encode_in_turns)
     index = staticmethod(engines.index)
+    on_device = staticmethod(gpu.on_device)
     _rival: Rival
     _texts: list[str]
     _vectors: Matrix | None
@@ -67,10 +63,7 @@ class Worker:
         return {}
 
     def queries(self, first: int, last: int) -> dict[str, Any]:
-        """Run one query after another.
-
-        Return the seconds of each search, the seconds of the encoder alone, the CPU seconds, and the ids found.
-        """
+        """Run single queries. Return the seconds of each, those of its encoder, CPU seconds, and the ids found."""
         took, encoding, found = [], [], []
         spent = 0.0
         for number in range(first, last):

@@ -15,7 +15,7 @@ correlation on the test pairs, and all maps are fitted to the sentences of these
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.studies.parts import Map, Part, Rows, read_part
+from benchmarks.studies.parts import Map, Part, Rows, read_part, whitenings
 from retriever.encoder.batches import batches_by_length, padded, tokenise
 from retriever.encoder.encoder import Encoder
 from retriever.encoder.static.words import word_table
@@ -33,10 +33,7 @@ from retriever.evaluate.report.tables import show, show_notes, text_table
 from retriever.evaluate.sts import ALL, PairScorer
 from retriever.transforms import fit
 from retriever.transforms.agreement import fit_candidate
-from retriever.transforms.choice import CANDIDATES, STRENGTHS
 from retriever.transforms.moments import principal_axes
-from retriever.transforms.spec import parse
-from retriever.tune.model import autocast
 
 BATCH_TOKENS = 4096
 SHRINKAGES = (0.1, 1.0)
@@ -49,15 +46,13 @@ class TokenMoments:
     """Sums over the tokens of texts, from which their mean and covariance follow."""
 
     count: int = 0
-    total: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
+    total: NDArray[np.float64] | float = 0.0
+    squares: NDArray[np.float64] | float = 0.0
 
     def add(self, rows: Rows) -> None:
-        if not self.count:
-            self.total, self.squares = np.zeros(rows.shape[1]), np.zeros((rows.shape[1],) * 2)
         self.count += len(rows)
-        self.total += rows.sum(axis=0, dtype=np.float64)
-        self.squares += rows.T @ rows
+        self.total = self.total + rows.sum(axis=0, dtype=np.float64)
+        self.squares = self.squares + (rows.T @ rows).astype(np.float64)
 
     def whitening(self, shrinkage: float) -> Map:
         """Return Zipfian whitening. `shrinkage` times the mean eigenvalue is added to every eigenvalue."""
@@ -73,9 +68,8 @@ class Layers:
     def __init__(self, encoder: Encoder, max_length: int) -> None:
         from transformers import AutoModel
 
-        self.model: Any = AutoModel.from_pretrained(
-            encoder.files.folder, attn_implementation="eager", trust_remote_code=False, use_safetensors=True
-        ).eval()
+        options = {"attn_implementation": "eager", "trust_remote_code": False, "use_safetensors": True}
+        self.model: Any = AutoModel.from_pretrained(encoder.files.folder, **options).eval()
         self.tokenizer = encoder.tokenizer
         self.start, self.end, self.mask = (self.tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]", MASK))
         self.before, self.after = tokenise(self.tokenizer, PROMPT, special=False)
@@ -89,6 +83,8 @@ class Layers:
         return pooled | self._run(prompts, self._at_mask, None)
 
     def _run(self, tokens: list[list[int]], pool: Any, moments: dict[str, TokenMoments] | None) -> dict[str, Rows]:
+        from retriever.tune.model import autocast  # imports sentence-transformers, which takes many seconds
+
         found: dict[str, dict[int, Rows]] = defaultdict(dict)
         for places, own in batches_by_length(tokens, BATCH_TOKENS):
             ids, mask = (torch.from_numpy(array) for array in padded(own, 0))
@@ -116,19 +112,12 @@ class Layers:
         yield "prompt", output.hidden_states[-1][torch.arange(len(ids)), place]
 
 
-def _whitenings(rows: Rows) -> list[str]:
-    """Return the candidates of `auto` that are not flows and keep no more dimensions than the rows have."""
-    found = [spec for spec in CANDIDATES if spec not in STRENGTHS]
-    return [spec for spec in found if int(parse(spec).options.get("dimension", 0)) < rows.shape[1]]
-
-
 def study_search(part: Part, layers: Layers, encoder: Encoder) -> dict[str, str]:
     """Return agreement / nDCG@10 of every pooling and map on a set."""
     moments: dict[str, TokenMoments] = defaultdict(TokenMoments)
     documents = layers.poolings(part.documents, moments)
-    short, questions, queries = (
-        layers.poolings(own) for own in (part.short, part.questions.texts, list(part.topics.queries.values()))
-    )
+    texts = part.short, part.questions.texts, list(part.topics.queries.values())
+    short, questions, queries = (layers.poolings(own) for own in texts)
     found = {}
 
     def measure(name: str, mapped: Map, pooling: str) -> float:
@@ -139,7 +128,7 @@ def study_search(part: Part, layers: Layers, encoder: Encoder) -> dict[str, str]
     for pooling, own in documents.items():
         sample = np.concatenate([own, short[pooling]])
         agreement = {}
-        for spec in _whitenings(own):
+        for spec in whitenings(own.shape[1]):
             if transform := fit_candidate(spec, sample, 0):
                 agreement[spec] = measure(f"{pooling}, {spec}", transform.apply, pooling)
         best = max(agreement, key=lambda spec: agreement[spec])
@@ -159,7 +148,7 @@ def study_similarity(scorer: PairScorer, layers: Layers, encoder: Encoder) -> di
 
     found: dict[str, str] = {}
     for pooling, own in layers.poolings(scorer.texts, moments).items():
-        found |= {f"{pooling}, {spec}": measure(fit(spec, own).apply(own)) for spec in _whitenings(own)}
+        found |= {f"{pooling}, {spec}": measure(fit(spec, own).apply(own)) for spec in whitenings(own.shape[1])}
         if pooling in moments:
             maps = {f"{pooling}, Zipfian {each:g}": moments[pooling].whitening(each) for each in SHRINKAGES}
             found |= {name: measure(mapped(own)) for name, mapped in maps.items()}

@@ -10,7 +10,7 @@ a score.
 
 Every variant starts as the identity in the principal axes, so all can be tempered in the same way: the movement of a
 vector is multiplied by SHARE, then every direction is scaled as by `flow:strength=0.75`. FLOW_STUDY.md has the results,
-also those of maps that lost and are no longer in the code: affine and spline couplings, ranks and rotated axes.
+including those of rejected maps: affine and spline couplings, ranks and rotated axes.
 """
 
 import math
@@ -18,28 +18,26 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from rich.table import Table
-from torch import Tensor, nn
 
 from retriever.evaluate.data.sts_sets import DATASETS, read_sets
-from retriever.evaluate.measures.correlation import pair_cosines, spearman
-from retriever.evaluate.models.encoders import open_encoders
+from retriever.evaluate.measures.similarity import pair_cosines, spearman
+from retriever.evaluate.models.encoders import VectorCache, open_encoders
 from retriever.evaluate.report.tables import show, show_notes, text_table
 from retriever.evaluate.sts import PairScorer
-from retriever.evaluate.vectors import VectorCache
 from retriever.transforms import fit
+from retriever.transforms.flow.couplings import Couplings
 from retriever.transforms.flow.flow import TOP, WIDTH
 from retriever.transforms.flow.radial import Radial, fit_radial
-from retriever.transforms.flow.training import BATCH, EVALUATE_EVERY, LEARNING_RATE, WEIGHT_DECAY
+from retriever.transforms.flow.training import train
 from retriever.transforms.isotropy import bits_per_dimension
 from retriever.transforms.moments import distinct
 
 STEPS = 300
-PATIENCE = 4
 STRENGTH = 0.75
 SHARE = STRENGTH**4
 HELD_OUT_PART = 0.1
@@ -47,42 +45,16 @@ HELD_OUT_PART = 0.1
 Rows = NDArray[np.float32]
 
 
-class Coupling(nn.Module):
-    """One round of an additive coupling flow, which keeps volume and starts as the identity.
-
-    A net of the first `top` directions moves the rest. Then a net of the rest moves the first `top` directions.
-    """
-
-    def __init__(self, dimension: int) -> None:
-        super().__init__()
-        self.top = min(TOP, dimension // 2)
-        self.down, self.up = _net(self.top, dimension - self.top), _net(dimension - self.top, self.top)
-
-    def forward(self, z: Tensor) -> Tensor:
-        top, rest = z[:, : self.top], z[:, self.top :]
-        rest = rest + self.down(top)
-        return torch.cat([top + self.up(rest), rest], dim=1)
-
-
-def _net(given: int, moved: int) -> nn.Sequential:
-    first, last = nn.Linear(given, WIDTH), nn.Linear(WIDTH, moved)
-    nn.init.normal_(first.weight, std=1 / math.sqrt(given))
-    nn.init.normal_(first.bias, std=0.5)
-    nn.init.zeros_(last.weight)
-    nn.init.zeros_(last.bias)
-    return nn.Sequential(first, nn.Tanh(), last)
-
-
 @dataclass(frozen=True)
 class Variant:
-    """A number of coupling rounds, with or without the radial map before them."""
+    """A number of rounds of the couplings of `flow`, with or without the radial map before them."""
 
     name: str
     rounds: int = 0
     radial: bool = True
 
-    def chain(self, dimension: int) -> nn.Sequential:
-        return nn.Sequential(*(Coupling(dimension) for _ in range(self.rounds)))
+    def couplings(self, dimension: int) -> Couplings:
+        return Couplings(dimension, min(TOP, dimension // 2), WIDTH, self.rounds)
 
 
 VARIANTS = (
@@ -94,41 +66,7 @@ VARIANTS = (
 )
 
 
-def loss(chain: nn.Sequential, z: Tensor) -> Tensor:
-    """Return the part of the negative log-likelihood that the chain can change, in nats per row."""
-    moved = chain(z)
-    nats: Tensor = (moved * moved).sum(dim=1).mean() / 2
-    return nats
-
-
-def learn(chain: nn.Sequential, seen: Tensor, tuning: Tensor) -> None:
-    """Fit a chain by maximum likelihood and keep the step with the lowest loss on `tuning`."""
-    if not len(chain):
-        return
-    optimiser = torch.optim.AdamW(chain.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    best, best_step, kept = math.inf, 0, chain.state_dict()
-    for step in range(STEPS + 1):
-        if step % EVALUATE_EVERY == 0:
-            with torch.no_grad():
-                now = float(loss(chain, tuning))
-            if now < best:
-                best, best_step, kept = now, step, {name: t.clone() for name, t in chain.state_dict().items()}
-            if step - best_step >= PATIENCE * EVALUATE_EVERY:
-                break
-        optimiser.zero_grad()
-        loss(chain, seen[torch.randint(len(seen), (BATCH,))]).backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-    chain.load_state_dict(kept)
-
-
-def apply(chain: nn.Sequential, rows: Rows) -> Rows:
-    with torch.no_grad():
-        moved: Rows = chain(torch.from_numpy(rows)).numpy()
-    return moved
-
-
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     parameters: int
     bits: float
     full: float
@@ -155,17 +93,19 @@ def study(vectors: Rows, scorer: PairScorer, scored: Rows, seed: int) -> dict[st
     out = {}
     for variant in VARIANTS:
         started = time.perf_counter()
-        torch.manual_seed(seed)
         radial = bent if variant.radial else Radial(d)
-        chain = variant.chain(d)
-        learn(chain, torch.from_numpy(radial.forward(seen)), torch.from_numpy(radial.forward(tuning)))
-        z = apply(chain, radial.forward(unseen)).astype(np.float64)
+        couplings = variant.couplings(d)
+        learned: dict[str, Rows] = {}
+        if variant.rounds:
+            given, rng = (radial.forward(seen), radial.forward(tuning)), np.random.default_rng(seed)
+            learned = train(couplings, *given, steps=STEPS, rng=rng).parameters
+        z = couplings.forward(learned, radial.forward(unseen)).astype(np.float64)
         before = radial.forward(pairs)
-        after = apply(chain, before)
+        after = couplings.forward(learned, before)
         constant = whitening.log_det(unseen[:1])[0] - d / 2 * math.log(2 * math.pi)
         nats = constant + radial.log_det(unseen) - (z * z).sum(axis=1) / 2
         out[variant.name] = Outcome(
-            parameters=sum(p.numel() for p in chain.parameters()) + 2 * variant.radial,
+            parameters=sum(own.size for own in learned.values()) + 2 * variant.radial,
             bits=bits_per_dimension(nats, d),
             full=agreement(after),
             tempered=agreement((before + SHARE * (after - before)) * temper),
@@ -180,18 +120,13 @@ def table_of(found: dict[str, dict[str, Outcome]], title: str) -> Table:
     table = text_table(title, heads)
     for name in next(iter(found.values())):
         outcomes = [of_set[name] for of_set in found.values()]
-        bits, full, tempered, seconds = (
-            float(np.mean([getattr(outcome, value) for outcome in outcomes]))
-            for value in ("bits", "full", "tempered", "seconds")
-        )
-        parameters = f"{outcomes[0].parameters:,}"
-        table.add_row(name, parameters, f"{bits:.3f}", f"{full:.1f}", f"{tempered:.1f}", f"{seconds:.1f}")
+        parameters, bits, full, tempered, seconds = np.mean(outcomes, axis=0)
+        table.add_row(name, f"{parameters:,.0f}", f"{bits:.3f}", f"{full:.1f}", f"{tempered:.1f}", f"{seconds:.1f}")
     return table
 
 
 def run(data: Path, encoder: str, pooling: str, sets: Sequence[str], seed: int, cache: Path | None) -> None:
     """Fit every variant to the sentences of each set and print its figures."""
-    torch.set_num_threads(1)
     (opened,) = open_encoders([encoder], [pooling])
     reading = read_sets(data, sets or list(DATASETS))
     vectors = VectorCache(cache)

@@ -2,23 +2,25 @@
 
     python -m benchmarks fusion DATA/scifact COLLECTION
 
-COLLECTION is a collection of the set's corpus, made by `retriever index` or `retriever bench retrieval`. Vectors and
-words both score every document, so the depth of a search has no influence. Results: FUSION_STUDY.md.
+COLLECTION is a collection of the set's corpus, made by `retriever index` or `retriever bench retrieval`. Both vectors
+and words score every document, so the depth of a search has no influence. Results: FUSION_STUDY.md.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_ndtr
 
+from benchmarks.studies.parts import ndcg
 from indexes.faiss.vectors import unit_rows
 from indexes.sqlite.words import K1
 from retriever.evaluate.data.beir import read_set
-from retriever.evaluate.rankings import DEPTH, MAIN, scores
+from retriever.evaluate.rankings import DEPTH
 from retriever.evaluate.report.tables import show, text_table
 from retriever.retriever import Retriever
-from retriever.search.fusion import surprise
 
 Scores = NDArray[np.float64]
 """Scores with a row for each query and a column for each document."""
@@ -27,16 +29,37 @@ NATS = 1 / (K1 + 1)
 TAIL = 0.95
 
 
-def both_sides(retriever: Retriever, queries: list[str]) -> tuple[list[str], Scores, Scores]:
-    """Return the ids of the documents, and the scores of each query with each document by vectors and by words.
+def surprise(own: Scores) -> Scores:
+    """Return -log P(N(0, 1) > z) in nats."""
+    return np.asarray(-log_ndtr(-own))
 
-    The score by vectors is the cosine with the document's best passage. The score by words is BM25, or 0 for no match.
-    """
-    store = retriever.local.store
+
+@dataclass(frozen=True)
+class Sides:
+    """The scores of both sides of a search: a row for each query, a column for each document."""
+
+    ids: list[str]
+    dense: Scores
+    """The cosine with the document's best passage."""
+    bm25: Scores
+    """0 for no match."""
+    share: Scores
+    """BM25 as a share of the score that no document can exceed."""
+
+    @property
+    def strength(self) -> Scores:
+        """The strength of meaning: 0 for the mean cosine of a query, 1 for a cosine of 1."""
+        mean = self.dense.mean(axis=1, keepdims=True)
+        return np.asarray(np.clip((self.dense - mean) / (1 - mean), 0, 1))
+
+
+def both_sides(retriever: Retriever, queries: list[str]) -> Sides:
+    """Let both sides score every document for each query."""
+    store, words = retriever.local.store, retriever.local.words
     rows = store.db.conn.execute("SELECT number, id FROM documents ORDER BY number").fetchall()
     column = {number: place for place, (number, _) in enumerate(rows)}
-    transform, encoder = retriever._searcher.transform(), retriever.encoder()
-    directions = unit_rows(transform.apply(encoder.encode_queries(queries)))
+    transform = retriever._searcher.transform()
+    directions = unit_rows(transform.apply(retriever.query_vectors(queries)))
     dense = np.full((len(queries), len(rows)), -1.0)
     for numbers, raw in store.each_vector(retriever.local.dimension, used_only=True):
         cosines = directions @ unit_rows(transform.apply(raw)).T
@@ -45,11 +68,12 @@ def both_sides(retriever: Retriever, queries: list[str]) -> tuple[list[str], Sco
             for passage in passages[number]:
                 own = dense[:, column[passage.document]]
                 np.maximum(own, cosines[:, place], out=own)
-    lexical = np.zeros_like(dense)
+    bm25 = np.zeros_like(dense)
     for row, query in enumerate(queries):
-        for number, score in retriever.local.words.best(query, len(rows)):
-            lexical[row, column[number]] = score
-    return [id_ for _, id_ in rows], dense, lexical
+        for number, score in words.best(query, len(rows)):
+            bm25[row, column[number]] = score
+    ceilings = np.array([words.ceiling(query) for query in queries])
+    return Sides([id_ for _, id_ in rows], dense, bm25, bm25 / np.maximum(ceilings, 1e-9)[:, None])
 
 
 def z(own: Scores) -> Scores:
@@ -76,33 +100,33 @@ def tail(own: Scores) -> Scores:
     return np.asarray(np.where(own > start, -np.log(1 - TAIL) + (own - start) / mean, own - start))
 
 
-FUSIONS: dict[str, Callable[[Scores, Scores], Scores]] = {
-    "dense alone": lambda dense, lexical: dense,
-    "BM25 alone": lambda dense, lexical: lexical,
-    "reciprocal ranks, 60": lambda dense, lexical: 1 / (60 + ranks(dense)) + (lexical > 0) / (60 + ranks(lexical)),
-    "min-max, half each": lambda dense, lexical: spread(dense) + spread(lexical),
-    "min-max, 0.7 dense": lambda dense, lexical: 0.7 * spread(dense) + 0.3 * spread(lexical),
-    "z-scores": lambda dense, lexical: z(dense) + z(lexical),
-    "tails of both, nats": lambda dense, lexical: tail(dense) + tail(lexical),
-    "tail of dense + BM25, nats": lambda dense, lexical: tail(dense) + NATS * lexical,
-    "surprise: Gaussian + BM25, nats": lambda dense, lexical: surprise(z(dense)) + NATS * lexical,
-    "the same, weight of vectors 0.5": lambda dense, lexical: 0.5 * surprise(z(dense)) + NATS * lexical,
-    "the same, weight of vectors 0.25": lambda dense, lexical: 0.25 * surprise(z(dense)) + NATS * lexical,
-    "the same, weight of vectors 0.1": lambda dense, lexical: 0.1 * surprise(z(dense)) + NATS * lexical,
+def bounded(power: float, weight: float) -> Callable[[Sides], Scores]:
+    """Return the sum of both sides on a scale from 0 to 1. The cosine decides between documents of equal sums."""
+    return lambda sides: weight * sides.strength**power + (1 - weight) * sides.share + 1e-9 * sides.dense
+
+
+FUSIONS: dict[str, Callable[[Sides], Scores]] = {
+    "dense alone": lambda sides: sides.dense,
+    "BM25 alone": lambda sides: sides.bm25,
+    "reciprocal ranks, 60": lambda sides: 1 / (60 + ranks(sides.dense)) + (sides.bm25 > 0) / (60 + ranks(sides.bm25)),
+    "min-max, half each": lambda sides: spread(sides.dense) + spread(sides.bm25),
+    "z-scores": lambda sides: z(sides.dense) + z(sides.bm25),
+    "tails of both, nats": lambda sides: tail(sides.dense) + tail(sides.bm25),
+    "surprise: Gaussian + BM25, nats": lambda sides: surprise(z(sides.dense)) + NATS * sides.bm25,
+    "the same, weight of vectors 0.2": lambda sides: 0.2 * surprise(z(sides.dense)) + NATS * sides.bm25,
+    **{
+        f"bounded, power {power:g}, weight {weight:g}": bounded(power, weight)
+        for power in (1, 2, 3)
+        for weight in (0.3, 0.5, 0.7)
+    },
 }
 
 
-def run(data: Path, collection: Path) -> None:
-    topics = read_set(data).topics
+def run(data: Path, collection: Path, split: str | None) -> None:
+    topics = read_set(data, split).topics
     with Retriever.open(collection) as retriever:
-        ids, dense, lexical = both_sides(retriever, list(topics.queries.values()))
+        sides = both_sides(retriever, list(topics.queries.values()))
     table = text_table(f"{topics.dataset}, {collection.name}", ["fusion", "nDCG@10"])
     for name, fusion in FUSIONS.items():
-        order = np.argsort(-fusion(dense, lexical), axis=1, kind="stable")[:, :DEPTH]
-        hits = {
-            query: [(ids[place], float(-rank)) for rank, place in enumerate(own)]
-            for query, own in zip(topics.queries, order.tolist(), strict=True)
-        }
-        values = scores(topics.judgements, hits)[MAIN].values()
-        table.add_row(name, f"{100 * sum(values) / len(values):.1f}")
+        table.add_row(name, f"{ndcg(topics, sides.ids, fusion(sides)):.1f}")
     show(table)

@@ -2,8 +2,8 @@
 
     python -m benchmarks learning --data DIR --encoder DIR --pooling word
 
-DIR holds folders in BEIR's layout. All relevant documents and random others of a set are used. Crops are runs of words
-that are cut out of documents. A crop and the rest of its document are a pair. No variant uses queries or judgements.
+All relevant documents and random others of a BEIR folder are used. A crop, which is a run of words cut out of a
+document, and the rest of the document are a pair. No variant uses queries or judgements.
 
 - The candidates of `auto` are fitted to the vectors of documents and short texts, as for a collection.
 - The closed form whitens by the covariance T of documents and crops, plus `shrinkage` times the mean eigenvalue. X is
@@ -13,8 +13,7 @@ that are cut out of documents. A crop and the rest of its document are a pair. N
   plus `alignment` times the distance (one minus the cosine) of pairs. `contrast` replaces the distance by InfoNCE.
 - The linear map starts from the best closed form too, and is trained by InfoNCE alone.
 - A token flow maps the rows of a word table. It is fitted to rows drawn as often as the corpus uses the words, plus
-  Gaussian noise. Without noise, `fit` would use each row only once. With `lengths kept`, the flow changes only the
-  directions of the rows. The length of a row is the weight of its word in the mean.
+  Gaussian noise. With `lengths kept`, it keeps the length of a row, which is the weight of its word in the mean.
 
 Every variant is measured by nDCG@10 on the judged queries, and by the agreement with BM25 that `auto` chooses by.
 """
@@ -24,29 +23,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.studies.parts import Figures, Map, Part, Rows, Vectors, encode_part, read_part
+from benchmarks.studies.parts import Figures, Map, Part, Rows, Vectors, encode_part, read_part, whitenings
 from indexes.faiss.vectors import unit_rows
 from retriever.encoder.encoder import Encoder
 from retriever.encoder.static.learning import learn
 from retriever.encoder.static.words import WordTable, word_table
 from retriever.evaluate.data.beir import read_sets
-from retriever.evaluate.models.encoders import open_encoders
+from retriever.evaluate.models.encoders import VectorCache, open_encoders
 from retriever.evaluate.report.tables import show, show_notes, text_table
-from retriever.evaluate.vectors import VectorCache
+from retriever.evaluate.results import summarise
 from retriever.transforms import Flow, fit
 from retriever.transforms.agreement import fit_candidate
-from retriever.transforms.choice import CANDIDATES, STRENGTHS
+from retriever.transforms.choice import STRENGTHS
 from retriever.transforms.flow.couplings import Couplings
 from retriever.transforms.flow.flow import TOP, WIDTH
 from retriever.transforms.flow.radial import fit_radial
 from retriever.transforms.flow.training import LEARNING_RATE, WEIGHT_DECAY, forward, initial
 from retriever.transforms.moments import moments, principal_axes
-from retriever.transforms.spec import parse
 from retriever.transforms.training import one_thread, train_until_best
 
 SHRINKAGES = (0.1, 0.3, 1.0)
@@ -117,10 +116,8 @@ def fit_aligned_flow(
     pairs = rng.permutation(len(vectors.crops))
     held_rows, held_pairs = round(HELD_OUT_PART * len(rows)), round(HELD_OUT_PART * len(pairs))
     radial = fit_radial(rows[:held_rows], float(np.linalg.norm(rows, axis=1).max()))
-    texts, crops, rests = (
-        torch.from_numpy(radial.forward(each))
-        for each in (rows, start.white(vectors.crops[pairs]), start.white(vectors.rests[pairs]))
-    )
+    each = rows, start.white(vectors.crops[pairs]), start.white(vectors.rests[pairs])
+    texts, crops, rests = (torch.from_numpy(radial.forward(own)) for own in each)
     d = rows.shape[1]
     couplings = Couplings(d, min(TOP, d // 2), WIDTH)
     parameters = {name: torch.from_numpy(own).requires_grad_() for name, own in initial(couplings, rng).items()}
@@ -130,10 +127,8 @@ def fit_aligned_flow(
     def loss(text: Tensor, crop: Tensor, rest: Tensor) -> Tensor:
         z = forward(couplings, parameters, text)
         bits = (z * z).sum(dim=1).mean() / (2 * math.log(2) * d)
-        a, b = (
-            torch.nn.functional.normalize(forward(couplings, parameters, each) * weights, dim=1)
-            for each in (crop, rest)
-        )
+        mapped = (forward(couplings, parameters, each) * weights for each in (crop, rest))
+        a, b = (torch.nn.functional.normalize(rows, dim=1) for rows in mapped)
         total: Tensor = bits + alignment * nearness(a, b)
         return total
 
@@ -150,15 +145,14 @@ def fit_aligned_flow(
         optimiser.step()
         return True
 
-    training = train_until_best(
-        step, measure, lambda: parameters, steps=STEPS, evaluate_every=EVALUATE_EVERY, progress=None
-    )
+    lengths = {"steps": STEPS, "evaluate_every": EVALUATE_EVERY}
+    training = train_until_best(step, measure, lambda: parameters, **lengths, progress=None)
     return lambda raw: couplings.forward(training.parameters, radial.forward(start.white(raw))) * start.weights
 
 
 @one_thread()
 def fit_linear_map(vectors: Vectors, start: ClosedForm, seed: int) -> Map:
-    """Train a linear map by InfoNCE of crops and the rests of their documents."""
+    """Train a linear map by InfoNCE between crops and the rest of their documents."""
     rng = np.random.default_rng(seed)
     crops, rests = (torch.from_numpy(start(rows)) for rows in (vectors.crops, vectors.rests))
     matrix = torch.eye(crops.shape[1], requires_grad=True)
@@ -177,9 +171,8 @@ def study(vectors: Vectors, seeds: int) -> dict[str, list[Figures]]:
     """Measure every variant. Variants that are trained have one entry per seed."""
     found: dict[str, list[Figures]] = {}
     sample = np.concatenate([vectors.documents, vectors.short])
-    for spec in CANDIDATES:
-        too_wide = int(parse(spec).options.get("dimension", 0)) >= sample.shape[1]
-        if spec not in STRENGTHS and not too_wide and (transform := fit_candidate(spec, sample, 0)):
+    for spec in whitenings(sample.shape[1]):
+        if transform := fit_candidate(spec, sample, 0):
             found[spec] = [vectors.measure(transform.apply)]
     flows = [flow for seed in range(seeds) if isinstance(flow := fit("flow", sample, seed=seed), Flow)]
     for spec in STRENGTHS:
@@ -187,11 +180,10 @@ def study(vectors: Vectors, seeds: int) -> dict[str, list[Figures]]:
     closed = fit_closed_forms(vectors)
     found |= {name: [vectors.measure(one)] for name, one in closed.items()}
     start = closed[max(closed, key=lambda name: found[name][0].agreement)]
-    for alignment in ALIGNMENTS:
-        maps = [fit_aligned_flow(vectors, start, alignment, seed, _distance) for seed in range(seeds)]
-        found[f"aligned flow, alignment {alignment:g}"] = [vectors.measure(one) for one in maps]
-    maps = [fit_aligned_flow(vectors, start, 1.0, seed, _contrast) for seed in range(seeds)]
-    found["aligned flow, contrast 1"] = [vectors.measure(one) for one in maps]
+    losses = {f"alignment {weight:g}": (weight, _distance) for weight in ALIGNMENTS} | {"contrast 1": (1.0, _contrast)}
+    for name, (weight, nearness) in losses.items():
+        maps = [fit_aligned_flow(vectors, start, weight, seed, nearness) for seed in range(seeds)]
+        found[f"aligned flow, {name}"] = [vectors.measure(one) for one in maps]
     found["linear map"] = [vectors.measure(fit_linear_map(vectors, start, seed)) for seed in range(seeds)]
     return found
 
@@ -222,35 +214,30 @@ def _token_flow(table: WordTable, noise: float, seed: int) -> Flow:
     return flow
 
 
-def _cell(values: Sequence[float]) -> str:
-    return f"{np.mean(values):.1f}" + (f" ±{np.std(values, ddof=1):.1f}" if len(values) > 1 else "")
-
-
 def _show(found: dict[str, dict[str, list[Figures]]], title: str) -> None:
     table = text_table(title, ["variant", *(f"{name}: {figure}" for name in found for figure in Figures._fields)])
     for variant in next(iter(found.values())):
         own = [figures[variant] for figures in found.values() if variant in figures]
-        table.add_row(variant, *(_cell([one[place] for one in each]) for each in own for place in range(2)))
+        table.add_row(variant, *(str(summarise([one[place] for one in each])) for each in own for place in range(2)))
     show(table)
 
 
 def run(
     data: Path,
     encoder: str,
-    pooling: Sequence[str],
+    poolings: Sequence[str],
     sets: Sequence[str],
     documents: int,
     pairs: int,
     seeds: int,
-    precision: str,
-    max_length: int | None,
     cache: Path | None,
+    **options: Any,
 ) -> None:
-    """Measure every variant on every set, and print a table for each pooling and one for word tables."""
+    """Print a table of every variant on every set for each pooling, and one for word tables."""
     reading = read_sets([data / name for name in sets] or [data])
     parts = {one.topics.dataset: read_part(one, documents, pairs) for one in reading.sets}
     store = VectorCache(cache)
-    for opened in open_encoders([encoder], pooling, precision=precision, max_length=max_length):
+    for opened in open_encoders([encoder], poolings, **options):
         encode = partial(store.vectors, opened)
         found = {name: study(encode_part(part, encode), seeds) for name, part in parts.items()}
         _show(found, f"{opened.label}, {opened.pooling}")

@@ -1,8 +1,9 @@
 """Chooses an index type (`auto`): the one with the least CPU time per query within the requested memory and recall.
 
-The candidates are tried on the vectors of the collection, or on a sample if there are many vectors. The best candidate
-is built, tuned and measured on all vectors. HNSW is not a candidate: it needs more memory than the vectors themselves,
-and its benefit in an isotropic space has not been measured at large sizes.
+An index that is scanned in a few milliseconds is exact. Otherwise, the candidates are tried on the vectors of the
+collection, or on a sample if there are many vectors. The best candidate is built, tuned and measured on all vectors.
+HNSW is not a candidate: it needs more memory than the vectors themselves, and its benefit in an isotropic space has
+not been measured at large sizes.
 """
 
 from dataclasses import dataclass, replace
@@ -14,11 +15,9 @@ import numpy as np
 from indexes.errors import Misuse
 from indexes.faiss.building import Built, Stage, Vectors, build_tuned, silent
 from indexes.faiss.recall import WANTED, Find, Queries, cpu_ms
-from indexes.faiss.types import IndexRequest, candidates, estimated_bytes
+from indexes.faiss.types import IndexRequest, candidates, estimated_bytes, is_scanned_fast
 from indexes.faiss.vectors import empty_index, import_faiss
 
-# Up to this number of vectors, an exact scan is cheap enough.
-SCANNED_EXACTLY = 20_000
 TRIED_ON = 50_000
 # Maximum number of candidates that are built on all vectors. They must have reached the recall on the sample.
 MOST_BUILT = 3
@@ -68,7 +67,7 @@ def choose_index(
             "smallest takes "
             f"{format_bytes(min(sizes.values()))}. Set `memory` to at least that much."
         )
-    if "Flat" in fitting and len(vectors) <= SCANNED_EXACTLY:
+    if "Flat" in fitting and is_scanned_fast(len(vectors), vectors.dimension):
         return _with_facts(build_tuned("Flat", request.target, vectors, queries, find, progress), [], len(vectors))
     if before and before["factory"] in fitting and len(vectors) <= 2 * before["count"]:
         again = build_tuned(before["factory"], request.target, vectors, queries, find, progress)

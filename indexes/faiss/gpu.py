@@ -73,7 +73,7 @@ def obstacle(device: str, index: Any, factory: str) -> str:
 def _obstacle(index: Any, factory: str) -> str:
     if not has_gpu_part():
         return (
-            "faiss-cpu is installed, which has no GPU part; change it with: pip uninstall faiss-cpu, "
+            "faiss-cpu is installed, which cannot use a GPU; replace it with: pip uninstall faiss-cpu, "
             "pip install 'flow-retriever[gpu]'."
         )
     if not gpu_count():

@@ -7,17 +7,22 @@
 import math
 import re
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
-from indexes.errors import Misuse
+from indexes.errors import Misuse, require_type
 
 AUTO = "auto"
 NAMES = (AUTO, "flat", "sq8", "ivf", "hnsw", "pq", "rabitq")
 DEFAULT_RECALL = 0.95
 # k-means needs at least this many vectors per list.
 VECTORS_A_LIST = 32
+MOST_MEMORY = 1 << 60
 # From this number of vectors on, pq and rabitq have lists.
 WITH_LISTS = 50_000
+# Up to this number of bytes of vectors, `auto` is exact. One core compares a query with about 10 GB of them a second,
+# so a query takes less than 10 ms.
+SCANNED_EXACTLY = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,13 @@ class IndexRequest:
     """Maximum number of bytes that the index may use in memory."""
 
     def __post_init__(self) -> None:
+        require_type("index_type", self.type, "a text", str)
+        if self.recall is not None:
+            require_type("recall", self.recall, "a number above 0 and at most 1", Real)
+            object.__setattr__(self, "recall", float(self.recall))
+        if self.memory is not None:
+            require_type("memory", self.memory, "a whole number of bytes", Integral)
+            object.__setattr__(self, "memory", int(self.memory))
         if not self.type.strip():
             raise Misuse(f"`index_type` is empty; use {', '.join(NAMES)} or a FAISS factory string.")
         if self.type != AUTO and (self.recall is not None or self.memory is not None):
@@ -39,8 +51,8 @@ class IndexRequest:
             object.__setattr__(self, "recall", DEFAULT_RECALL)
         if self.recall is not None and not 0 < self.recall <= 1:
             raise Misuse(f"`recall` must be above 0 and at most 1, not {self.recall:g}.")
-        if self.memory is not None and self.memory < 1:
-            raise Misuse(f"`memory` must be at least one byte, not {self.memory}.")
+        if self.memory is not None and not 1 <= self.memory <= MOST_MEMORY:
+            raise Misuse(f"`memory` must be at least one byte and at most {MOST_MEMORY:,} bytes.")
 
     @property
     def target(self) -> float:
@@ -54,7 +66,7 @@ def parse_bytes(text: str) -> int:
     if match is None or (match[3] and not match[2]):
         raise Misuse(f"`memory` {text!r} is not a number of bytes; write it as 500MB, 2GB or 1.5GiB.")
     power = " KMGT".index(match[2] or match[4] or " ")
-    return int(float(match[1]) * (1024 if match[3] else 1000) ** power)
+    return int(min(float(match[1]) * (1024 if match[3] else 1000) ** power, MOST_MEMORY + 1))
 
 
 def factory_string(index_type: str, count: int, dimension: int) -> str:
@@ -72,6 +84,11 @@ def factory_string(index_type: str, count: int, dimension: int) -> str:
         "rabitq": f"{lists}RaBitQfs",
     }
     return resolved.get(index_type, index_type)
+
+
+def is_scanned_fast(count: int, dimension: int) -> bool:
+    """Return whether an exact index of this size is so fast that `auto` looks no further."""
+    return 4 * count * dimension <= SCANNED_EXACTLY
 
 
 def list_count(count: int) -> int:

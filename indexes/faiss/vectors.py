@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.checksums import is_unicode
 from indexes.errors import Damaged, Misuse, RetrieverError, first_line
 from indexes.faiss.types import NAMES
+from indexes.mapped import MappedFile
 from indexes.rows import Matrix, Numbers
 
 # The number of vectors that are fetched in addition to the requested ones. FAISS's scores in float32 may differ in the
@@ -34,6 +36,11 @@ FEW_QUERIES = 8
 MOST_FROM_GPU = 2048
 
 WRITTEN_TOGETHER = 1 << 20
+
+LARGEST_NUMBER = 1 << 22
+"""The largest number in a factory string. That many lists are recommended for more than a billion vectors."""
+MOST_BITS = 16
+"""The largest number of bits of a code. With more, FAISS would train on millions of vectors."""
 
 FLAT_HEADERS = (b"IxFI", b"IxF2", b"IxFl")
 
@@ -96,13 +103,35 @@ def empty_index(factory: str, dimension: int) -> Any:
         raise Misuse(
             f"the index type {factory!r} stores its own ids; remove IDMap, because the collection stores the ids."
         )
+    _refuse_absurd(factory)
     try:
         return faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
+    except MemoryError:
+        raise RetrieverError(
+            f"there is too little memory for the index type {factory!r}; use smaller numbers."
+        ) from None
     except RuntimeError as error:
         raise Misuse(
             f"FAISS has no index type {factory!r} for {dimension} dimensions. "
             f"Use one of {', '.join(NAMES)} or a FAISS factory string such as 'IVF256,Flat'."
         ) from error
+
+
+def _refuse_absurd(factory: str) -> None:
+    """Refuse numbers for which FAISS would compute for minutes or use all memory before it has seen a vector."""
+
+    def numbers_of(pattern: str) -> list[int]:
+        # Python converts at most 4,300 digits. The first nine tell enough.
+        return [int(digits.lstrip("0")[:9] or 0) for digits in re.findall(pattern, factory)]
+
+    numbers = numbers_of(r"[0-9]+")
+    bits = numbers_of(r"(?:PQ|RQ|LSQ|IMI|SQ|Q)[0-9]+x([0-9]+)")
+    lists = numbers_of(r"IMI[0-9]*x([0-9]+)")
+    if max(numbers, default=0) > LARGEST_NUMBER or max(bits, default=0) > MOST_BITS or max(lists, default=0) > 11:
+        raise Misuse(
+            f"the index type {factory[:100]!r} has a number that is too large: a count may be at most "
+            f"{LARGEST_NUMBER:,}, bits at most {MOST_BITS}, and bits of IMI at most 11."
+        )
 
 
 def exact_index(dimension: int, blocks: Sequence[tuple[Numbers, Matrix]]) -> "VectorIndex":
@@ -185,6 +214,10 @@ class VectorIndex:
         """True if the index holds every vector uncompressed and compares each query with all of them."""
         self.read_lock: object = None
         """A lock that prevents the removal of the files that the index is mapped from."""
+        self.raw: NDArray[np.float16] | None = None
+        """The raw vectors in the order of the numbers. Candidates of a lossy index are scored with them."""
+        self.mapped: list[MappedFile] = []
+        """The files that the index reads from, as long as it is used."""
         self.gpu_copy: Any = None
         """A copy of the index on a GPU. It is searched instead of the index if possible."""
         self._whole = _rows(index) if self.exact else None
@@ -307,6 +340,13 @@ class VectorIndex:
             return self._whole[positions]
         return np.asarray(self.index.reconstruct_batch(positions), np.float32)
 
+    def raw_vectors(self, numbers: Numbers) -> Matrix | None:
+        """Return raw vectors. Return None if this index does not have all of them."""
+        if self.raw is None:
+            return None
+        positions = np.minimum(np.searchsorted(self.numbers, numbers), len(self) - 1)
+        return self.raw[positions].astype(np.float32) if np.array_equal(self.numbers[positions], numbers) else None
+
     def save(self, index_path: Path, numbers_path: Path) -> None:
         faiss = import_faiss()
         try:
@@ -322,16 +362,23 @@ class VectorIndex:
         """Map the files into memory, so that only a small part is read. FAISS reads files that it cannot map."""
         faiss = import_faiss()
         try:
+            mapped = [MappedFile(numbers_path)]
             with index_path.open("rb") as file:
                 # The vectors of an exact index are unaligned in its file, and NumPy would copy them for every query.
                 how = 0 if file.read(4) in FLAT_HEADERS else faiss.IO_FLAG_MMAP_IFC
-            index = faiss.read_index(str(index_path), how)
+                if how:
+                    mapped.append(MappedFile(index_path))
+                # FAISS takes a path as UTF-8, so a path that is not is given by the number of the open file.
+                path = str(index_path) if is_unicode(str(index_path)) else f"/dev/fd/{file.fileno()}"
+                index = faiss.read_index(path, how)
             numbers = np.load(numbers_path, mmap_mode="r", allow_pickle=False)
         except (RuntimeError, ValueError, EOFError, FileNotFoundError) as error:
             raise Damaged(f"{index_path} cannot be read as a FAISS index: {first_line(error)}") from error
         if numbers.ndim != 1 or numbers.dtype != np.int64:
             raise Damaged(f"{numbers_path} is not a list of vector numbers.")
-        return cls(index, np.asarray(numbers), settings)
+        found = cls(index, np.asarray(numbers), settings)
+        found.mapped = mapped
+        return found
 
 
 def _rows(index: Any) -> Matrix | None:

@@ -32,6 +32,7 @@ from indexes.folder.publishing import IndexPublisher
 from indexes.folder.space import Space
 from indexes.folder.transfer import LocalTransfer
 from indexes.generation import Generation, plain_name
+from indexes.mapped import changed
 from indexes.protocol import unchanged
 from indexes.rows import Apply
 from indexes.sqlite.connections import Lock
@@ -43,7 +44,16 @@ DATABASE = "documents.sqlite"
 QUARANTINE = "quarantine"
 ENCODER = "encoder"
 OWN_NAMES = {DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal"}
-OWN_NAMES |= {GENERATIONS, QUARANTINE, ENCODER, f"{ENCODER}.part", WRITE_LOCK, CHECKED}
+OWN_NAMES |= {
+    GENERATIONS,
+    QUARANTINE,
+    ENCODER,
+    f"{ENCODER}.part",
+    f"{ENCODER}.next",
+    f"{ENCODER}.next.part",
+    WRITE_LOCK,
+    CHECKED,
+}
 NOTHING = np.zeros(0, np.int64)
 
 Result = TypeVar("Result")
@@ -93,12 +103,14 @@ class Collection(IndexPublisher):
         folder = Path(folder)
         cls.refuse_if_taken(folder)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            generations.new_folder(folder)
         except (FileExistsError, NotADirectoryError):
             raise Misuse(
                 f"the folder {folder} cannot be created, because it or one of its parent folders is a file."
             ) from None
         with WriteLock(folder).held():
+            # SQLite gives its log the permissions of the database.
+            os.close(os.open(folder / DATABASE, os.O_RDWR | os.O_CREAT, generations.file_mode(folder)))
             collection = cls(folder, DocumentStore(folder / DATABASE, create=True))
             if collection.is_empty():  # else another process has created it, and its settings count
                 collection.store.set_settings(settings)
@@ -121,6 +133,13 @@ class Collection(IndexPublisher):
     def exists(folder: Path) -> bool:
         """Return whether the folder holds a collection. It may be unfinished if the first run was killed."""
         return (folder / DATABASE).is_file()
+
+    @staticmethod
+    def changed(folder: Path) -> float:
+        """Return the time of the last change. A search does not count as a change."""
+        paths = (folder / DATABASE, folder / f"{DATABASE}-wal", folder / generations.GENERATIONS)
+        status = [path.stat() for path in paths if path.exists()]
+        return max((one.st_mtime for one in status if one.st_size), default=0.0)  # a search leaves an empty log
 
     @classmethod
     def is_begun(cls, folder: Path | str) -> bool:
@@ -230,8 +249,17 @@ class Collection(IndexPublisher):
             with self.store.snapshot():
                 published, loaded = self.published(), self._loaded
                 if published and loaded and loaded[0].row == published:
-                    return look(self._index_space(*loaded, transform_of(loaded[0])))
+                    try:
+                        return look(self._index_space(*loaded, transform_of(loaded[0])))
+                    finally:
+                        self._refuse_if_changed(loaded[1])
             self.load(transform_of)
+
+    def _refuse_if_changed(self, index: VectorIndex) -> None:
+        """Raise `Damaged` if a file of the index was changed while it was searched, because the result may be wrong."""
+        if path := changed(index.mapped):
+            self._loaded, self._spaces = None, _Spaces()  # the next search loads and checks all files again
+            raise Damaged(f"{path} was changed by another program while it was searched; {self.advice}")
 
     def in_raw_space(self, look: Callable[[Space], Result]) -> Result:
         """Call `look` with the space of the raw vectors. A search in it scans all stored vectors exactly."""

@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import threading
 import time
 import weakref
@@ -26,12 +27,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 from filelock import FileLock, Timeout
 
 from indexes.checksums import file_sha256
 from indexes.errors import Damaged, Locked, Misuse, first_line
 from indexes.faiss.vectors import VectorIndex
-from indexes.generation import INDEX_FILE, MANIFEST, NUMBERS_FILE, Generation, plain_name
+from indexes.generation import INDEX_FILE, MANIFEST, NUMBERS_FILE, RAW_FILE, Generation, plain_name
+from indexes.mapped import MappedFile
+from indexes.rows import VECTOR_TYPE
 from indexes.sqlite.connections import file_identity
 
 fcntl: ModuleType | None
@@ -53,6 +57,9 @@ def read_generation(number: int, folder: Path, manifest_sha256: str) -> Generati
     """Read the generation in `folder`. Raise `Damaged` if its manifest does not have the given hash."""
     path = folder / MANIFEST
     repair = f"run: retriever verify --repair --index {_collection(folder)}"
+    for own, is_folder in ((folder, True), (path, False)):
+        if (reason := path_problem(own, is_folder)) is not None:
+            raise Damaged(f"{reason}; {repair}")
     try:
         data = path.read_bytes()
     except OSError:
@@ -64,13 +71,18 @@ def read_generation(number: int, folder: Path, manifest_sha256: str) -> Generati
     try:
         manifest = json.loads(data)
         valid = all(isinstance(manifest[key], kind) for key, kind in MANIFEST_TYPES.items())
+        valid = valid and {INDEX_FILE, NUMBERS_FILE} <= manifest["files"].keys()  # else no hash would be checked
         for name, facts in manifest["files"].items():
             plain_name(name, path)
             valid = valid and isinstance(facts["sha256"], str) and isinstance(facts["bytes"], int)
+        valid = valid and {INDEX_FILE, NUMBERS_FILE} <= manifest["files"].keys()
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         valid = False
     if not valid:
         raise Damaged(f"{path} is not a valid manifest; {repair}")
+    for name in manifest["files"]:
+        if (reason := path_problem(folder / name, is_folder=False)) is not None:
+            raise Damaged(f"{reason}; {repair}")
     return Generation(number, folder, manifest, manifest_sha256)
 
 
@@ -106,6 +118,14 @@ def load_index(generation: Generation) -> VectorIndex:
     index = VectorIndex.load(generation.folder / INDEX_FILE, generation.folder / NUMBERS_FILE, settings)
     if len(index) != generation.count:
         raise Damaged(f"{generation.folder} holds {len(index):,} vectors, its manifest says {generation.count:,}.")
+    if RAW_FILE in generation.manifest["files"] and len(index):
+        index.mapped.append(MappedFile(generation.folder / RAW_FILE))
+        raw = np.memmap(generation.folder / RAW_FILE, VECTOR_TYPE, "r")
+        if len(raw) % len(index):
+            raise Damaged(f"{generation.folder / RAW_FILE} holds {len(raw):,} numbers for {len(index):,} vectors.")
+        index.raw = raw.reshape(len(index), -1)
+    if _state_of(generation) != state:
+        raise Damaged(f"{generation.folder} was changed by another program while it was opened; try again.")
     return index
 
 
@@ -139,10 +159,40 @@ def _note_checked(collection: Path, state: dict[str, Any]) -> None:
 
 
 def refuse_links(folder: Path, names: Iterable[str]) -> None:
-    """Refuse a collection whose own files are links, because a change could affect files elsewhere."""
+    """Refuse a collection whose files are links or pipes.
+
+    A change of a link could affect files elsewhere. Opening a pipe would never end.
+    """
     for name in sorted(names):
-        if (folder / name).is_symlink():
-            raise Damaged(f"{folder / name} is a symbolic link; the files of a collection must be in its folder.")
+        if (reason := path_problem(folder / name, is_folder=None)) is not None:
+            raise Damaged(f"{reason}.")
+
+
+def path_problem(path: Path, is_folder: bool | None) -> str | None:
+    """Return why the path is not a regular file or folder inside the collection, or None. A missing file is allowed.
+
+    `is_folder` says which of the two it must be; with None, it may be either.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return None
+    if stat.S_ISLNK(mode):
+        return f"{path} is a symbolic link; the files of a collection must be in its folder"
+    if (stat.S_ISDIR(mode) and is_folder is not False) or (stat.S_ISREG(mode) and is_folder is not True):
+        return None
+    return f"{path} is not a regular {'folder' if is_folder else 'file'}"
+
+
+def new_folder(folder: Path) -> None:
+    """Create the folder of a collection, if there is none, so that only this user can enter it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def file_mode(folder: Path) -> int:
+    """Return the permissions for the files of a collection: whoever may enter and read its folder may read them."""
+    return stat.S_IMODE(folder.stat().st_mode) & 0o666
 
 
 def sync(path: Path) -> None:

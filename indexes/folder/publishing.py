@@ -17,11 +17,11 @@ from indexes.faiss.building import Built, Stage, Vectors, build_requested, silen
 from indexes.faiss.recall import WANTED, stored_queries
 from indexes.faiss.types import AUTO, IndexRequest
 from indexes.faiss.vectors import VectorIndex, unit_rows
-from indexes.folder.generation import GENERATIONS, WriteLock, read_generation, remove_superseded, sync
+from indexes.folder.generation import GENERATIONS, WriteLock, file_mode, read_generation, remove_superseded, sync
 from indexes.folder.space import Space
-from indexes.generation import INDEX_FILE, MANIFEST, NUMBERS_FILE, Generation, Publication, plain_name
+from indexes.generation import INDEX_FILE, MANIFEST, NUMBERS_FILE, RAW_FILE, Generation, Publication, plain_name
 from indexes.protocol import AnyCollection
-from indexes.rows import Blocks, Matrix, Numbers
+from indexes.rows import VECTOR_TYPE, Blocks, Matrix, Numbers
 from indexes.sqlite.documents import DocumentStore
 
 
@@ -51,7 +51,8 @@ class IndexPublisher(AnyCollection):
         root = self.folder / GENERATIONS
         aside, final = root / f"{name}.writing", root / name
         try:
-            sha256, files = _write(aside, built, publication, last)
+            raw = store.each_vector(self.dimension, last=last, used_only=publication.compact)
+            sha256, files = _write(aside, built, publication, last, raw)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)  # frees the space if the disk is full
             raise
@@ -72,10 +73,16 @@ class IndexPublisher(AnyCollection):
             )
             self.keep_transform(number, {own: (final / own).read_bytes() for own in files})
             store.set_settings(publication.settings)
-        for path in root.glob("*.writing"):  # left by killed processes; this process holds the write lock
+        if not store.db.conn.in_transaction:  # else the caller may still undo it, and the old index counts again
+            self.remove_older(number)
+        return read_generation(number, final, sha256)
+
+    def remove_older(self, number: int) -> None:
+        """Remove generations older than this number, and what killed processes left. Hold the write lock."""
+        root = self.folder / GENERATIONS
+        for path in root.glob("*.writing"):
             shutil.rmtree(path, ignore_errors=True)
         remove_superseded(root, number)
-        return read_generation(number, final, sha256)
 
     def _build(self, publication: Publication, last: int, progress: Stage) -> Built:
         store, apply, request, compact = self.store, publication.apply, publication.request, publication.compact
@@ -124,17 +131,24 @@ class IndexPublisher(AnyCollection):
         self._loaded = None
 
 
-def _write(aside: Path, built: Built, publication: Publication, last: int) -> tuple[str, list[str]]:
+def _write(aside: Path, built: Built, publication: Publication, last: int, raw: Blocks) -> tuple[str, list[str]]:
     """Write a generation into the new folder `aside` and sync it.
 
-    `last` is the number of the last vector that was stored. Return the SHA-256 of the manifest, and the names of the
-    transform's files.
+    `last` is the number of the last vector that was stored. `raw` yields the stored vectors. Return the SHA-256 of
+    the manifest, and the names of the transform's files.
     """
     if aside.exists():
         shutil.rmtree(aside)
     aside.mkdir(parents=True)
+    mode = file_mode(aside.parent.parent)
     built.index.save(aside / INDEX_FILE, aside / NUMBERS_FILE)
     names = publication.write_transform(aside)
+    own = [INDEX_FILE, NUMBERS_FILE]
+    if not built.index.exact:
+        own.append(RAW_FILE)
+        with (aside / RAW_FILE).open("wb") as file:
+            for _, rows in raw:
+                file.write(rows.astype(VECTOR_TYPE).tobytes())
     manifest = publication.manifest(
         factory=built.factory,
         settings=built.index.settings,
@@ -144,11 +158,12 @@ def _write(aside: Path, built: Built, publication: Publication, last: int) -> tu
         count=len(built.index),
         files={
             name: {"sha256": file_sha256(aside / name), "bytes": (aside / name).stat().st_size}
-            for name in sorted([INDEX_FILE, NUMBERS_FILE, *names])
+            for name in sorted([*own, *names])
         },
     )
     (aside / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     for path in aside.iterdir():
+        path.chmod(mode)
         sync(path)
     sync(aside)
     return file_sha256(aside / MANIFEST), names

@@ -25,7 +25,7 @@ class Scored:
     def best(self, k: int) -> "Scored":
         """Return the k best vectors, best first, and all vectors that tie with the last of them.
 
-        Vectors with equal scores are in ascending order of the number.
+        Vectors with equal scores are in ascending order of their numbers.
         """
         order = np.lexsort((self.numbers, -self.scores))
         if len(order) > k:
@@ -43,6 +43,10 @@ class Space(AnySpace):
     version: tuple[int, ...]
     parts: tuple[tuple[VectorIndex, Numbers], ...]
     apply: Apply
+
+    @property
+    def exact(self) -> bool:
+        return all(index.exact for index, _ in self.parts)
 
     def matches(self, found: Sequence[Sequence[Nearest]]) -> list[list[Match]]:
         """Add the fields of the documents. Raise `Damaged` if a vector, passage or document is not intact."""
@@ -83,12 +87,18 @@ class Space(AnySpace):
         self.store.refuse_without_passages(passages)
         return passages
 
+    def _raw(self, numbers: Sequence[int]) -> Matrix:
+        """Return raw vectors from a file of the index if it has them. That is faster than rows of the database."""
+        found = self.parts[0][0].raw_vectors(np.array(numbers, np.int64)) if self.parts else None
+        return super()._raw(numbers) if found is None else found
+
     def _sample(self) -> NDArray[np.float64]:
         return self._used_sample
 
     @cached_property
     def _used_sample(self) -> NDArray[np.float64]:
-        numbers = self.store.used_vectors()
+        # The indexes know the numbers of the used vectors. The table would have to be read as a whole.
+        numbers = np.concatenate([_without(index.numbers, unused) for index, unused in self.parts])
         if len(numbers) > SAMPLED:
             numbers = np.sort(np.random.default_rng(0).choice(numbers, SAMPLED, replace=False))
         raw = self.store.vectors(numbers.tolist(), self.dimension, checked=True)
@@ -127,8 +137,7 @@ class Space(AnySpace):
             if index.exact:
                 vectors = index.vectors(some).astype(np.float64)
             else:  # the codes of the index are lossy, so score the stored vectors
-                raw = self.store.vectors(some.tolist(), self.dimension)
-                vectors = unit_rows(self.apply(raw)).astype(np.float64)
+                vectors = unit_rows(self.apply(self._raw(some.tolist()))).astype(np.float64)
             for query, own, results in zip(queries.astype(np.float64), candidates, scores, strict=True):
                 if own is everything:
                     results[start : start + len(some)] = products(vectors, query)
@@ -151,3 +160,7 @@ class Space(AnySpace):
                 if passage.document != without:
                     best.setdefault(passage.document, (passage, score))
         return sorted(best.values(), key=rank)
+
+
+def _without(numbers: Numbers, unused: Numbers) -> Numbers:
+    return numbers[~np.isin(numbers, unused)] if len(unused) else numbers

@@ -1,34 +1,35 @@
 """Reads and writes the numbered rows of a collection in a folder, for `retriever copy`."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from indexes.checksums import vector_checksum
 from indexes.rows import VECTOR_TYPE, NumberedDocument, NumberedVector
 from indexes.sqlite.documents import DocumentStore
 
-TOGETHER = 1000
+BATCH_ROWS = 1000
 
 
+@dataclass(frozen=True)
 class LocalTransfer:
     """The numbered rows of a collection in a folder."""
 
-    def __init__(self, store: DocumentStore, dimension: int) -> None:
-        self.store = store
-        self.dimension = dimension
+    store: DocumentStore
+    dimension: int
 
     def last(self) -> tuple[int, int]:
         row = self.store.db.conn.execute("SELECT coalesce(max(number), 0) FROM documents").fetchone()
         return self.store.last_vector(), int(row[0])
 
     def vectors(self, after: int) -> Iterator[list[NumberedVector]]:
-        for numbers, rows in self.store.each_vector(self.dimension, after=after, rows=TOGETHER):
+        for numbers, rows in self.store.each_vector(self.dimension, after=after, rows=BATCH_ROWS):
             hashes = self.store.hashes_of_vectors(numbers.tolist())
             halves = rows.astype(VECTOR_TYPE)
             yield [(number, hashes[number], half) for number, half in zip(numbers.tolist(), halves, strict=True)]
 
     def documents(self, after: int) -> Iterator[list[NumberedDocument]]:
         query = "SELECT number FROM documents WHERE number > ? ORDER BY number LIMIT ?"
-        while found := self.store.db.conn.execute(query, [after, TOGETHER]).fetchall():
+        while found := self.store.db.conn.execute(query, [after, BATCH_ROWS]).fetchall():
             numbers = [row[0] for row in found]
             after = numbers[-1]
             yield list(self.store.document_rows(numbers))

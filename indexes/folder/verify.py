@@ -14,10 +14,10 @@ from indexes.checksums import content_hash, document_seal, vector_checksum
 from indexes.errors import Damaged, first_line, salvage_advice
 from indexes.folder import generation as generations
 from indexes.folder.collection import DATABASE, Collection
-from indexes.generation import INDEX_FILE, NUMBERS_FILE, Generation, is_encoder, settings_of
+from indexes.generation import INDEX_FILES, Generation, is_encoder, settings_of
 from indexes.pages import wal
 from indexes.rows import VECTOR_TYPE
-from indexes.sqlite.connections import migrate
+from indexes.sqlite.connections import Database, migrate
 from indexes.sqlite.database import CHECKSUMS, is_transient
 from indexes.sqlite.documents import DocumentStore
 
@@ -277,14 +277,14 @@ def _generation_problems(
         ]
     copies = {name: sha256(data).hexdigest() for name, data in collection.transform_files().items()}
     files = generation.manifest["files"].items()
-    published = {name: facts["sha256"] for name, facts in files if name not in (INDEX_FILE, NUMBERS_FILE)}
+    published = {name: facts["sha256"] for name, facts in files if name not in INDEX_FILES}
     return found, copies != published
 
 
 def _changed_schema(connection: sqlite3.Connection) -> list[str]:
     """List the names of the tables, indexes and triggers that differ from those that the migrations create."""
     query = "SELECT name, type, tbl_name, sql FROM sqlite_master"
-    with contextlib.closing(sqlite3.connect(":memory:")) as fresh:
+    with contextlib.closing(Database(sqlite3.connect(":memory:")).conn) as fresh:
         migrate(fresh)
         expected = set(fresh.execute(query))
     return sorted({str(row[0]) for row in expected ^ set(connection.execute(query))})

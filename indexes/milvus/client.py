@@ -37,7 +37,7 @@ class Client:
     def __init__(self, address: Address, *, create: bool = False) -> None:
         folder = Path(address.uri)
         if address.is_file and not create and not folder.exists():
-            raise NotACollection(f"{address} does not exist; make it with: retriever index SOURCE --store {address}")
+            raise NotACollection(f"{address} does not exist; make it with: retriever index SOURCE --index {address}")
         if address.is_file and folder.is_dir() and any(folder.iterdir()) and not (folder / "LOCK").exists():
             # Milvus Lite would write its files into this folder.
             raise NotACollection(f"{folder} holds other files and no data of Milvus Lite; choose another name.")

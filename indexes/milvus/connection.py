@@ -6,6 +6,7 @@ open until the last client in the process closes it.
 
 import contextlib
 import logging
+import re
 import threading
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from indexes.errors import Locked, NotACollection, RetrieverError, TableGone, first_line
 from indexes.milvus.address import TOKEN, Address
 
+OLDEST = (2, 5)
 CONNECT_SECONDS = 10.0
 # With the default backoff of gRPC, it could take minutes to reach a restarted server.
 GRPC_OPTIONS = {
@@ -86,13 +88,16 @@ def _connect_with_retry(pymilvus: Any, address: Address) -> Any:
     while True:
         attempts += 1
         try:
-            return pymilvus.MilvusClient(
+            client = pymilvus.MilvusClient(
                 address.uri,
                 token=address.token,
                 db_name=address.database,
                 timeout=CONNECT_SECONDS,
                 grpc_options=GRPC_OPTIONS,
             )
+            if not address.is_file:
+                _refuse_old(client, address)
+            return client
         except pymilvus.MilvusException as error:
             if address.is_file:
                 raise _lite_error(address, error) from error
@@ -110,6 +115,15 @@ def _connect_with_retry(pymilvus: Any, address: Address) -> Any:
                 f"cannot connect to Milvus at {address.uri}, tried {attempts} times in {elapsed:.0f} seconds "
                 f"({first_line(error)}). {advice}, and run the same command again."
             ) from error
+
+
+def _refuse_old(client: Any, address: Address) -> None:
+    """Refuse a server that lacks what a collection needs, such as search by words in sparse vectors."""
+    told = str(client.get_server_version())
+    found = re.match(r"v?(\d+)\.(\d+)", told)
+    if found and (int(found[1]), int(found[2])) < OLDEST:
+        client.close()
+        raise RetrieverError(f"Milvus 2.5 or newer is needed, and the server at {address.uri} is {told}. Upgrade it.")
 
 
 def _lite_error(address: Address, error: Exception) -> RetrieverError:

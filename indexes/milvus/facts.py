@@ -62,9 +62,9 @@ def metadata_problem(metadata: Mapping[str, Any]) -> str | None:
     """Return why Milvus cannot store this metadata, or None if it can."""
     facts, bounds = facts_and_bounds(metadata)
     if len(facts) > MAX_FACTS:
-        return f"its metadata has {len(facts):,} values for filters, and Milvus can store {MAX_FACTS:,}"
+        return f"its metadata has {len(facts):,} values for filters, but Milvus can store only {MAX_FACTS:,}"
     if (size := len(json.dumps(bounds))) > JSON_BYTES:
-        return f"its metadata needs {size:,} bytes for range filters, and Milvus can store {JSON_BYTES:,}"
+        return f"its metadata needs {size:,} bytes for range filters, but Milvus can store only {JSON_BYTES:,}"
     return None
 
 

@@ -106,7 +106,8 @@ class _Build:
     """Fills the table of one index, and measures its recall and speed."""
 
     def __init__(self, store: MilvusStore, table: str, publication: Publication) -> None:
-        self.kind = schema.INDEXES[publication.request.type][0]
+        self._kind = schema.index_kind(publication.request.type, store.count("vectors"), publication.dimension_out)
+        self.kind = self._kind[0]
         self.settings = schema.SEARCH_SETTINGS.get(self.kind, {})
         self.count = 0
         self._store = store
@@ -124,7 +125,7 @@ class _Build:
             done = client.count(store.documents_table, f"number <= {after}")
         else:
             client.drop(self._table)
-        table = schema.index_table(client.pymilvus, publication.dimension_out, publication.request)
+        table = schema.index_table(client.pymilvus, publication.dimension_out, self._kind)
         client.create(self._table, *table)
         progress("building the index", done, documents)
         batches: deque[Batch] = deque()
@@ -171,7 +172,7 @@ class _Build:
 
     def _identity(self) -> list[Any]:
         fingerprint = str(self._publication.facts["transform"]["fingerprint"])
-        return [self._table, fingerprint, self._publication.request.type, self._store.state.counters()["changes"]]
+        return [self._table, fingerprint, self.kind, self._store.state.counters()["changes"]]
 
     def _measure(self, nearest: Nearest | None) -> dict[str, Any]:
         """Measure the recall of the index and the time of a query, for the manifest."""

@@ -56,7 +56,7 @@ class Reader:
 
     def damaged(self, what: str) -> Damaged:
         address = self.client.address
-        return Damaged(f"{address}: {what} is damaged; run: retriever verify --repair --store {address}")
+        return Damaged(f"{address}: {what} is damaged; run: retriever verify --repair --index {address}")
 
     def changed(self) -> Changed:
         return Changed(f"{self.client.address}: a document was changed during this search.")
@@ -94,6 +94,15 @@ class Reader:
     def document_number(self, id_: str) -> int | None:
         found = self.heads([id_]) if is_unicode(id_) else {}
         return int(found[id_]["number"]) if found else None
+
+    def ids_of(self, numbers: Sequence[int], documents: str | None = None) -> dict[int, str]:
+        """Return the ids of the given documents, those that meet the expression `documents` if it is given."""
+        rows = self.client.select_in(self.documents_table, "number", numbers, DOCUMENT_FIELDS, documents or "")
+        return dict(sorted((number, row.id) for number, row, _ in map(self._document, rows)))
+
+    def ids(self, after: int) -> list[tuple[int, str]]:
+        """Return number and id of the first documents numbered above `after`. The list is empty at the end."""
+        return [(number, row.id) for number, row, _ in next(self.each_row(after), [])]
 
     def seals(self, numbers: Sequence[int]) -> dict[int, str]:
         """Return the seal of each document by number. Unknown numbers are left out."""

@@ -9,6 +9,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from indexes.errors import Damaged
 from indexes.milvus.client import Client, Row, in_list
@@ -18,12 +19,12 @@ ROW_CHARACTERS = 16_000
 PART = "part"
 
 
+@dataclass(frozen=True)
 class Records:
     """The table of records of one collection."""
 
-    def __init__(self, client: Client, table: str) -> None:
-        self.client = client
-        self.table = table
+    client: Client
+    table: str
 
     def read(self, name: str) -> str | None:
         """Return the text of the record with this name, or None if there is no such record."""
@@ -50,9 +51,9 @@ class Records:
         else:
             prefix = _parts_prefix(_key(name)) + hashlib.sha256(text.encode()).hexdigest()[:32]
             parts = [text[start : start + ROW_CHARACTERS] for start in range(0, len(text), ROW_CHARACTERS)]
-            self.client.put(self.table, [_row(f"{prefix}.{place}", part) for place, part in enumerate(parts)])
+            self.client.put(self.table, [row(f"{prefix}.{place}", part) for place, part in enumerate(parts)])
             value = json.dumps({**head, "parts": len(parts), "prefix": prefix})
-        self.client.put(self.table, [_row(_key(name), value)])
+        self.client.put(self.table, [row(_key(name), value)])
         if prefix or (before is not None and _has_parts(before)):
             self._delete_parts(_key(name), keep=prefix)  # including the parts that a dead writer left behind
 
@@ -106,5 +107,6 @@ def _has_parts(value: str) -> bool:
     return "parts" in json.loads(value)
 
 
-def _row(key: str, value: str) -> Row:
+def row(key: str, value: str) -> Row:
+    """Return a row of the table of records."""
     return {"key": key, "value": value, "unused": [0.0, 0.0]}

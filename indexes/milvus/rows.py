@@ -6,7 +6,8 @@ row then holds only the start of each text, which is enough for search by words.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from indexes.milvus.client import Row
 from indexes.milvus.facts import facts_and_bounds
 from indexes.milvus.records import Records
 from indexes.rows import VECTOR_TYPE, DocumentRow, PassageRow
+from indexes.terms import field_terms, id_terms
 
 # Maximum number of bytes of a text in a row. A document with a longer text is stored in a record.
 ROW_BYTES = 65_000
@@ -30,8 +32,11 @@ Span = tuple[int, int, int, str]
 """A passage: its start, its end, the number of its vector, and the hash of its text."""
 
 
-def document_row(number: int, row: DocumentRow, vectors: Mapping[bytes, int], records: Records) -> Row:
-    """Return the row of a document. If the document is too long for a row, also write its record."""
+def document_row(number: int, row: DocumentRow, vectors: Mapping[bytes, int], records: Records, language: str) -> Row:
+    """Return the row of a document. `language` is that of its terms.
+
+    If the document is too long for a row, also write its record.
+    """
     seal = seal_of(row)
     spans = [(start, end, vectors[text_hash], text_hash.hex()) for start, end, text_hash in row.passages]
     metadata = metadata_text(row.metadata)
@@ -48,6 +53,7 @@ def document_row(number: int, row: DocumentRow, vectors: Mapping[bytes, int], re
         "id_hash": id_hash(row.id),
         "id": _truncate(row.id),
         "body": _truncate(body),
+        "terms": _truncate(tokens(document_terms(row, language))),
         "title_length": len(row.title) if whole else 0,
         "metadata": metadata if whole else "{}",
         "source": _truncate(row.source),
@@ -84,6 +90,20 @@ def index_rows(
     ]
 
 
+def document_terms(row: DocumentRow, language: str) -> list[str]:
+    """Return the terms by which a document is found. Terms of the title are listed twice, because they count twice."""
+    title, text = field_terms(row.title, language), field_terms(row.text, language)
+    return [*id_terms(row.id, language), *title, *title, *text]
+
+
+def tokens(terms: Iterable[str]) -> str:
+    """Return terms as a text that every tokenizer of Milvus splits into the same terms.
+
+    Milvus Lite has no tokenizer that only splits at spaces. A term with letters beyond ASCII is therefore hashed.
+    """
+    return " ".join(term if term.isascii() else blake2b(term.encode(), digest_size=6).hexdigest() for term in terms)
+
+
 def stored_document(row: Row, records: Records) -> tuple[DocumentRow, list[PassageRow]]:
     """Return the document of a row and its passages.
 
@@ -105,12 +125,12 @@ def stored_document(row: Row, records: Records) -> tuple[DocumentRow, list[Passa
 
 
 def stored_passages(row: Row, records: Records) -> list[PassageRow]:
-    """Return the passages of a document. The row needs only `number`, `seal`, `passages` and `whole`."""
+    """Return the passages of the document in a row. Only `number`, `seal`, `passages` and `whole` are used."""
     return _passages(row, json.loads(row["passages"]) if row["whole"] else _record(row, records)[5])
 
 
 def stored_metadata(row: Row, records: Records) -> Any:
-    """Return the metadata of a document. The row needs only `number`, `seal`, `metadata` and `whole`."""
+    """Return the metadata of the document in a row. Only `number`, `seal`, `metadata` and `whole` are used."""
     return json.loads(row["metadata"] if row["whole"] else _record(row, records)[3])
 
 
@@ -136,7 +156,7 @@ def seal_of(row: DocumentRow) -> str:
 
 def hit_fields(row: DocumentRow) -> dict[str, Any]:
     """Return the fields of a document that a search returns."""
-    return {"id": row.id, "title": row.title, "text": row.text, "metadata": row.metadata}
+    return {"id": row.id, "title": row.title, "text": row.text, "metadata": row.metadata, "source": row.source}
 
 
 def id_hash(id_: str) -> str:

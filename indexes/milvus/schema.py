@@ -1,9 +1,10 @@
 """The tables of a collection in Milvus: their fields and indexes."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from indexes.errors import Misuse, NotACollection, TableGone
-from indexes.faiss.types import AUTO, DEFAULT_RECALL, IndexRequest
+from indexes.faiss.types import AUTO, DEFAULT_RECALL, IndexRequest, is_scanned_fast
 from indexes.milvus.client import Client
 
 # Limits of Milvus: the bytes of a text field, the elements of an array field, and the bytes of a JSON field. The last
@@ -25,6 +26,17 @@ SEARCH_SETTINGS: dict[str, dict[str, Any]] = {"IVF_FLAT": {"nprobe": 64}, "HNSW"
 
 Table = tuple[Any, Any]
 """The schema and the index parameters of a table, as pymilvus expects them."""
+Field = tuple[str, dict[str, Any]]
+"""The type of a field, and its options."""
+NUMBER: Field = ("INT64", {})
+KEY: Field = ("VARCHAR", {"max_length": 512})
+HASH: Field = ("VARCHAR", {"max_length": HASH_LENGTH})
+TEXT: Field = ("VARCHAR", {"max_length": TEXT_BYTES})
+TERMS: Field = ("VARCHAR", {**TEXT[1], "enable_analyzer": True, "analyzer_params": {"tokenizer": "standard"}})
+FACTS: Field = ("ARRAY", {"element_type": "VARCHAR", "max_capacity": MAX_FACTS, "max_length": HASH_LENGTH})
+FILTERS: dict[str, Field] = {"facts": FACTS, "bounds": ("JSON", {})}
+"""The fields that filters test (indexes/milvus/facts.py)."""
+INVERTED = {"index_type": "INVERTED"}
 
 
 def check_index(request: IndexRequest) -> None:
@@ -39,54 +51,64 @@ def check_index(request: IndexRequest) -> None:
 
 
 def settings_table(client: Any) -> Table:
-    schema = _schema(client, "VARCHAR", "key")
-    schema.add_field("value", _type("VARCHAR"), max_length=TEXT_BYTES)
-    schema.add_field("unused", _type("FLOAT_VECTOR"), dim=2)  # Milvus requires a vector in every table
-    return schema, _indexes(client, unused={"index_type": "FLAT", "metric_type": "IP"})
+    fields = {"key": KEY, "value": TEXT, "unused": _vector(2)}  # Milvus requires a vector in every table
+    return table(client, fields, unused={"index_type": "FLAT", "metric_type": "IP"})
 
 
 def documents_table(client: Any) -> Table:
     from pymilvus import Function, FunctionType
 
-    schema = _schema(client, "INT64", "number")
-    schema.add_field("body", _type("VARCHAR"), max_length=TEXT_BYTES, enable_analyzer=True)
-    for name in ("id", "metadata", "source", "passages"):
-        schema.add_field(name, _type("VARCHAR"), max_length=TEXT_BYTES)
-    for name in ("id_hash", "content_hash", "seal"):
-        schema.add_field(name, _type("VARCHAR"), max_length=HASH_LENGTH)
-    for name in ("title_length", "last_vector"):
-        schema.add_field(name, _type("INT64"))
-    schema.add_field("whole", _type("BOOL"))
-    add_filter_fields(schema)
-    schema.add_field("words", _type("SPARSE_FLOAT_VECTOR"))
-    schema.add_function(
-        Function(name="bm25", function_type=FunctionType.BM25, input_field_names=["body"], output_field_names=["words"])
-    )
+    fields = {
+        "number": NUMBER,
+        **dict.fromkeys(("id", "body", "metadata", "source", "passages"), TEXT),
+        **dict.fromkeys(("id_hash", "content_hash", "seal"), HASH),
+        **dict.fromkeys(("title_length", "last_vector"), NUMBER),
+        "terms": TERMS,
+        "whole": ("BOOL", {}),
+        **FILTERS,
+        "words": ("SPARSE_FLOAT_VECTOR", {}),
+    }
     bm25 = {"bm25_k1": 1.2, "bm25_b": 0.75}
     words = {"index_type": "SPARSE_INVERTED_INDEX", "metric_type": "BM25", "params": bm25}
-    return schema, _indexes(client, words=words, id_hash={"index_type": "INVERTED"})
+    schema, indexes = table(client, fields, words=words, id_hash=INVERTED)
+    schema.add_function(Function("bm25", FunctionType.BM25, input_field_names=["terms"], output_field_names=["words"]))
+    return schema, indexes
 
 
 def vectors_table(client: Any, dimension: int) -> Table:
-    schema = _schema(client, "INT64", "number")
-    schema.add_field("text_hash", _type("VARCHAR"), max_length=HASH_LENGTH)
-    schema.add_field("raw", _type("FLOAT_VECTOR"), dim=dimension)
-    schema.add_field("checksum", _type("INT64"))
-    raw = {"index_type": "FLAT", "metric_type": "COSINE"}
-    return schema, _indexes(client, raw=raw, text_hash={"index_type": "INVERTED"})
+    fields = {"number": NUMBER, "text_hash": HASH, "raw": _vector(dimension), "checksum": NUMBER}
+    return table(client, fields, raw={"index_type": "FLAT", "metric_type": "COSINE"}, text_hash=INVERTED)
 
 
-def index_table(client: Any, dimension: int, request: IndexRequest) -> Table:
-    schema = _schema(client, "VARCHAR", "key")
-    for name in ("document", "position", "start", "end", "vector"):
-        schema.add_field(name, _type("INT64"))
-    schema.add_field("seal", _type("VARCHAR"), max_length=HASH_LENGTH)
-    schema.add_field("mapped", _type("FLOAT_VECTOR"), dim=dimension)
-    add_filter_fields(schema)
-    kind, parameters = INDEXES[request.type]
-    mapped = {"index_type": kind, "metric_type": "IP", "params": parameters}
-    inverted = {"index_type": "INVERTED"}
-    return schema, _indexes(client, mapped=mapped, document=inverted, vector=inverted)
+def index_kind(index_type: str, count: int, dimension: int) -> tuple[str, dict[str, Any]]:
+    """Return the name and the parameters of an index in Milvus. `auto` is exact while that is fast."""
+    return INDEXES["flat" if index_type == AUTO and is_scanned_fast(count, dimension) else index_type]
+
+
+def index_table(client: Any, dimension: int, kind: tuple[str, dict[str, Any]]) -> Table:
+    numbers = dict.fromkeys(("document", "position", "start", "end", "vector"), NUMBER)
+    fields = {"key": KEY, **numbers, "seal": HASH, "mapped": _vector(dimension), **FILTERS}
+    mapped = {"index_type": kind[0], "metric_type": "IP", "params": kind[1]}
+    return table(client, fields, mapped=mapped, document=INVERTED, vector=INVERTED)
+
+
+def table(client: Any, fields: Mapping[str, Field], **indexes: dict[str, Any]) -> Table:
+    """Return a table with these fields, of which the first is the primary key, and with indexes of some of them."""
+    from pymilvus import DataType
+
+    schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
+    for name, (kind, options) in fields.items():
+        if "element_type" in options:
+            options = {**options, "element_type": DataType[options["element_type"]]}
+        schema.add_field(name, DataType[kind], is_primary=not schema.fields, **options)
+    parameters = client.prepare_index_params()
+    for name, settings in indexes.items():
+        parameters.add_index(name, **settings)
+    return schema, parameters
+
+
+def _vector(dimension: int) -> Field:
+    return "FLOAT_VECTOR", {"dim": dimension}
 
 
 def check_tables(client: Client, tables: dict[str, Table], *, complete: bool = True) -> None:
@@ -120,30 +142,3 @@ def check_dimension(client: Client, table: str, dimension: int) -> None:
         )
     client.drop(table)
     client.create(table, *vectors_table(client.pymilvus, dimension))
-
-
-def add_filter_fields(schema: Any) -> None:
-    """Add the fields that filters test (indexes/milvus/facts.py)."""
-    text = _type("VARCHAR")
-    schema.add_field("facts", _type("ARRAY"), element_type=text, max_capacity=MAX_FACTS, max_length=HASH_LENGTH)
-    schema.add_field("bounds", _type("JSON"))
-
-
-def _schema(client: Any, key_type: str, key: str) -> Any:
-    schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
-    length = {"max_length": 512} if key_type == "VARCHAR" else {}
-    schema.add_field(key, _type(key_type), is_primary=True, **length)
-    return schema
-
-
-def _indexes(client: Any, **indexes: dict[str, Any]) -> Any:
-    parameters = client.prepare_index_params()
-    for field, settings in indexes.items():
-        parameters.add_index(field, **settings)
-    return parameters
-
-
-def _type(name: str) -> Any:
-    from pymilvus import DataType
-
-    return DataType[name]

@@ -5,10 +5,8 @@ results therefore does not depend on the order in which a server adds numbers. R
 or deleted are ignored.
 """
 
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -16,12 +14,13 @@ from numpy.typing import NDArray
 
 from indexes.faiss.vectors import SPARE, TIE, unit_rows
 from indexes.milvus.client import MAX_ROWS, Row, in_list, join_conditions
-from indexes.milvus.rows import PASSAGE_FIELDS, hit_fields, indexed_passage, seal_of
+from indexes.milvus.rows import PASSAGE_FIELDS, hit_fields, indexed_passage, seal_of, tokens
 from indexes.milvus.schema import EXACT
 from indexes.milvus.store import MilvusStore
 from indexes.protocol import SAMPLED, AnySpace, products, rank
 from indexes.rows import LOOKED_AT, Apply, Match, Matrix, Nearest, PassageRow
-from indexes.sqlite.words import query_words
+from indexes.sqlite.words import best_passage
+from indexes.terms import query_terms
 
 INDEX_FIELDS = ("key", *PASSAGE_FIELDS, "seal")
 # A server returns at most 64 MB from one call.
@@ -30,7 +29,7 @@ QUERIES_PER_CALL = 100
 Bounded = tuple[list[Nearest], float]
 """Passages with their scores, and an upper bound of the scores of all other passages."""
 COMPLETE = float("-inf")
-"""The bound if there are no other passages, because the search has found every row."""
+"""The bound that means that there are no other passages, because the search has found every row."""
 
 
 @dataclass(frozen=True)
@@ -84,12 +83,9 @@ class MilvusSpace(AnySpace):
                 results = [result for batch in batches for result in search(mapped[batch], limit, expression)]
                 for place, (passages, bound) in zip(pending, results, strict=True):
                     found[place] = _best_documents(passages, k)
-                    if len(found[place]) == k and found[place][-1][1] - bound >= TIE:
-                        continue
-                    if bound == COMPLETE:
-                        to_scan += [] if exact else [place]
-                    else:
-                        (to_scan if limit == MAX_ROWS else unfinished).append(place)
+                    enough = len(found[place]) == k and found[place][-1][1] - bound >= TIE
+                    if not enough and not (exact and bound == COMPLETE):
+                        (to_scan if bound == COMPLETE or limit == MAX_ROWS else unfinished).append(place)
                 if to_scan:
                     for place, passages in zip(to_scan, self._scan(mapped[to_scan], expression), strict=True):
                         found[place] = _best_documents(passages, k)
@@ -188,7 +184,8 @@ class MilvusSpace(AnySpace):
             numbers = np.arange(1, last + 1)
             if last > SAMPLED:
                 numbers = np.unique(np.random.default_rng(0).integers(1, last + 1, SAMPLED))
-            rows = self.store.client.select_in(self.store.vectors_table, "number", numbers.tolist(), ["raw"])
+            used = sorted(self.store.passages_of_vectors(numbers.tolist()))
+            rows = self.store.client.select_in(self.store.vectors_table, "number", used, ["raw"])
             raw = np.array([row["raw"] for row in rows], np.float32).reshape(len(rows), self.dimension)
             sample = unit_rows(self.apply(raw)).astype(np.float64)
             self.store.sample = ((self.index, self.raw), sample)
@@ -225,25 +222,33 @@ def _keep_best(best: dict[int, Nearest], scored: Sequence[Nearest]) -> None:
             best[passage.document] = (passage, score)
 
 
+@dataclass(frozen=True)
 class MilvusWords:
-    """Search by words with the BM25 of Milvus over titles and texts.
+    """Search by words with the BM25 of Milvus over ids, titles and texts.
 
-    Milvus compares whole words without case. SQLite compares stems, so the two find different documents. If a document
-    is too long for a row, only its first 65,000 bytes are searched.
+    Milvus gets the same terms as SQLite. A quoted phrase is searched by its words. If a document is too long for a row,
+    only its first 65,000 bytes are searched.
     """
 
-    def __init__(self, store: MilvusStore) -> None:
-        self._store = store
+    store: MilvusStore
+
+    @property
+    def language(self) -> str:
+        return self.store.language
+
+    def terms(self, query: str) -> list[str]:
+        """Return the different terms of a query, at most MOST_TERMS."""
+        return query_terms(query, self.language)
 
     def best(self, query: str, k: int, documents: str | None = None) -> list[tuple[int, float]]:
         """Return the numbers and scores of the k documents with the highest BM25, best first.
 
-        Documents with equal scores are in ascending order of the number.
+        Documents with equal scores are in ascending order of their numbers.
         """
-        text, table = " ".join(query_words(query)), self._store.documents_table
+        text, table = tokens(self.terms(query)), self.store.documents_table
         if not text:
             return []
-        (rows,) = self._store.client.search(
+        (rows,) = self.store.client.search(
             table, "words", [text], k, ["number"], expression=documents or "", metric="BM25"
         )
         # Milvus Lite returns BM25 as a negative distance.
@@ -255,30 +260,32 @@ class MilvusWords:
         numbers = list(documents)
         return dict(self.best(query, len(numbers), in_list("number", numbers))) if numbers else {}
 
+    def ceiling(self, query: str) -> float:
+        """Return twice the highest score. Milvus does not tell how many documents contain a term."""
+        return 2 * max((score for _, score in self.best(query, 1)), default=0.0)
+
+    def required(self, query: str) -> bool:
+        """Return False: a quoted phrase is searched by its words."""
+        return False
+
+    def searched(self, query: str, documents: str | None = None) -> str:
+        return query
+
+    def suggestion(self, query: str) -> str | None:
+        """Return None: Milvus does not list the terms of a collection."""
+        return None
+
     def matches(self, query: str, k: int, documents: str | None = None) -> list[Match]:
         """Return the best documents, each with the passage that contains the most words of the query."""
-        return self._store.retry_if_changed(lambda: self._matches(query, k, documents))
+        return self.store.retry_if_changed(lambda: self._matches(query, k, documents))
 
     def _matches(self, query: str, k: int, documents: str | None) -> list[Match]:
-        found = dict(self.best(query, k, documents))
-        stored = {number: (row, passages) for number, row, passages in self._store.rows(list(found))}
+        found, terms = dict(self.best(query, k, documents)), set(self.terms(query))
+        stored = {number: (row, passages) for number, row, passages in self.store.rows(list(found))}
         matches = []
         for number, score in found.items():
             if number in stored:
                 row, passages = stored[number]
-                places = _word_places(query, row.text)
-                counts = {p: sum(p.start <= place < p.end for place in places) for p in passages}
-                matches.append(Match(max(passages, key=counts.__getitem__), score, hit_fields(row), places))
+                best = best_passage(passages, row.text, terms, self.language)
+                matches.append(Match(best, score, hit_fields(row)))
         return matches
-
-
-def _word_places(query: str, text: str) -> tuple[int, ...]:
-    """Return the offsets at which words of the query begin in a text."""
-    wanted = {word.lower() for word in query_words(query)}
-    places, position = [], 0
-    for is_word, run in groupby(text, lambda c: c.isalnum() or unicodedata.category(c)[0] == "M"):
-        word = "".join(run)
-        if is_word and word.lower() in wanted:
-            places.append(position)
-        position += len(word)
-    return tuple(places)

@@ -16,15 +16,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from indexes.errors import Locked, NotACollection, RetrieverError
-from indexes.milvus.client import Client
-from indexes.milvus.records import Records
+from indexes.milvus.client import Client, in_list
+from indexes.milvus.records import Records, row
 
 FORMAT = 1
 STATE, COUNTERS, LOCK = "state", "counters", "lock"
 # A lock that was not renewed for this time counts as free, because its holder died or lost its connection.
 LEASE_SECONDS = 120.0
 RENEW_SECONDS = 20.0
-SETTLE_SECONDS = 0.3
+CANDIDATE = "candidate"
+"""The beginning of the keys of rows in which processes announce that they want the lock."""
+CANDIDATE_SECONDS = 10.0
+"""How long a process waits for others that want the lock and have not given way yet."""
+WAIT_SECONDS = 0.05
 
 Sealed = Sequence[tuple[int, str]]
 """Versions of documents, each as (number, seal)."""
@@ -127,8 +131,8 @@ class State:
     def locked(self) -> Iterator[bool]:
         """Hold the write lock. Yield True if the previous holder died while it held the lock. May be nested.
 
-        Milvus has no compare-and-swap. Therefore a process writes the lock and reads it again after SETTLE_SECONDS. If
-        two processes write it at the same moment, the later one gets the lock.
+        Milvus has no compare-and-swap. Therefore a process first announces in a row of its own that it wants the lock,
+        and writes the lock when no other process wants it (see `_outlast_others`).
         """
         holder_died = self._acquire() if not self._depth else False
         self._depth += 1
@@ -157,19 +161,59 @@ class State:
 
     def _acquire(self) -> bool:
         holder = self._holder()
-        if holder and holder["until"] > time.time() and not self._is_dead(holder):
-            raise self._held_by(holder)
+        self._refuse_if_held(holder)
         self._token = uuid.uuid4().hex
-        self._write_lock()
         try:
-            time.sleep(SETTLE_SECONDS)
-            self._check_holder()
+            self._announce()
+            self._outlast_others()
+            # Another process may have held the lock and released it since the first look.
+            holder = self._holder()
+            self._refuse_if_held(holder)
+            self._write_lock()
             snapshot, self._counters = self.read(), self.counters()
         except BaseException:
             self._release()
             raise
+        finally:
+            self._withdraw()
         self._snapshot = snapshot
         return holder is not None
+
+    def _refuse_if_held(self, holder: dict[str, Any] | None) -> None:
+        if holder and holder["until"] > time.time() and not self._is_dead(holder):
+            raise self._held_by(holder)
+
+    def _announce(self) -> None:
+        """Write that this process wants the lock, in a row of its own, which no other process replaces."""
+        self.client.put(self.records.table, [row(CANDIDATE + self._token, json.dumps(self._claim()))])
+
+    def _withdraw(self) -> None:
+        with contextlib.suppress(RetrieverError):  # if the server is gone, the announcement expires
+            self.client.delete(self.records.table, in_list("key", [CANDIDATE + self._token]))
+
+    def _outlast_others(self) -> None:
+        """Return when no other process wants the lock. Raise `Locked` if another one has precedence.
+
+        Of two processes that both announce and then look, at least one sees the other, whatever time passes between
+        the two steps, because every read sees all earlier writes. So no two get the lock at the same moment. If both
+        see each other, the one with the larger token gives way, and the other waits until it has.
+        """
+        deadline = time.monotonic() + CANDIDATE_SECONDS
+        while others := self._candidates():
+            smallest = min(others, key=lambda other: str(other["token"]))
+            if smallest["token"] < self._token or time.monotonic() > deadline:
+                raise self._held_by(smallest)
+            time.sleep(WAIT_SECONDS)
+
+    def _candidates(self) -> list[dict[str, Any]]:
+        """Return the other processes that want the lock, without those that died."""
+        rows = self.client.select(self.records.table, f'key like "{CANDIDATE}%"', ["key", "value"])
+        found = [dict(json.loads(row["value"])) for row in rows]
+        return [
+            one
+            for one in found
+            if one["token"] != self._token and one["until"] > time.time() and not self._is_dead(one)
+        ]
 
     def _release(self) -> None:
         """Delete the lock, unless another process holds it."""
@@ -214,15 +258,17 @@ class State:
         if holder["token"] != self._token:
             raise self._held_by(holder)
 
-    def _write_lock(self) -> None:
-        holder = {
+    def _claim(self) -> dict[str, Any]:
+        return {
             "token": self._token,
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "since": datetime.now(UTC).isoformat(timespec="seconds"),
             "until": time.time() + LEASE_SECONDS,
         }
-        self.records.write(LOCK, json.dumps(holder))
+
+    def _write_lock(self) -> None:
+        self.records.write(LOCK, json.dumps(self._claim()))
         self._renewed = time.monotonic()
 
     def _held_by(self, holder: dict[str, Any]) -> Locked:
@@ -235,5 +281,5 @@ class State:
 
 def no_collection(client: Client) -> NotACollection:
     return NotACollection(
-        f"{client.address} holds no collection; make one with: retriever index SOURCE --store {client.address}"
+        f"{client.address} holds no collection; make one with: retriever index SOURCE --index {client.address}"
     )

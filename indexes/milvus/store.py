@@ -9,6 +9,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -67,6 +68,11 @@ class MilvusStore(Reader):
     def setting(self, key: str, *, checked: bool = True) -> Any:
         return self.state.read().settings.get(key)
 
+    @property
+    def language(self) -> str:
+        """The language whose stems search by words compares."""
+        return str(self.setting("language") or "")
+
     def set_settings(self, values: dict[str, Any]) -> None:
         self.state.change(settings=values)
 
@@ -123,9 +129,8 @@ class MilvusStore(Reader):
             numbers = list(dict.fromkeys(vectors.values()))
             mapped = unit_rows(self.apply(self.vectors(numbers, self.state.dimension, checked=True)))
             self.put_in_index(index, rows, vectors, dict(zip(numbers, mapped, strict=True)))
-        self.client.put(
-            self.documents_table, [document_row(number, row, vectors, self.records) for number, row in rows]
-        )
+        records, language = self.records, self.language
+        self.client.put(self.documents_table, [document_row(n, row, vectors, records, language) for n, row in rows])
 
     def put_in_index(
         self,
@@ -182,11 +187,23 @@ class MilvusStore(Reader):
         self._met.executemany("INSERT OR IGNORE INTO met VALUES (?)", [[id_] for id_ in ids])
         return set(ids) - new
 
-    def delete_not_met(self) -> int:
-        """Delete every document that this run has not met. Return how many were deleted."""
-        missing = [id_ for block in self.each_row() for id_ in self._not_met([row.id for _, row, _ in block])]
-        self.delete_documents(missing)
-        return len(missing)
+    def file_states(self) -> dict[str, str]:
+        """Return nothing: the states of files are not kept in Milvus, so every file is read again."""
+        return {}
+
+    def set_file_states(self, states: Mapping[str, str]) -> None:
+        """Do nothing, because the states of files are not kept in Milvus."""
+
+    def not_met(self) -> Iterator[tuple[str, str]]:
+        """Yield id and source of every document that this run has not met."""
+        for block in self.each_row():
+            missing = self._not_met([row.id for _, row, _ in block])
+            yield from ((row.id, row.source) for _, row, _ in block if row.id in missing)
+
+    def text_hashes(self, ids: Sequence[str]) -> dict[str, list[bytes]]:
+        """Return the hashes of the texts of each document's passages, in order. Unknown ids are left out."""
+        numbers = [int(head["number"]) for head in self.heads(ids).values()]
+        return {row.id: [text_hash for _, _, text_hash in row.passages] for _, row, _ in self.rows(numbers)}
 
     def _not_met(self, ids: Sequence[str]) -> set[str]:
         assert self._met is not None
@@ -194,11 +211,11 @@ class MilvusStore(Reader):
         return {str(row[0]) for row in self._met.execute(query, [json.dumps(list(ids))])}
 
 
+@dataclass(frozen=True)
 class MilvusTransfer:
     """The numbered rows of a collection, for copying it. The counters show how far a copy has come."""
 
-    def __init__(self, store: MilvusStore) -> None:
-        self.store = store
+    store: MilvusStore
 
     def last(self) -> tuple[int, int]:
         counters = self.store.state.counters()

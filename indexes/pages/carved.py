@@ -37,7 +37,7 @@ CREATE INDEX ids_by_number ON ids (number, id);
 CREATE INDEX documents_by_number ON documents (number);
 CREATE INDEX passages_by_document ON passages (document, position);
 """
-VECTORS_TOGETHER = 4096
+BATCH_VECTORS = 4096
 MOST_IDS = 100
 """Maximum number of ids to try for one document. In a damaged index, many ids may have the same number."""
 FTS5_VERSION = ("version", 4)
@@ -56,13 +56,16 @@ class CarvedDocument:
     """
     seal: bytes
     content_proven: bool
-    id_proven: bool
-    other_ids: Sequence[str] = ()
-    """The ids in the index of ids that differ from the id in the row. Either the row or the index is damaged."""
+    known_ids: Sequence[str]
+    """The ids that the index of ids has for this document. If the id of the row differs, one of the two is damaged."""
+
+    @property
+    def id_proven(self) -> bool:
+        return self.row.id in self.known_ids
 
     def sealed_with(self, places: Sequence[Place]) -> "CarvedDocument | None":
         """Return the document with the id that its seal confirms, or None if the seal confirms no id."""
-        for id_ in (self.row.id, *self.other_ids):
+        for id_ in dict.fromkeys((self.row.id, *self.known_ids)):
             if document_seal(id_, self.row.content_hash, self.row.source, places) == self.seal:
                 return replace(self, row=replace(self.row, id=id_, passages=places))
         return None
@@ -140,7 +143,7 @@ class Carved:
         rows = self.connection.execute(
             "SELECT text_hash, vector FROM vectors WHERE length(vector) = ? ORDER BY number", [width]
         )
-        while block := rows.fetchmany(VECTORS_TOGETHER):
+        while block := rows.fetchmany(BATCH_VECTORS):
             data = b"".join(vector for _, vector in block)
             yield [text_hash for text_hash, _ in block], np.frombuffer(data, VECTOR_TYPE).reshape(len(block), -1)
 
@@ -175,14 +178,13 @@ class Carved:
                 return None
         except (ValueError, RecursionError):
             return None
-        content, known = content_hash(title, text, metadata), self._ids_of(number)
+        content = content_hash(title, text, metadata)
         found = CarvedDocument(
             number,
             DocumentRow(id_, title, text, parsed, content, source, passages=()),
             seal if isinstance(seal, bytes) else b"",
             content_proven=content == stored_hash,
-            id_proven=id_ in known,
-            other_ids=[other for other in known if other != id_],
+            known_ids=self._ids_of(number),
         )
         places = self._places(number, width)
         return (found.sealed_with(places) if places else None) or found

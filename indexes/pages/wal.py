@@ -60,7 +60,7 @@ class Log:
         return self.acknowledged is not None or not torn
 
 
-class _Noted(NamedTuple):
+class _IndexHeader(NamedTuple):
     """One of the two copies of the header of the index."""
 
     salts: Sum
@@ -114,18 +114,18 @@ def problem(database: Path, *, with_index: bool = True) -> str:
 
 
 def _read(database: Path, with_index: bool) -> Log:
-    noted = _noted(database) if with_index else []  # read first: the log has at least as many frames
+    index_headers = _index_headers(database) if with_index else []  # read first: the log has at least as many frames
     try:
         with path_of(database).open("rb") as file:
-            log = _parse(file, noted)
+            log = _parse(file, index_headers)
     except OSError:
         log = Log()
-    if not log.page_size and noted and all(one.frames > one.in_database for one in noted):
-        return replace(log, acknowledged=noted[0].frames, broken_at=0, commits_lost=1)
+    if not log.page_size and index_headers and all(one.frames > one.in_database for one in index_headers):
+        return replace(log, acknowledged=index_headers[0].frames, broken_at=0, commits_lost=1)
     return log
 
 
-def _noted(database: Path) -> list[_Noted]:
+def _index_headers(database: Path) -> list[_IndexHeader]:
     """Read those copies of the header of the index that are intact."""
     try:
         with database.with_name(f"{database.name}-shm").open("rb") as file:
@@ -138,11 +138,11 @@ def _noted(database: Path) -> list[_Noted]:
         expected = _checksum(data[start : start + INDEX_HEADER.size - 8], big=sys.byteorder == "big")
         if version == INDEX_VERSION and ready == 1 and struct.pack("=II", *expected) == stored:
             first, second = struct.unpack(">II", salts)
-            found.append(_Noted((first, second), frames, int.from_bytes(data[-4:], sys.byteorder)))
+            found.append(_IndexHeader((first, second), frames, int.from_bytes(data[-4:], sys.byteorder)))
     return found
 
 
-def _parse(file: BinaryIO, noted: list[_Noted]) -> Log:
+def _parse(file: BinaryIO, index_headers: list[_IndexHeader]) -> Log:
     header = file.read(HEADER)
     if len(header) < HEADER:
         return Log()
@@ -153,8 +153,8 @@ def _parse(file: BinaryIO, noted: list[_Noted]) -> Log:
     if not intact:  # the frames contain the salts, too
         salts = list(struct.unpack(">II", file.read(16)[8:].ljust(8, b"\0")))
     # If the copies differ, the process died before it could acknowledge the newer one.
-    log.acknowledged = min((one.frames for one in noted if list(one.salts) == salts), default=None)
-    if not intact and noted and not any(one.frames for one in noted):
+    log.acknowledged = min((one.frames for one in index_headers if list(one.salts) == salts), default=None)
+    if not intact and index_headers and not any(one.frames for one in index_headers):
         log.acknowledged = 0  # the log was about to be reset: the database has all pages
     _follow(log, _frames(file, log.page_size), (salts[0], salts[1]), (a, b), big, broken_at=None if intact else 0)
     return log

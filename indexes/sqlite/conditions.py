@@ -12,6 +12,7 @@ dot matches as well.
     field != null      the field has values
 
 A number is compared with stored numbers and with stored texts that are numbers, because a CSV file has only texts.
+With < <= > >=, a number of four digits is also compared with the years of stored dates, such as 2024-05-01.
 Integers beyond 64 bits are compared as floating-point numbers. A text is compared only with texts, by code point. true
 and false equal the JSON values true and false, and the texts "true" and "false" in upper or lower case. They never
 equal numbers. NUL characters in metadata are ignored.
@@ -45,6 +46,8 @@ METADATA = r"""CASE WHEN instr(documents.metadata, '\u0000')
 # When SQLite compares a text with CAST(... AS NUMERIC), it converts a text that is a number. Any other text stays
 # a text, and sorts after every number, including infinity.
 NUMERIC = "CAST(? AS NUMERIC)"
+YEAR_DIGITS = 4
+DATE = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*"
 INFINITY = "CAST('9e999' AS NUMERIC)"
 
 
@@ -100,10 +103,13 @@ def _ordered(operator: str, value: Value) -> Sql:
     if isinstance(value, str):
         return f"{{0}}.type = 'text' AND {{0}}.value {operator} ?", [value]
     # The number is bound as a text, so that SQLite rounds it in the same way as the numbers in the metadata.
-    return (
-        f"{{0}}.type IN ('integer', 'real', 'text') AND {{0}}.value {operator} {NUMERIC} AND {{0}}.value <= {INFINITY}",
-        [str(value)],
+    test = (
+        f"{{0}}.type IN ('integer', 'real', 'text') AND {{0}}.value {operator} {NUMERIC} AND {{0}}.value <= {INFINITY}"
     )
+    if isinstance(value, int) and len(str(value)) == YEAR_DIGITS and value > 0:
+        of_date = f"{{0}}.type = 'text' AND {{0}}.value GLOB '{DATE}' AND CAST(substr({{0}}.value, 1, 4) AS INTEGER)"
+        return f"({test} OR {of_date} {operator} {NUMERIC})", [str(value)] * 2
+    return test, [str(value)]
 
 
 def _any_value(field: str, test: Sql) -> Sql:

@@ -21,13 +21,14 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from functools import wraps
+from functools import partial, wraps
 from itertools import count
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from indexes.errors import Closed
 from indexes.sqlite.schema import FORMAT, MIGRATIONS
+from indexes.terms import compounds, field_terms, id_terms, joined, text_terms
 
 # sqlite-utils imports pandas if it is installed, which takes longer than a whole search.
 _hide_pandas = "pandas" not in sys.modules
@@ -59,9 +60,19 @@ class Database(sqlite_utils.Database):
 
     def __init__(self, connection: sqlite3.Connection, immutable: FileStates | None = None) -> None:
         super().__init__(connection)
+        for terms in (id_terms, field_terms, text_terms, compounds):
+            connection.create_function(terms.__name__, 2, partial(_joined, terms), deterministic=True)
         self.serial = next(_serials)
         self.immutable = immutable
         """The states of the files when they were opened as immutable, or None if SQLite notices changes itself."""
+
+
+def _joined(terms: Callable[[str, str], list[str]], text: bytes, language: bytes) -> str:
+    """Return the terms of a value as FTS5 reads them. `language` is the JSON value of the setting.
+
+    Both are bytes, because Python would refuse a damaged text, and `verify` could not remove its document.
+    """
+    return joined(terms, text.decode("utf-8", "replace"), language.decode("utf-8", "replace").strip('"'))
 
 
 class Connections(ABC):

@@ -19,8 +19,9 @@ from typing import Any, TypeVar
 
 from indexes.checksums import setting_checksum
 from indexes.errors import Damaged, Locked, NotACollection, NotReadable, first_line, salvage_advice
+from indexes.mapped import end_if_cut
 from indexes.sqlite.connections import Connections, Database, FileStates, file_identity, file_state, migrate
-from indexes.sqlite.schema import FORMAT, PRE_RELEASE_TABLE
+from indexes.sqlite.schema import CREATED, CREATED_BY_SQLITE, FORMAT, PRE_RELEASE_TABLE
 
 ATTEMPTS = 10
 # SQLite allows far more placeholders, but more would not make a statement faster.
@@ -39,6 +40,7 @@ PRAGMAS = (
     "cell_size_check=ON",
     "synchronous=FULL",
 )
+JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 TRANSIENT = ("locked", "busy", "full", "readonly", "unable to open", "interrupted", "disk I/O error")
 
 Result = TypeVar("Result")
@@ -59,6 +61,7 @@ class DatabaseFile(Connections):
         self._identity: tuple[int, int] | None = None
         _refuse_empty_with_log(path)
         super().__init__()
+        end_if_cut(_beside(path, "shm"))
         try:
             self.consistent_read(lambda: self._check_format(create))
             if may_write(path) and self.db.journal_mode != "wal":
@@ -92,6 +95,7 @@ class DatabaseFile(Connections):
                 "upgrade with: pip install --upgrade flow-retriever"
             )
         if version == FORMAT:
+            self._refuse_foreign_code()
             return
         tables = _tables(self.db.conn)
         if PRE_RELEASE_TABLE in tables:
@@ -101,6 +105,7 @@ class DatabaseFile(Connections):
             )
         if not version and tables:
             raise NotACollection(f"{self.path} is a database of another program.")
+        self._refuse_foreign_code()
         if not version and not create:
             raise NotACollection(f"{folder} holds no collection: {self.path.name} has no tables.")
         self.db.conn.execute("PRAGMA journal_mode=WAL")
@@ -114,6 +119,21 @@ class DatabaseFile(Connections):
             ) from error
         with self.db.conn:
             migrate(self.db.conn)
+
+    def _refuse_foreign_code(self) -> None:
+        """Refuse tables, indexes, triggers and views that neither the migrations nor SQLite itself create.
+
+        A trigger or a foreign key can delete all documents when one is deleted. A view, a computed column or a check
+        can compute for ever when it is read or written.
+        """
+        # SQLite executes the text and ignores the type beside it.
+        for kind, name, sql in self.db.conn.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"):
+            if f"{sql};" not in CREATED and sql not in CREATED_BY_SQLITE:
+                raise Damaged(
+                    f"{self.path} has the {kind} {str(name)[:100]!r}, which retriever did not make. It could change or "
+                    "block what retriever does, so the collection is not opened. If you made it, remove it; else "
+                    f"{salvage_advice(self.path.parent)}"
+                )
 
     # ---- one state -----------------------------------------------------------------------------------------
 
@@ -237,7 +257,7 @@ def _matches(key: str, text: Any, sums: dict[str, int]) -> bool:
 
 def is_blank(path: Path) -> bool:
     """Return whether the database has no tables. A first run that was killed leaves it in this state."""
-    with closing(sqlite3.connect(path)) as connection:
+    with closing(_opened(path).conn) as connection:
         return not _tables(connection)
 
 
@@ -256,7 +276,11 @@ def may_write(path: Path) -> bool:
 
 
 def _opened(path: Path) -> Database:
-    """Open a connection. If this user may not write, it is read-only, or immutable if there is no log to read."""
+    """Open a connection. If this user may not write, it is read-only, or immutable if there is no log to read.
+
+    No other function opens the file of a collection by SQLite.
+    """
+    _refuse_journal_of_several(path)
     if may_write(path):
         return Database(sqlite3.connect(path, timeout=60, check_same_thread=False))
     for attempt in range(ATTEMPTS):
@@ -292,6 +316,24 @@ def _refuse_empty_with_log(path: Path) -> None:
     database, log = _file_states(path)
     if database and not database[2] and log and log[2]:
         raise Damaged(f"{path} is empty, but its log {path.name}-wal is not; {salvage_advice(path.parent)}")
+
+
+def _refuse_journal_of_several(path: Path) -> None:
+    """Refuse a rollback journal that ends with the name of a super-journal, because SQLite would delete that file.
+
+    SQLite writes this only for transactions over several databases, which retriever does not make.
+    """
+    try:
+        with _beside(path, "journal").open("rb") as journal:
+            journal.seek(-16, os.SEEK_END)
+            ending = journal.read()
+    except OSError:  # there is no journal, or it is too short for a name
+        return
+    if ending.endswith(JOURNAL_MAGIC):
+        raise Damaged(
+            f"{path}-journal names a file that SQLite would delete. retriever did not write this journal, so the "
+            f"collection is not opened; {salvage_advice(path.parent)}"
+        )
 
 
 def _beside(path: Path, ending: str) -> Path:

@@ -9,7 +9,7 @@ it.
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,14 @@ from indexes.errors import BadFilter, Damaged, salvage_advice
 from indexes.rows import VECTOR_TYPE, Blocks, DocumentRow, Matrix, Numbers, PassageRow
 from indexes.sqlite.conditions import Condition, check_fields
 from indexes.sqlite.database import DatabaseFile
+from indexes.terms import compounds, field_terms, id_terms, joined, text_terms
 
 COLUMNS = "number, id, title, text, metadata, content_hash, source, seal"
 PASSAGES = (
     'SELECT document, position, start, "end", vector FROM passages JOIN documents ON number = document'
     "{} ORDER BY document, position"
 )
+IDS_AT_ONCE = 10_000
 USED = " AND id NOT IN (SELECT vector FROM unused)"
 
 
@@ -42,15 +44,33 @@ class DocumentStore(DatabaseFile):
         row = self.db.conn.execute("SELECT number FROM documents WHERE id = ?", [id_]).fetchone()
         return None if row is None else int(row[0])
 
+    def ids_of(self, numbers: Sequence[int], documents: Numbers | None = None) -> dict[int, str]:
+        """Return the ids of the given documents, those that are also in `documents` if it is given."""
+        found = dict(self._select_in("SELECT number, id FROM documents WHERE number IN ({}) ORDER BY number", numbers))
+        if documents is None:
+            return found
+        return {number: id_ for number, id_ in found.items() if np.isin(number, documents)}
+
+    def ids(self, after: int) -> list[tuple[int, str]]:
+        """Return number and id of the first documents numbered above `after`. The list is empty at the end."""
+        query = "SELECT number, id FROM documents WHERE number > ? ORDER BY number LIMIT ?"
+        return self.db.conn.execute(query, (after, IDS_AT_ONCE)).fetchall()
+
     def documents(self, numbers: Sequence[int], found: Iterable[PassageRow] = ()) -> dict[int, dict[str, Any]]:
-        """Return the id, title, text and metadata of the given documents.
+        """Return the id, title, text, metadata and source of the given documents.
 
         `found` are passages of these documents that a search has read. Raise `Damaged` if they differ from the stored
         ones.
         """
         passages = self._sealed_passages(numbers)
         stored = {
-            number: {"id": row.id, "title": row.title, "text": row.text, "metadata": row.metadata}
+            number: {
+                "id": row.id,
+                "title": row.title,
+                "text": row.text,
+                "metadata": row.metadata,
+                "source": row.source,
+            }
             for number, row in self._sealed_rows(numbers, passages)
         }
         for passage in found:
@@ -92,9 +112,18 @@ class DocumentStore(DatabaseFile):
         return found
 
     def each_document(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows of all documents in ascending order of the number, without checking them."""
+        """Yield the rows of all documents in ascending order of their numbers, without checking them."""
         for row in self.db.conn.execute(f"SELECT {COLUMNS} FROM documents ORDER BY number"):  # noqa: S608 - constant text
             yield dict(zip(COLUMNS.split(", "), row, strict=True))
+
+    def ids_of_file(self, file: str) -> set[str]:
+        """Return the ids of the documents that were read from a file: all of it, or lines and records of it."""
+        if not is_unicode(file):
+            return set()
+        query = (
+            "SELECT id FROM documents WHERE source = ?1 OR substr(source, 1, length(?1) + 1) IN (?1 || ':', ?1 || '[')"
+        )
+        return {row[0] for row in self.db.conn.execute(query, [file])}
 
     def each_metadata(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the number and the metadata of every document that has any."""
@@ -104,7 +133,7 @@ class DocumentStore(DatabaseFile):
     # ---- passages ------------------------------------------------------------------------------------------
 
     def _passage(self, row: Sequence[Any]) -> PassageRow:
-        if not all(isinstance(value, int) for value in row):
+        if set(map(type, row)) != {int}:
             raise self.not_as_stored(f"a passage of document number {row[0]}")
         return PassageRow(*row)
 
@@ -165,8 +194,8 @@ class DocumentStore(DatabaseFile):
     def vectors(self, numbers: Sequence[int], dimension: int, *, checked: bool = False) -> Matrix:
         """Return the raw vectors with the given numbers, in that order. If `checked`, verify their checksums."""
         if checked:
-            rows = self._select_in("SELECT id, vector, text_hash, checksum FROM vectors WHERE id IN ({})", numbers)
-            blobs = {row[0]: self._checked(*row) for row in rows}
+            query = "SELECT id, vector, text_hash, checksum FROM vectors WHERE id IN ({})"
+            blobs = self._checked(self._select_in(query, numbers))
         else:
             blobs = dict(self._select_in("SELECT id, vector FROM vectors WHERE id IN ({})", numbers))
         if missing := [number for number in numbers if number not in blobs]:
@@ -188,16 +217,21 @@ class DocumentStore(DatabaseFile):
         while block := self.db.conn.execute(query, [after, upto, rows]).fetchall():
             rising = [after, *(row[0] for row in block)]
             if any(a >= b for a, b in zip(rising, rising[1:], strict=False)):  # otherwise the loop might never end
-                raise Damaged(f"{self.path}: the table of vectors is out of order; {salvage_advice(self.path.parent)}")
+                advice = salvage_advice(self.path.parent)
+                raise Damaged(f"{self.path}: the rows of the table of vectors are not in ascending order; {advice}")
             after = block[-1][0]
-            blobs = [self._checked(*row) for row in block]
-            yield np.array([row[0] for row in block], np.int64), self._matrix(blobs, dimension)
+            blobs = self._checked(block)
+            yield np.array(list(blobs), np.int64), self._matrix(list(blobs.values()), dimension)
 
-    def _checked(self, number: int, vector: Any, text_hash: Any, expected: Any) -> bytes:
-        typed = isinstance(vector, bytes) and isinstance(text_hash, bytes)
-        if not typed or vector_checksum(text_hash, vector) != expected:
-            raise self.not_as_stored(f"vector {number}")
-        return bytes(vector)
+    def _checked(self, rows: Iterable[tuple[Any, ...]]) -> dict[int, bytes]:
+        """Return vectors by number: of each row its number, vector, text hash and checksum are given."""
+        found = {}
+        for number, vector, text_hash, expected in rows:
+            typed = type(vector) is bytes and type(text_hash) is bytes
+            if not typed or vector_checksum(text_hash, vector) != expected:
+                raise self.not_as_stored(f"vector {number}")
+            found[number] = vector
+        return found
 
     def _matrix(self, blobs: Sequence[Any], dimension: int) -> Matrix:
         width = dimension * VECTOR_TYPE.itemsize
@@ -249,6 +283,19 @@ class DocumentStore(DatabaseFile):
                 [(own, blob, vector_checksum(own, blob)) for own, blob in zip(hashes, blobs, strict=True)],
             )
 
+    def replace_vectors(self, numbers: Sequence[int], vectors: NDArray[np.floating[Any]]) -> None:
+        """Store other vectors for the same texts. Call this only in the transaction that publishes an index of them."""
+        hashes = self.hashes_of_vectors(numbers)
+        blobs = [row.tobytes() for row in np.ascontiguousarray(vectors, dtype=VECTOR_TYPE)]
+        with self.changing() as db:
+            db.conn.executemany(
+                "UPDATE vectors SET vector = ?, checksum = ? WHERE id = ?",
+                [
+                    (blob, vector_checksum(hashes[number], blob), number)
+                    for number, blob in zip(numbers, blobs, strict=True)
+                ],
+            )
+
     def drop_unused_vectors(self) -> int:
         """Delete the unused vectors.
 
@@ -290,32 +337,71 @@ class DocumentStore(DatabaseFile):
 
     def put_documents(self, documents: Iterable[DocumentRow]) -> None:
         """Add or replace documents in one transaction. All their texts must have vectors."""
-        with self.changing():
-            for document in documents:
-                self.put_document(document)
+        with self.changing() as db:
+            given = {document.id: document for document in documents}
+            known = dict(self._select_in("SELECT id, number FROM documents WHERE id IN ({})", list(given)))
+            # A number is never used again, even after its document was deleted.
+            (last,) = db.conn.execute(
+                "SELECT max(coalesce((SELECT max(number) FROM documents), 0),"
+                " coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'documents'), 0))"
+            ).fetchone()
+            new = {id_: last + place for place, id_ in enumerate((id_ for id_ in given if id_ not in known), start=1)}
+            self._put({**known, **new}, given, known)
 
-    def put_document(self, document: DocumentRow, number: int | None = None) -> None:
-        """Add or replace one document within a transaction. A new document gets the given number, if there is one."""
-        vectors = self.vectors_of_texts([text_hash for _, _, text_hash in document.passages])
-        if lost := [text_hash for _, _, text_hash in document.passages if text_hash not in vectors]:
-            raise Damaged(f"document {document.id!r} has a passage without a vector ({lost[0].hex()[:12]}).")
-        values = [document.id, document.title, document.text, metadata_text(document.metadata), document.content_hash]
-        seal = document_seal(document.id, document.content_hash, document.source, document.passages)
-        (number,) = self.db.conn.execute(
-            f"INSERT INTO documents ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constant text
-            " ON CONFLICT (id) DO UPDATE SET title = excluded.title, text = excluded.text,"
-            " metadata = excluded.metadata, content_hash = excluded.content_hash, source = excluded.source,"
-            " seal = excluded.seal RETURNING number",
-            [number, *values, document.source, seal],
-        ).fetchone()
-        self.db.conn.execute("DELETE FROM passages WHERE document = ?", [number])
-        self.db.conn.executemany(
-            "INSERT INTO passages VALUES (?, ?, ?, ?, ?)",
-            [
-                (number, position, start, end, vectors[text_hash])
-                for position, (start, end, text_hash) in enumerate(document.passages)
-            ],
+    def put_document(self, document: DocumentRow, number: int) -> None:
+        """Add or replace one document, with this number, within a transaction."""
+        known = dict(self._select_in("SELECT id, number FROM documents WHERE id IN ({})", [document.id]))
+        self._put({document.id: number, **known}, {document.id: document}, known)
+
+    def _put(self, numbers: Mapping[str, int], given: Mapping[str, DocumentRow], known: Container[str]) -> None:
+        """Write the given documents with their numbers. Those that are `known` are replaced."""
+        hashes = {text_hash for document in given.values() for _, _, text_hash in document.passages}
+        vectors = self.vectors_of_texts(list(hashes))
+        columns, passages = [], []
+        for id_, number in numbers.items():
+            document = given[id_]
+            try:
+                passages += [
+                    (number, position, start, end, vectors[text_hash])
+                    for position, (start, end, text_hash) in enumerate(document.passages)
+                ]
+            except KeyError as error:
+                lost = error.args[0].hex()[:12]
+                raise Damaged(f"document {id_!r} has a passage without a vector (text hash {lost}…).") from None
+            seal = document_seal(id_, document.content_hash, document.source, document.passages)
+            text = metadata_text(document.metadata)
+            columns.append(
+                (id_, document.title, document.text, text, document.content_hash, document.source, seal, number)
+            )
+        replaced = [row for row in columns if row[0] in known]
+        execute = self.db.conn.executemany
+        execute("DELETE FROM passages WHERE document = ?", [row[-1:] for row in replaced])
+        execute(
+            "UPDATE documents SET id = ?, title = ?, text = ?, metadata = ?, content_hash = ?, source = ?, seal = ?"
+            " WHERE number = ?",
+            replaced,
         )
+        new = [row for row in columns if row[0] not in known]
+        execute(
+            "INSERT INTO documents (id, title, text, metadata, content_hash, source, seal, number)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            new,
+        )
+        language = str(self.setting("language", checked=False) or "")
+        execute(
+            "INSERT INTO words (rowid, id, title, text, compounds) VALUES (?, ?, ?, ?, ?)",
+            (
+                (
+                    row[-1],
+                    joined(id_terms, row[0], language),
+                    joined(field_terms, row[1], language),
+                    joined(text_terms, row[2], language),
+                    joined(compounds, row[2], language),
+                )
+                for row in new
+            ),
+        )
+        execute("INSERT INTO passages VALUES (?, ?, ?, ?, ?)", passages)
 
     def delete_documents(self, ids: Sequence[str]) -> list[str]:
         """Delete the given documents. Return the ids of those that existed."""
@@ -347,7 +433,29 @@ class DocumentStore(DatabaseFile):
             db.conn.executemany("INSERT OR IGNORE INTO met VALUES (?)", [[id_] for id_ in ids])
         return before
 
-    def delete_not_met(self) -> int:
-        """Delete every document that this run has not met. Return how many were deleted."""
+    def file_states(self) -> dict[str, str]:
+        """Return the stored states of files that are single documents, by the id of the document."""
+        return dict(self.db.conn.execute("SELECT id, state FROM files JOIN documents ON number = document"))
+
+    def set_file_states(self, states: Mapping[str, str]) -> None:
+        """Store the states of files that are single documents. A document that changes loses its state."""
         with self.changing() as db:
-            return int(db.conn.execute("DELETE FROM documents WHERE id NOT IN (SELECT id FROM met)").rowcount)
+            db.conn.executemany(
+                "INSERT OR REPLACE INTO files SELECT number, ? FROM documents WHERE id = ?",
+                [(state, id_) for id_, state in states.items()],
+            )
+
+    def not_met(self) -> Iterator[tuple[str, str]]:
+        """Yield id and source of every document that this run has not met."""
+        yield from self.db.conn.execute("SELECT id, source FROM documents WHERE id NOT IN (SELECT id FROM met)")
+
+    def text_hashes(self, ids: Sequence[str]) -> dict[str, list[bytes]]:
+        """Return the hashes of the texts of each document's passages, in order. Unknown ids are left out."""
+        found: dict[str, list[bytes]] = {}
+        for id_, text_hash in self._select_in(
+            "SELECT documents.id, text_hash FROM documents JOIN passages ON document = number"
+            " JOIN vectors ON vectors.id = passages.vector WHERE documents.id IN ({}) ORDER BY number, position",
+            ids,
+        ):
+            found.setdefault(id_, []).append(text_hash)
+        return found

@@ -135,7 +135,7 @@ class _Parser:
     def quoted(self) -> str:
         found = QUOTED.match(self.text, self.position)
         if found is None:
-            self.fail(f"expected another {self.next} that closes the one here")
+            self.fail(f"expected a second {self.next} that closes this quote")
         self.position = found.end()
         return re.sub(rf"""\\(['"\\])|{found[1]}({found[1]})""", r"\1\2", found[2])
 

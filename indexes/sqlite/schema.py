@@ -76,24 +76,78 @@ CREATE TABLE quarantine (
 );
 """
 
-# The index of words (words.py) does not store the texts, so a delete must repeat the text that was inserted.
+# The index of words (words.py) holds the terms of documents (indexes/terms.py). FTS5 gets them separated by spaces from
+# SQL functions that `connections.py` defines. It stores no text, so a delete must repeat the terms that were inserted.
+# If the language changes, all terms change. No trigger adds the terms of a new document: `documents.py` has its text in
+# memory, and stores the terms with it in half the time.
 WORDS = """
+DROP TRIGGER IF EXISTS words_leave;
+DROP TRIGGER IF EXISTS words_change;
+DROP TRIGGER IF EXISTS words_change_begins;
+DROP TRIGGER IF EXISTS words_change_ends;
+DROP TRIGGER IF EXISTS words_language_arrives;
+DROP TRIGGER IF EXISTS words_language_changes;
+DROP TABLE IF EXISTS words_vocabulary;
+DROP TABLE IF EXISTS words;
+DROP VIEW IF EXISTS words_of_documents;
+CREATE VIEW words_of_documents AS SELECT
+    number,
+    id_terms(CAST(id AS BLOB), language) AS id,
+    field_terms(CAST(title AS BLOB), language) AS title,
+    text_terms(CAST(text AS BLOB), language) AS text,
+    compounds(CAST(text AS BLOB), language) AS compounds
+FROM documents, (SELECT CAST(coalesce((SELECT value FROM settings WHERE key = 'language'), '') AS BLOB) AS language);
 CREATE VIRTUAL TABLE words USING fts5(
-    title, text, content='documents', content_rowid='number', tokenize='porter unicode61 remove_diacritics 2'
+    id, title, text, compounds, content='words_of_documents', content_rowid='number', tokenize='ascii'
 );
-CREATE TRIGGER words_arrive AFTER INSERT ON documents BEGIN
-    INSERT INTO words (rowid, title, text) VALUES (NEW.number, NEW.title, NEW.text);
+CREATE VIRTUAL TABLE words_vocabulary USING fts5vocab('words', 'row');
+CREATE TRIGGER words_leave BEFORE DELETE ON documents BEGIN
+    INSERT INTO words (words, rowid, id, title, text, compounds)
+    SELECT 'delete', * FROM words_of_documents WHERE number = OLD.number;
 END;
-CREATE TRIGGER words_leave AFTER DELETE ON documents BEGIN
-    INSERT INTO words (words, rowid, title, text) VALUES ('delete', OLD.number, OLD.title, OLD.text);
+CREATE TRIGGER words_change_begins BEFORE UPDATE OF id, title, text ON documents BEGIN
+    INSERT INTO words (words, rowid, id, title, text, compounds)
+    SELECT 'delete', * FROM words_of_documents WHERE number = OLD.number;
 END;
-CREATE TRIGGER words_change AFTER UPDATE OF title, text ON documents BEGIN
-    INSERT INTO words (words, rowid, title, text) VALUES ('delete', OLD.number, OLD.title, OLD.text);
-    INSERT INTO words (rowid, title, text) VALUES (NEW.number, NEW.title, NEW.text);
+CREATE TRIGGER words_change_ends AFTER UPDATE OF id, title, text ON documents BEGIN
+    INSERT INTO words (rowid, id, title, text, compounds) SELECT * FROM words_of_documents WHERE number = NEW.number;
+END;
+CREATE TRIGGER words_language_arrives AFTER INSERT ON settings WHEN NEW.key = 'language' BEGIN
+    INSERT INTO words (words) VALUES ('rebuild');
+END;
+CREATE TRIGGER words_language_changes AFTER UPDATE ON settings
+WHEN NEW.key = 'language' AND NEW.value IS NOT OLD.value BEGIN
+    INSERT INTO words (words) VALUES ('rebuild');
 END;
 INSERT INTO words (words) VALUES ('rebuild');
 """
 
-WORDS_TRIGGERS = ("words_arrive", "words_leave", "words_change")
-MIGRATIONS = (INITIAL + WORDS,)
+WORDS_PARTS = (
+    *("words", "words_docsize", "words_vocabulary", "words_of_documents", "words_leave"),
+    *("words_change_begins", "words_change_ends", "words_language_arrives", "words_language_changes"),
+)
+"""The tables, views and triggers of the index of words."""
+# The state of a file is its size, its times and how it was read. A file in the same state is not read again.
+FILES = """
+CREATE TABLE files (
+    document INTEGER PRIMARY KEY REFERENCES documents(number) ON DELETE CASCADE,
+    state TEXT NOT NULL
+);
+CREATE TRIGGER file_changes AFTER UPDATE OF content_hash ON documents BEGIN
+    DELETE FROM files WHERE document = NEW.number;
+END;
+"""
+MIGRATIONS = (INITIAL, WORDS, FILES)
 FORMAT = len(MIGRATIONS)
+CREATED = "".join(MIGRATIONS)
+"""All statements of the migrations. SQLite keeps the text of a statement that creates something as it is."""
+CREATED_BY_SQLITE = {
+    "CREATE TABLE sqlite_sequence(name,seq)",
+    "CREATE TABLE sqlite_stat1(tbl,idx,stat)",
+    "CREATE TABLE sqlite_stat4(tbl,idx,neq,nlt,ndlt,sample)",
+    "CREATE TABLE 'words_data'(id INTEGER PRIMARY KEY, block BLOB)",
+    "CREATE TABLE 'words_idx'(segid, term, pgno, PRIMARY KEY(segid, term)) WITHOUT ROWID",
+    "CREATE TABLE 'words_docsize'(id INTEGER PRIMARY KEY, sz BLOB)",
+    "CREATE TABLE 'words_config'(k PRIMARY KEY, v) WITHOUT ROWID",
+}
+"""The tables that SQLite and FTS5 create for ours, in all versions of SQLite."""

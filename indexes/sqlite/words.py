@@ -1,36 +1,68 @@
-"""Search by words with SQLite's FTS5 over titles and texts, scored by BM25.
+"""Search by words with SQLite's FTS5 over ids, titles and texts, scored by BM25.
 
-The index of words is in the database of the documents and changes in the same transactions. Every word of a query is
-quoted, so that FTS5 does not interpret it as an operator. A document is found if it contains at least one of the words.
-Words are compared by their stems, without case and diacritics (`porter unicode61`). FTS5's BM25 uses k1 = 1.2 and
-b = 0.75. FTS5 returns negative scores, which are negated here. FTS5 treats a text without spaces between words as one
-long word, so it finds little in such scripts.
+The index of words is in the database of the documents and changes in the same transactions. It holds terms
+(`indexes/terms.py`). A document is found if it contains at least one term of the query. If the query has quoted phrases
+that occur in some document together, only documents that contain all these phrases are found. Every term is quoted, so
+FTS5 does not interpret it as an operator. FTS5's BM25 uses k1 = 1.2 and b = 0.75. `postings.py` keeps in memory
+what single terms find.
 """
 
-import json
+import math
 import sqlite3
-import sys
-import unicodedata
-from collections.abc import Iterable
-from itertools import groupby, islice
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 
 from indexes.rows import Match, Numbers, PassageRow
-from indexes.sqlite.connections import execute_script
+from indexes.sqlite.connections import Database, execute_script
 from indexes.sqlite.database import is_transient
 from indexes.sqlite.documents import DocumentStore
-from indexes.sqlite.schema import WORDS, WORDS_TRIGGERS
+from indexes.sqlite.postings import Found, Postings
+from indexes.sqlite.schema import WORDS, WORDS_PARTS
+from indexes.terms import (
+    MOST_TERMS,
+    field_terms,
+    is_unspaced,
+    phrases,
+    placed_terms,
+    query_terms,
+    query_words,
+    replaced_words,
+    text_terms,
+    unquoted,
+    words_of,
+)
 
 K1 = 1.2
-MOST_WORDS = 1000
-"""Maximum number of different words of a query. It matters e.g. if a whole document was pasted as a query."""
-LISTED = 10_000
-"""Maximum number of allowed documents to pass to SQLite. For more, it is faster to skip the other rows here."""
-MARK = f"\x02{uuid4().hex}\x03"
-"""The mark that highlight() puts before a match. It is random, so no document contains it."""
+MANY = 1000
+"""From this number of documents on, terms that most documents have are not searched for."""
+MOST_FOUND, MOST_FOUND_SHARE = 10_000, 0.05
+"""The rarest terms are searched for, as long as this many documents, or this share of all if that is more, have them.
+
+The work of FTS5 is proportional to this number. The common terms of a question are in most documents, so they
+distinguish documents least.
+"""
+MOST_SUGGESTED = 10
+"""A query with more words gets no suggestion, because each word costs a scan of the vocabulary."""
+SIMILAR = 0.7
+"""How similar a known term must be to an unknown one to be suggested: the share of its letters that need no edit."""
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A query as FTS5 reads it."""
+
+    terms: list[str]
+    expressions: list[str]
+    """The expressions of FTS5 that find what the query asks for. There is none if the query has no terms."""
+    required: bool
+    """Whether only documents with the quoted phrases of the query are found."""
+    ceiling: float
+    """The BM25 score of endlessly many occurrences of every term."""
 
 
 class Words:
@@ -41,66 +73,156 @@ class Words:
 
     def __init__(self, store: DocumentStore) -> None:
         self._store = store
+        self._last: tuple[Any, Parsed] | None = None
+        self._of_connections: weakref.WeakKeyDictionary[Database, Postings] = weakref.WeakKeyDictionary()
+
+    @property
+    def language(self) -> str:
+        """The language whose stems the index holds, as a code of `indexes.terms.LANGUAGES`."""
+        return str(self._store.setting("language") or "")
+
+    def terms(self, query: str) -> list[str]:
+        """Return the different terms of a query, at most MOST_TERMS."""
+        return self._parsed(query).terms
 
     def best(self, query: str, k: int, documents: Numbers | None = None) -> list[tuple[int, float]]:
         """Return the numbers and scores of the k documents with the highest BM25, best first.
 
-        Documents with equal scores are in ascending order of the number.
+        Documents with equal scores are in ascending order of their numbers.
         """
-        listed = documents.tolist() if documents is not None and len(documents) <= LISTED else None
-        rows = self._select("bm25(words)", [], query, listed, " ORDER BY 2, 1")
-        if documents is not None and listed is None:
-            rows = (row for row in rows if _holds(documents, row[0]))
-        return [(number, -score) for number, score in islice(rows, min(k, sys.maxsize))]
+        numbers, scores = self._found(query)
+        if documents is not None:
+            inside = np.isin(numbers, documents, assume_unique=True)
+            numbers, scores = numbers[inside], scores[inside]
+        if len(scores) > k:
+            some = scores >= np.partition(scores, -k)[-k]
+            numbers, scores = numbers[some], scores[some]
+        order = np.lexsort((numbers, -scores))[:k]
+        return list(zip(numbers[order].tolist(), scores[order].tolist(), strict=True))
 
     def scores(self, query: str, documents: Iterable[int]) -> dict[int, float]:
-        """Return the BM25 score of each document. Documents that contain no word of the query are left out."""
-        return {number: -score for number, score in self._select("bm25(words)", [], query, documents)}
+        """Return the BM25 score of each document. Documents that the query does not find are left out."""
+        numbers, scores = self._found(query)
+        wanted = np.array(list(documents), np.int64)
+        if not len(numbers):
+            return {}
+        places = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
+        there = numbers[places] == wanted
+        return dict(zip(wanted[there].tolist(), scores[places[there]].tolist(), strict=True))
 
-    def matches(self, query: str, k: int, documents: Numbers | None = None) -> list[Match]:
-        """Return the best documents, each with the passage that contains the most words of the query."""
-        store, found = self._store, self.best(query, k, documents)
-        numbers = [number for number, _ in found]
-        offsets, passages = self._offsets(query, numbers), store.passages_of_documents(numbers)
+    def ceiling(self, query: str) -> float:
+        """Return the BM25 score that no document can exceed: that of endlessly many occurrences of every term."""
+        return self._parsed(query).ceiling
 
-        def words_held(passage: PassageRow) -> int:
-            return sum(passage.start <= offset < passage.end for offset in offsets.get(passage.document, []))
+    def required(self, query: str) -> bool:
+        """Return whether only documents with the quoted phrases of the query are found."""
+        return self._parsed(query).required
 
-        store.refuse_without_passages(passages)
-        best = {number: max(passages[number], key=words_held) for number in numbers}
-        fields = store.documents(numbers, best.values())
-        return [Match(best[number], score, fields[number], tuple(offsets.get(number, ()))) for number, score in found]
+    def searched(self, query: str, documents: Numbers | None = None) -> str:
+        """Return the query without its quotation marks if none of the documents has its phrases."""
+        if documents is None or not self.required(query) or np.isin(self._found(query)[0], documents).any():
+            return query
+        return unquoted(query)
 
-    def _offsets(self, query: str, documents: Iterable[int]) -> dict[int, list[int]]:
-        """Return the offsets at which words of the query begin in the texts of the given documents."""
-        found = {}
-        for number, text in self._select("highlight(words, 1, ?, '')", [MARK], query, documents):
-            if not isinstance(text, str):
-                raise self._store.not_as_stored(f"document number {number}")
-            offsets, position = [], 0
-            for part in text.split(MARK)[:-1]:
-                position += len(part)
-                offsets.append(position)
-            found[number] = offsets
+    def _parsed(self, query: str) -> Parsed:
+        """Parse a query. The last one is kept as long as the database does not change."""
+        last, key = self._last, (query, self._store.data_version)
+        if last is None or last[0] != key:
+            last = self._last = (key, self._parse(query))
+        return last[1]
+
+    def _parse(self, query: str) -> Parsed:
+        terms = query_terms(query, self.language)
+        postings = self._postings()
+        holding, count = postings.document_counts(terms), postings.count
+        searched = _rarest_terms(terms, holding, count)
+        ceiling = sum(
+            (K1 + 1) * max(math.log((count - n + 0.5) / (n + 0.5)), 1e-6) for n in map(holding.__getitem__, searched)
+        )
+        expressions = [_quoted(term) for term in searched]
+        if (phrases := self._phrases(query)) and expressions:
+            expressions = [f"({phrases}) AND ({' OR '.join(expressions)})"]
+        return Parsed(terms, expressions, bool(phrases), ceiling)
+
+    def _postings(self) -> Postings:
+        """Return what the terms of the present state of the database find."""
+        db, version = self._store.db, self._store.data_version
+        found = self._of_connections.get(db)
+        if found is None or found.version != version:
+            found = self._of_connections[db] = Postings(db.conn, version)
         return found
 
-    def _select(
-        self, what: str, bound: list[str], query: str, documents: Iterable[int] | None, order: str = ""
-    ) -> Iterable[tuple[int, Any]]:
-        """Select a value for each of the given documents that contains a word of the query.
+    def _found(self, query: str) -> Found:
+        """Return all documents that the query finds, with their BM25."""
+        return self._postings().sum_of(self._parsed(query).expressions)
 
-        None means all documents.
+    def matches(self, query: str, k: int, documents: Numbers | None = None) -> list[Match]:
+        """Return the best documents, each with the passage that contains the most terms of the query."""
+        store, found, language = self._store, self.best(query, k, documents), self.language
+        terms = set(self.terms(query))
+        numbers = [number for number, _ in found]
+        passages = store.passages_of_documents(numbers)
+        store.refuse_without_passages(passages)
+        fields = store.documents(numbers, [passage for own in passages.values() for passage in own])
+        best = {n: best_passage(passages[n], fields[n]["text"], terms, language) for n in numbers}
+        return [Match(best[number], score, fields[number]) for number, score in found]
+
+    def suggestion(self, query: str) -> str | None:
+        """Return the query with the nearest known word in place of each unknown one.
+
+        Return None if a word of the query is known, if no known word is near enough, or if the query is long.
         """
-        expression = " OR ".join(f'"{word}"' for word in query_words(query))
-        if not expression:
-            return []
-        # Without the plus, SQLite would query FTS5 once for each document, which is far slower.
-        among = "" if documents is None else " AND +rowid IN (SELECT value FROM json_each(?))"
-        values = [] if documents is None else [json.dumps(list(documents))]
+        from rapidfuzz.distance import OSA
+        from rapidfuzz.process import extractOne
+
+        words = query_words(query)
+        if len(words) > MOST_SUGGESTED:
+            return None
+        terms = {word: text_terms(word, self.language) for word in words}
+        if not words or any(
+            self._postings().document_counts([term for own in terms.values() for term in own]).values()
+        ):
+            return None
+        meant: dict[str, str] = {}
+        for word, own in terms.items():
+            if word.isnumeric():
+                continue
+            known = [term for (term,) in self._near(own[0])] if len(own) == 1 else []
+            found = extractOne(own[0], known, scorer=OSA.normalized_similarity, score_cutoff=SIMILAR) if known else None
+            if found and (written := self._written(str(found[0]))):
+                meant[word.lower()] = written
+        changed = replaced_words(query, meant)
+        return changed if changed != query else None
+
+    def _near(self, term: str) -> Iterable[tuple[str]]:
+        """Select the terms of the collection that are about as long as a term and share its first or last letter."""
         return self._store.db.conn.execute(
-            f"SELECT rowid, {what} FROM words WHERE words MATCH ?{among}{order}",  # noqa: S608 - constant text
-            [*bound, expression, *values],
+            "SELECT term FROM words_vocabulary WHERE length(term) BETWEEN ? AND ?"
+            " AND (substr(term, 1, 1) = ? OR substr(term, -1) = ?)",
+            [len(term) - 2, len(term) + 2, term[0], term[-1]],
         )
+
+    def _written(self, term: str) -> str | None:
+        """Return a word of the collection that has this term, as it is written there."""
+        rows = self._store.db.conn.execute(
+            "SELECT id, title, text FROM documents"
+            " WHERE number = (SELECT rowid FROM words WHERE words MATCH ? LIMIT 1)",
+            [_quoted(term)],
+        )
+        for row in rows:
+            for word in words_of(" ".join(row)):
+                if term in field_terms(word, self.language):
+                    return word
+        return None
+
+    def _phrases(self, query: str) -> str:
+        """Return the expression of FTS5 for the quoted phrases of a query. It is empty if no document has them all."""
+        quoted = phrases(query, self.language)
+        if not quoted or sum(map(len, quoted)) > MOST_TERMS:
+            return ""
+        expression = " AND ".join(" + ".join(map(_quoted, phrase)) for phrase in quoted)
+        found = self._store.db.conn.execute("SELECT 1 FROM words WHERE words MATCH ? LIMIT 1", [expression]).fetchone()
+        return expression if found else ""
 
     def problem(self) -> str:
         """Describe what is wrong with the index of words. Return an empty string if nothing is wrong.
@@ -110,7 +232,7 @@ class Words:
         """
         connection = self._store.db.conn
         existing = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-        if missing := sorted({"words", "words_docsize", *WORDS_TRIGGERS} - existing):
+        if missing := sorted(set(WORDS_PARTS) - existing):
             return f"the index of words is incomplete: {', '.join(missing)} is missing"
         lacking, stray = connection.execute(
             "SELECT (SELECT count(*) FROM documents WHERE number NOT IN (SELECT id FROM words_docsize)),"
@@ -129,23 +251,31 @@ class Words:
     def rebuild(self) -> None:
         """Rebuild the index of words from the documents."""
         with self._store.changing() as db:
-            for trigger in WORDS_TRIGGERS:
-                db.conn.execute(f"DROP TRIGGER IF EXISTS {trigger}")
-            db.conn.execute("DROP TABLE IF EXISTS words")
             execute_script(db.conn, WORDS)
 
 
-def query_words(query: str) -> list[str]:
-    """Return the different words of a query: runs of letters, digits and the marks that belong to them."""
-    runs = ("".join(run) for is_word, run in groupby(query, _in_word) if is_word)
-    # The words keep their case: FTS5 must fold it as in the documents, and its tables are older than those of Python.
-    return list({run.lower(): run for run in runs}.values())[:MOST_WORDS]
+def _rarest_terms(terms: Sequence[str], holding: Mapping[str, int], count: int) -> Sequence[str]:
+    """Return the terms to search for. `holding` has the number of documents with each term, `count` that of all
+    documents.
+
+    A term that more than half of the documents have adds nothing to a BM25 score, and takes FTS5 the most time.
+    """
+    telling = sorted((term for term in terms if 2 * holding[term] <= count), key=holding.__getitem__)
+    if count < MANY or not telling:
+        return terms
+    found = accumulate(map(holding.__getitem__, telling))
+    most = max(MOST_FOUND, MOST_FOUND_SHARE * count)
+    return [term for number, (term, sum_) in enumerate(zip(telling, found, strict=True)) if not number or sum_ <= most]
 
 
-def _in_word(character: str) -> bool:
-    return character.isalnum() or unicodedata.category(character) in ("Mn", "Mc", "Me", "Co")
+def best_passage(passages: Sequence[PassageRow], text: str, terms: set[str], language: str) -> PassageRow:
+    """Return the passage of a document that contains the most terms of a query."""
+    if len(passages) == 1:
+        return passages[0]
+    places = [term.start for term in placed_terms(text, language) if term.text in terms]
+    return max(passages, key=lambda passage: sum(passage.start <= place < passage.end for place in places))
 
 
-def _holds(documents: Numbers, number: int) -> bool:
-    place = int(np.searchsorted(documents, number))
-    return place < len(documents) and int(documents[place]) == number
+def _quoted(term: str) -> str:
+    """Quote a term for FTS5. One character of a script without spaces stands for all pairs that begin with it."""
+    return f'"{term}"*' if len(term) == 1 and is_unspaced(term) else f'"{term}"'

@@ -134,14 +134,13 @@ def spectrum_plot(space: IsotropyReport) -> Plot:
     )
 
 
-def candidates_plot(choice: Mapping[str, Any], name: str) -> Plot | None:
-    """Plot the gain of each candidate over the baseline with 95 % intervals.
+def candidates_plot(candidates: Sequence[Mapping[str, Any]], name: str, *, chosen: str, rival: str) -> Plot | None:
+    """Plot the gain of each candidate over the baseline `rival` with 95 % intervals.
 
     Return None if there is no baseline, or no other candidate.
     """
-    rival = choice["rival"]
-    others = [one for one in choice["candidates"] if one[name] != rival]
-    if not others or len(others) == len(choice["candidates"]):
+    others = [one for one in candidates if one[name] != rival]
+    if not others or len(others) == len(candidates):
         return None
     least = min(0.0, *(one["low"] for one in others))
     most = max(1e-3, *(one["high"] for one in others))
@@ -158,7 +157,7 @@ def candidates_plot(choice: Mapping[str, Any], name: str) -> Plot | None:
             "x": across(one["gain"]),
             "low": across(one["low"]),
             "high": across(one["high"]),
-            "chosen": one[name] == choice["chosen"],
+            "chosen": one[name] == chosen,
             "description": f"{one[name]}: {one['gain']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]",
         }
         for number, (label, one) in enumerate(zip(labels, others, strict=True))

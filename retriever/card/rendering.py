@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from retriever.card.contents import Card
-from retriever.card.sections import headline, sections
+from retriever.card.sections import headline, main_plot, sections, verdict
 from retriever.errors import Misuse
 from retriever.files import atomic_write
 from retriever.terminal import one_line
@@ -75,8 +75,14 @@ def _environment(finalize: Callable[[object], str], autoescape: bool) -> Environ
 
 def _render(template: str, card: Card, **more: Any) -> str:
     environment = _environment(_escaped, False) if template.endswith(".md") else _environment(_visible, True)
+    found = sections(card)
     return environment.get_template(template).render(
-        card=card, headline=headline(card), sections=sections(card), **more
+        card=card,
+        verdict=verdict(card),
+        main_plot=main_plot(found),
+        headline=headline(card),
+        sections=found,
+        **more,
     )
 
 

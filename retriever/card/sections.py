@@ -4,13 +4,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from indexes.folder.collection import DATABASE
+from indexes.folder.generation import GENERATIONS
 from retriever.card.charts import Plot, candidates_plot, cosine_plot, spectrum_plot
-from retriever.card.contents import HASHED, Card
+from retriever.card.contents import Card
 from retriever.card.space import FEWEST
-from retriever.info import describe_drift, describe_fit, describe_prompts, describe_recall
+from retriever.info import (
+    describe_drift,
+    describe_encoder,
+    describe_fit,
+    describe_prompts,
+    describe_recall,
+    is_exact,
+    transform_name,
+)
 from retriever.terminal import cut, duration, plural, size
 
+Info = Mapping[str, Any]
+
 UNKNOWN = "–"
+HASH_SHOWN = 12
 VALUE_SHOWN = 60
 NAME_SHOWN = 80
 MEASURES = [
@@ -49,76 +62,121 @@ class Section:
 
 def headline(card: Card) -> str:
     """Describe the collection in one sentence."""
-    counts = card.counts
-    held = f"{plural(counts['documents'], 'document')} in {plural(counts['passages'], 'passage')}"
-    if card.index["generation"] is None:
+    info, index = card.info, card.info["index"]
+    held = f"{plural(info['documents'], 'document')} in {plural(info['passages'], 'passage')}"
+    if index["generation"] is None:
         return f"{held}; no index yet."
-    through = "the encoder’s raw vectors" if card.transform["family"] == "none" else card.transform["spec"]
-    recall = card.index["recall_at_10"]
-    finds = "exact search" if card.index["exact"] else "search"
-    measured = "" if card.index["exact"] or recall is None else f" with a recall of {recall:.3f}"
-    return f"{held}; {finds} over {through}{measured}."
+    raw = info["transform"]["family"] == "none"
+    through = "the encoder’s raw vectors" if raw else transform_name(info["transform"])
+    if is_exact(index):
+        return f"{held}; exact search over {through}."
+    recall = (index["measured"] or {}).get("recall")
+    return f"{held}; search over {through}{'' if recall is None else f' with a recall of {recall:.3f}'}."
+
+
+def verdict(card: Card) -> str:
+    """Say in one sentence how the collection is searched, and what evidence there is for this."""
+    info, index = card.info, card.info["index"]
+    if index["generation"] is None:
+        return "This collection cannot be searched yet, because its first indexing was interrupted."
+    name = transform_name(info["transform"])
+    raw, choice = info["transform"]["family"] == "none", info["choice"]
+    recall = (index["measured"] or {}).get("recall")
+    found = "" if is_exact(index) or recall is None else f" The index finds {recall:.1%} of the ten nearest passages."
+    if not choice or not choice["candidates"]:
+        how = "the encoder’s vectors as they are" if raw else f"vectors transformed by {name}, as requested"
+        return f"Search compares {how}; no alternative was measured.{found}"
+    others = [one for one in choice["candidates"] if one["spec"] != "none"]
+    if raw:
+        if any(one["low"] > 0 for one in others):
+            why = str(choice["reason"])
+        elif len(others) == 1:
+            why = f"on this text, {others[0]['spec']} does not improve the search by more than chance"
+        else:
+            why = f"none of the {len(others)} transforms measured on this text improves the search by more than chance"
+        return f"Search compares the encoder’s vectors as they are: {why}.{found}"
+    chosen = next((one for one in others if one["spec"] == choice["chosen"]), None)
+    if chosen is None:
+        return f"Search compares vectors transformed by {name}.{found}"
+    chance = "more than chance explains" if chosen["low"] > 0 else "which chance may explain"
+    return (
+        f"Search compares vectors transformed by {name}: they agree with a search by words by {chosen['gain']:+.3f} "
+        f"[{chosen['low']:+.3f}, {chosen['high']:+.3f}] more than the encoder’s own, {chance}.{found}"
+    )
+
+
+def main_plot(found: Sequence[Section]) -> Plot | None:
+    """Return the plot that the card opens with: the comparison of transforms, else the cosines."""
+    plots = [plot for section in found for plot in section.plots]
+    return next((plot for kind in ("dots", "ridges") for plot in plots if plot.kind == kind), None)
 
 
 def sections(card: Card) -> list[Section]:
-    found = [_holds(card), _encoder(card), _transform(card)]
-    if choice := card.choice:
-        names = {"candidate": "spec"}
-        found.append(_compared("choice", "Choice of the transform", choice, names, "candidates"))
-    if choice := card.pooling_choice:
+    info = card.info
+    found = [_holds(info), _encoder(info), _transform(info)]
+    if choice := info["choice"]:
+        found.append(_compared("choice", "Choice of the transform", choice, {"candidate": "spec"}, "candidates"))
+    if choice := info["pooling_choice"]:
         names = {"pooling": "pooling", "best with": "transform"}
         found.append(_compared("pooling", "Choice of the pooling", choice, names, "poolings"))
-    return [*found, _space(card), _index(card), _fields(card)]
+    return [*found, _space(card), _index(info["index"]), _fields(card)]
 
 
-def _holds(card: Card) -> Section:
-    counts = card.counts
-    facts = [(name, f"{counts[name]:,}") for name in ("documents", "passages", "vectors")]
-    if counts["sharing_a_vector"]:
-        facts.append(("passages that share a vector", f"{counts['sharing_a_vector']:,}"))
-    if counts["quarantined"]:
-        facts.append(("quarantined rows", f"{counts['quarantined']:,}"))
-    on_disk = f"{size(card.bytes['all'])}: database {size(card.bytes['database'])}, index {size(card.bytes['index'])}"
-    facts += [("on disk", on_disk), ("created", card.created), ("made by", card.made_by)]
+def _holds(info: Info) -> Section:
+    facts = [(name, f"{info[name]:,}") for name in ("documents", "passages", "vectors")]
+    if (sharing := info["passages"] - (info["vectors"] - info["index"]["no_longer_used"])) > 0:
+        facts.append(("passages that share a vector", f"{sharing:,}"))
+    if info["quarantined"]:
+        facts.append(("quarantined rows", f"{info['quarantined']:,}"))
+    database, index = (
+        size(sum(count for name, count in info["bytes"].items() if name.startswith(beginning)))
+        for beginning in (DATABASE, f"{GENERATIONS}/")
+    )
+    on_disk = f"{size(sum(info['bytes'].values()))}: database {database}, index {index}"
+    facts += [("on disk", on_disk), ("created", str(info["created"])), ("made by", str(info["made_by"]))]
     return Section("holds", "Contents", facts=facts)
 
 
-def _encoder(card: Card) -> Section:
-    encoder, prompts = card.encoder, describe_prompts(card.encoder)
-    reason = f": {card.precision_choice['reason']}" if card.precision_choice else ""
+def _encoder(info: Info) -> Section:
+    encoder, prompts = info["encoder"], describe_prompts(info["encoder"])
+    reason = f": {info['precision_choice']['reason']}" if info["precision_choice"] else ""
+    if not encoder["weights"]:  # a function, an endpoint, or vectors that documents brought
+        return Section("encoder", "Encoder", facts=[("encoder", describe_encoder(encoder))])
     facts = [
         ("encoder", str(encoder["name"])),
         ("pooling", str(encoder["pooling"])),
         ("dimensions", f"{encoder['dimension']:,}"),
         ("maximum length", f"{encoder['max_length']:,} tokens"),
-        ("precision", f"{encoder['precision']}{reason}"),
+        ("precision", f"{encoder.get('precision', 'fp32')}{reason}"),
         *([("prompts", prompts)] if prompts else []),
-        *((part, str(encoder[part])) for part in HASHED),
+        *((part, str(encoder[part])[:HASH_SHOWN]) for part in ("weights", "tokenizer", "config")),
     ]
     return Section("encoder", "Encoder", facts=facts)
 
 
-def _transform(card: Card) -> Section:
-    transform = card.transform
-    if transform["family"] is None:
+def _transform(info: Info) -> Section:
+    transform = info["transform"]
+    if "family" not in transform:
         return Section("transform", "Transform", facts=[("transform", f"{transform['spec']} (not fitted yet)")])
+    raw = transform["family"] == "none"
     facts = [
-        ("transform", "none: raw vectors of the encoder" if transform["family"] == "none" else str(transform["spec"])),
-        ("fitted on", describe_fit(transform["fitted_on"])),
+        ("transform", "none: raw vectors of the encoder" if raw else transform_name(transform)),
+        ("fitted on", describe_fit(info["fitted_on"])),
         ("dimensions", f"{transform['dimension_in']:,} → {transform['dimension_out']:,}"),
-        ("fingerprint", str(transform["fingerprint"])),
+        ("fingerprint", str(transform["fingerprint"])[:HASH_SHOWN]),
     ]
     if "held_out_bits_at_best" in transform:
         bits = f"{transform['held_out_bits_at_start']:.3f} → {transform['held_out_bits_at_best']:.3f}"
         facts.append(("held-out bits per dimension", bits))
-    facts += [("note", note) for note in transform["notes"]]
-    facts.append(("drift", describe_drift(card.drift)))
+    facts += [("note", str(note)) for note in transform.get("notes", [])]
+    facts.append(("drift", describe_drift(info["drift"])))
     return Section("transform", "Transform", facts=facts)
 
 
-def _compared(name: str, title: str, choice: Mapping[str, Any], names: Mapping[str, str], what: str) -> Section:
+def _compared(name: str, title: str, choice: Info, names: Mapping[str, str], what: str) -> Section:
+    """Show a choice that was made by agreement with BM25. The best candidates come first."""
     lead = [f"Chosen: {choice['chosen']}. Reason: {choice['reason']}."]
-    candidates = choice["candidates"]
+    candidates = sorted(choice["candidates"], key=lambda one: -one["agreement"])
     if not candidates:
         return Section(name, title, lead=lead)
     lead.append(
@@ -126,26 +184,26 @@ def _compared(name: str, title: str, choice: Mapping[str, Any], names: Mapping[s
         f"of the text. The best candidate is the one whose rankings agree most with the rankings of a word "
         f"search (BM25). This took {duration(choice['seconds'])}."
     )
-    first, *_ = names.values()
+    (first, *_), rival = names.values(), choice.get("own", "none")
     rows = [
         [
             *(str(one[key]) for key in names.values()),
             f"{one['agreement']:.3f}",
-            UNKNOWN if one[first] == choice["rival"] else "{gain:+.3f} [{low:+.3f}, {high:+.3f}]".format(**one),
+            UNKNOWN if one[first] == rival else "{gain:+.3f} [{low:+.3f}, {high:+.3f}]".format(**one),
         ]
         for one in candidates
     ]
     chosen = next((place for place, one in enumerate(candidates) if one[first] == choice["chosen"]), None)
-    columns = [*names, "agreement", f"gain over {choice['rival']}, 95 %"]
+    columns = [*names, "agreement", f"gain over {rival}, 95 %"]
     table = Table("Candidates, best first; the chosen one in bold", columns, rows, chosen, texts=len(names))
-    plot = candidates_plot(choice, first)
+    plot = candidates_plot(candidates, first, chosen=choice["chosen"], rival=rival)
     return Section(name, title, lead=lead, tables=[table], plots=[plot] if plot else [])
 
 
 def _space(card: Card) -> Section:
     space = card.space
     if space is None:
-        reason = f"Not measured: fewer than {FEWEST} vectors." if card.index["generation"] else "No index yet."
+        reason = f"Not measured: fewer than {FEWEST} vectors." if card.info["index"]["generation"] else "No index yet."
         return Section("space", "Isotropy", lead=[reason])
     changed = space.before is not space.after
     before, after = space.before.mean_cosine, space.after.mean_cosine
@@ -160,46 +218,36 @@ def _space(card: Card) -> Section:
     return Section("space", "Isotropy", lead=lead, tables=[table], plots=[cosine_plot(space), spectrum_plot(space)])
 
 
-def _index(card: Card) -> Section:
-    index = card.index
+def _index(index: Info) -> Section:
     if index["generation"] is None:
-        return Section(
-            "index", "Index", lead=["No index yet: run the same `retriever index` command again to finish it."]
-        )
-    facts = [
-        ("type", f"{index['type']} ({index['factory']})"),
-        ("recall", describe_recall(index["exact"], index["recall_at_10"], index)),
-    ]
-    if index["ms"] is not None:
-        facts.append(("time per query", f"{index['ms']:.2g} ms on one core"))
-    facts.append(("bytes per vector", f"{index['bytes_per_vector']:,.0f}"))
-    if index["settings"]:
-        facts.append(("settings", ", ".join(f"{name} {value:,}" for name, value in index["settings"].items())))
+        lead = ["No index yet: run the same `retriever index` command again to finish it."]
+        return Section("index", "Index", lead=lead)
+    measured = index["measured"] or {}
+    recall = describe_recall(is_exact(index), measured.get("recall"), measured)
+    facts = [("type", f"{index['type']} ({index['factory']})"), ("recall", recall)]
+    if "cpu_ms" in measured:
+        facts.append(("time per query", f"{measured['cpu_ms']:.2g} ms on one core"))
+    if "bytes_per_vector" in measured:
+        facts.append(("bytes per vector", f"{measured['bytes_per_vector']:,.0f}"))
+    if measured.get("settings"):
+        facts.append(("settings", ", ".join(f"{name} {value:,}" for name, value in measured["settings"].items())))
     if index["note"]:
         facts.append(("note", str(index["note"])))
-    behind = f"{card.counts['not_yet_in_the_index']:,} newer, {card.counts['no_longer_used']:,} no longer used"
-    facts += [
-        ("vectors", f"{index['vectors']:,}; {behind}"),
-        ("generation", f"{index['generation']}, {index['created']}"),
-    ]
+    behind = f"{index['not_yet_in_it']:,} newer, {index['no_longer_used']:,} no longer used"
+    facts.append(("vectors", f"{index['vectors']:,}; {behind}"))
+    facts.append(("generation", f"{index['generation']}, {index['created']}"))
     return Section("index", "Index", facts=facts)
 
 
 def _fields(card: Card) -> Section:
     if not card.fields:
         return Section("fields", "Metadata", lead=["The documents have no metadata."])
-    rows = [
-        [
-            cut(field["name"], NAME_SHOWN),
-            ", ".join(f"{_value(one['value'])} ({one['count']:,})" for one in field["values"])
-            + (", …" if field["more"] else ""),
-            f"{field['documents']:,}",
-        ]
-        for field in card.fields
-    ]
-    return Section(
-        "fields", "Metadata", tables=[Table("Fields", ["field", "most frequent values", "documents"], rows, texts=2)]
-    )
+    rows = []
+    for field in card.fields:
+        values = [f"{_value(one.value)} ({one.count:,})" for one in field.values] + ["…"] * field.more
+        rows.append([cut(field.name, NAME_SHOWN), ", ".join(values), f"{field.documents:,}"])
+    table = Table("Fields", ["field", "most frequent values", "documents"], rows, texts=2)
+    return Section("fields", "Metadata", tables=[table])
 
 
 def _value(value: object) -> str:

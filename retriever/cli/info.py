@@ -1,22 +1,66 @@
-"""Commands that show or export the contents of a collection: info, card, export."""
+"""Commands that show or export the contents of collections: list, info, card, export."""
 
+import sqlite3
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from retriever.cli.options import echo_json, encoder_option, folders, index_option, json_option, stops_cleanly
+from retriever.cli.options import (
+    description_options,
+    echo_json,
+    encoder_option,
+    folder_option,
+    index_option,
+    json_option,
+    stops_cleanly,
+)
+from retriever.cli.places import HOME
+
+
+@click.command("list")
+@click.argument("folder", type=click.Path(path_type=Path), default=HOME)
+@json_option
+def list_(folder: Path, as_json: bool) -> None:
+    """List the collections in a folder. Without FOLDER, list those in collections/."""
+    from indexes.folder.collection import Collection
+    from indexes.places import collections_in
+    from retriever.cli.display.reports import show_list
+    from retriever.errors import RetrieverError
+    from retriever.info import summary
+    from retriever.retriever import Retriever
+
+    listed: list[dict[str, Any]] = []
+    for found in collections_in(folder):
+        facts: dict[str, Any] = {"folder": str(found), "changed": Collection.changed(found)}
+        try:
+            with Retriever.open(found) as retriever:
+                facts |= asdict(summary(retriever.collection)) | {"bytes": sum(retriever.local.sizes().values())}
+        except (RetrieverError, sqlite3.DatabaseError) as error:
+            facts["problem"] = str(error)
+        listed.append(facts)
+    if as_json:
+        echo_json(listed)
+    else:
+        show_list(listed, folder)
 
 
 @click.command()
 @index_option
+@description_options
 @json_option
-def info(index: str | Path, as_json: bool) -> None:
-    """Show what a collection holds and how it was made."""
+def info(index: str | Path, title: str | None, description: str | None, as_json: bool) -> None:
+    """Show what a collection holds and how it was made.
+
+    With --title or --description, change them first. An empty text removes them.
+    """
     from retriever.cli.display.reports import show_info
     from retriever.retriever import Retriever
 
     with Retriever.open(index) as retriever:
+        if title is not None or description is not None:
+            retriever.describe(title=title, description=description)
         found = retriever.info()
     if as_json:
         echo_json(found)
@@ -25,7 +69,7 @@ def info(index: str | Path, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", callback=folders)
+@folder_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -73,6 +117,6 @@ def export(target: Path, index: str | Path, format_: Any, encoder: str | None) -
     if format_ == "sentence-transformers":
         total = size(sum(file.stat().st_size for file in files))
         load = one_line(f"SentenceTransformer({str(target)!r})")
-        console.out.print(f"{one_line(str(target))}  {total}. Load it with: {load}", soft_wrap=True)
+        console.say(f"{one_line(str(target))}  {total}. Load it with: {load}")
     else:
         console.show_files(files)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import click
 
-from retriever.cli.errors import Failure
-from retriever.cli.options import device_option, encoder_option, folders, index_option, place, stops_cleanly
+from retriever.cli.display.errors import Failure
+from retriever.cli.options import device_option, encoder_option, folder_option, index_option, stops_cleanly
+from retriever.cli.places import folders, place
 from retriever.errors import salvage_advice
 
 
@@ -59,11 +60,11 @@ def copy(source: str | Path, target: str | Path, index_type: str | None) -> None
 
 @click.command()
 @click.argument("target", callback=folders)
-@index_option
+@folder_option
 @encoder_option
 @device_option
 @stops_cleanly
-def salvage(target: Path, index: str | Path, encoder: str | None, device: str) -> None:
+def salvage(target: Path, folder: Path, encoder: str | None, device: str) -> None:
     """Save the undamaged part of a collection to a new collection.
 
     TARGET is the folder of the new collection. The damaged collection is not changed. Rows that are damaged but
@@ -73,8 +74,6 @@ def salvage(target: Path, index: str | Path, encoder: str | None, device: str) -
     from retriever.cli.display.reports import show_salvage
     from retriever.recovery.salvage import salvage as salvage_collection
 
-    if not isinstance(index, Path):
-        raise click.BadParameter("salvage works on folders only; this collection is in Milvus.", param_hint="'--index'")
     with console.progress_bar() as progress:
-        report = salvage_collection(target, index, encoder=encoder, device=device, progress=progress)
+        report = salvage_collection(target, folder, encoder=encoder, device=device, progress=progress)
     show_salvage(report)

@@ -2,12 +2,11 @@
 
 import functools
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import click
 
-from indexes.places import in_milvus
+from retriever.cli import places
 
 Command = Callable[..., Any]
 
@@ -36,22 +35,6 @@ def several(name: str, help: str, otherwise: str = "", **more: Any) -> Callable[
     return click.option(name, f"{name[2:]}s", multiple=True, help=f"{help}; may be repeated.{shown}", **more)
 
 
-def place(ctx: click.Context, parameter: click.Parameter, value: str) -> "str | Path":
-    """Parse the address of a collection: a folder, or milvus:URI."""
-    return value if in_milvus(value) else Path(value)
-
-
-def folders(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """Parse one or several folders. Refuse collections in Milvus."""
-    for one in value if isinstance(value, tuple) else (value,):
-        if in_milvus(one):
-            raise click.BadParameter(
-                f"{one} is in Milvus, but this command needs a folder. Copy the collection first: retriever copy "
-                f"{one} DIR"
-            )
-    return tuple(map(Path, value)) if isinstance(value, tuple) else Path(value)
-
-
 def model(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     if value is not None and not value.strip():
         raise click.BadParameter("is empty; give a model folder or a Hugging Face name.")
@@ -64,15 +47,44 @@ def parse_memory(ctx: click.Context, parameter: click.Parameter, value: str | No
     return None if value is None else parse_bytes(value)
 
 
-index_option = click.option(
+def _index_option(parse: Callable[..., Any], otherwise: str) -> Callable[[Command], Command]:
+    return click.option(
+        "-i",
+        "--index",
+        "index",
+        callback=parse,
+        envvar="RETRIEVER_INDEX",
+        metavar="DIR|milvus:URI",
+        help=f"Folder of the collection, or its address in Milvus.  [default: RETRIEVER_INDEX, or {otherwise}]",
+    )
+
+
+made_option = _index_option(places.place, "collections/NAME, with the name of the source")
+index_option = _index_option(places.latest, "the collection in collections/ that was changed last")
+changed_option = _index_option(places.only, "the only collection in collections/")
+folder_option = click.option(
+    "-i",
     "--index",
-    "--store",
-    "index",
-    callback=place,
-    required=True,
+    "folder",
+    callback=places.latest_folder,
     envvar="RETRIEVER_INDEX",
-    metavar="DIR|milvus:URI",
-    help="Folder of the collection, or its address in Milvus.  [or: RETRIEVER_INDEX]",
+    metavar="DIR",
+    help="Folder of the collection.  [default: RETRIEVER_INDEX, or the collection in collections/ that was changed "
+    "last]",
+)
+served_options = options(
+    click.argument("folders", nargs=-1, callback=places.folders, metavar="[DIR]..."),
+    click.option(
+        "-i",
+        "--index",
+        "named",
+        multiple=True,
+        type=click.Path(),
+        callback=places.folders,
+        envvar="RETRIEVER_INDEX",
+        metavar="DIR",
+        help="Folder of a collection; may be repeated.  [default: RETRIEVER_INDEX, or all collections in collections/]",
+    ),
 )
 encoder_option = click.option(
     "--encoder", metavar="NAME|DIR", callback=model, help="New location of the collection's encoder, if it has moved."
@@ -84,6 +96,11 @@ device_option = choice(
     default="auto",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+description_options = options(
+    click.option("--title", metavar="TEXT", help="What the collection is called on the search page and the card."),
+    click.option("--description", metavar="TEXT", help="What is in the collection, in a sentence or two."),
+)
+verbose_option = click.option("-v", "--verbose", is_flag=True, help="Show what was chosen for this text, and why.")
 POOLINGS = ("mean", "cls", "first-last", "last2", "max", "first", "word")
 transform_option = click.option(
     "--transform",
@@ -97,7 +114,8 @@ model_options = options(
         "--encoder",
         metavar="NAME|DIR",
         callback=model,
-        help="Hugging Face name or folder of a BERT.  [default: the collection's, or all-MiniLM-L6-v2]",
+        help="Hugging Face name or folder of a BERT, or openai:URL#MODEL for an OpenAI-compatible endpoint.  "
+        "[default: the collection's, or all-MiniLM-L6-v2]",
     ),
     choice(
         "--pooling",
@@ -109,8 +127,8 @@ model_options = options(
     choice(
         "--precision",
         ("auto", "fp32", "int8"),
-        "Precision of the encoder. int8 is about twice as fast as fp32. auto uses int8 if it barely changes the "
-        "search results on this text.  [default: the collection's, or auto]",
+        "Precision of the encoder. int8 is about twice as fast as fp32 on processors with VNNI. "
+        "auto uses int8 if it barely changes the search results on this text.  [default: the collection's, or auto]",
     ),
     click.option(
         "--max-length", type=int, help="Maximum number of tokens in a passage.  [default: the model's own, at most 512]"
@@ -134,8 +152,9 @@ index_type_options = options(
     click.option(
         "--index-type",
         metavar="TYPE",
-        help="flat (exact), sq8, ivf, hnsw, pq, rabitq, any FAISS factory string, or auto (the fastest type that "
-        "reaches --recall).  [default: the collection's, or flat]",
+        help="flat (exact), sq8, ivf, hnsw, pq, rabitq, any FAISS factory string, or auto (flat while a "
+        "query takes less than 10 ms, then the fastest type that reaches --recall).  [default: the collection's, or "
+        "auto]",
     ),
     click.option(
         "--recall",
@@ -156,19 +175,39 @@ index_type_options = options(
 def source_options(*, required: bool = True) -> Callable[[Command], Command]:
     """Add the argument SOURCE and the options for reading it. The command receives them as `corpus`.
 
-    `corpus` is None if no source is given.
+    `corpus` is None if no source is given. If the user names no collection, it has the name of the source.
     """
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def with_corpus(
-            sources: tuple[str, ...], text_key: str, title_key: str, id_key: str | None, lines: bool, **more: Any
+            sources: tuple[str, ...],
+            text_key: str,
+            title_key: str,
+            id_key: str | None,
+            lines: bool,
+            whole: bool,
+            includes: tuple[str, ...],
+            excludes: tuple[str, ...],
+            encoding: str | None,
+            **more: Any,
         ) -> Any:
             from retriever.corpus.document import Keys
             from retriever.corpus.files import Corpus
 
-            corpus = Corpus(sources, keys=Keys(text_key, title_key, id_key), lines=lines) if sources else None
-            return command(corpus=corpus, **more)
+            if required and more.get("index", "") is None:
+                more["index"] = places.place_for(sources)
+            if not sources:
+                return command(corpus=None, **more)
+            keys = Keys(text_key, title_key, id_key)
+            how: dict[str, Any] = {
+                "lines": lines,
+                "whole": whole,
+                "include": includes,
+                "exclude": excludes,
+                "encoding": encoding,
+            }
+            return command(corpus=Corpus(sources, keys=keys, **how), **more)
 
         return reading(with_corpus)
 
@@ -176,8 +215,17 @@ def source_options(*, required: bool = True) -> Callable[[Command], Command]:
         click.argument("sources", nargs=-1, required=required, metavar="SOURCE..." if required else "[SOURCE]..."),
         click.option("--text-key", default="text", help="JSON key or column that holds the text."),
         click.option("--title-key", default="title", help="JSON key or column that holds the title."),
-        click.option("--id-key", help="JSON key or column that holds the id.  [default: _id or id]"),
+        click.option("--id-key", help="JSON key or column that holds the id.  [default: _id, id, ID, Id or key]"),
         click.option("--lines", is_flag=True, help="Make each line of a .txt file a document."),
+        click.option("--whole", is_flag=True, help="Read standard input as one document."),
+        several(
+            "--include",
+            "Read only files of a folder that match this pattern, as in .gitignore. A file of an unknown kind that "
+            "matches is read as text, e.g. --include '*.py'",
+            metavar="PATTERN",
+        ),
+        several("--exclude", "Leave out files and folders that match this pattern", metavar="PATTERN"),
+        click.option("--encoding", metavar="NAME", help="Encoding of all texts, e.g. cp1252.  [default: detected]"),
         choice("--on-error", ("skip", "stop"), "What to do with a line that cannot be read.", default="skip"),
     )
     return decorate

@@ -3,15 +3,14 @@
 import atexit
 import contextlib
 import io
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import cast, get_args
 
 from retriever.cli.display import console
-from retriever.errors import RetrieverError
+from retriever.errors import Misuse, NoTextEncoder, RetrieverError
+from retriever.files import user_folder
 from retriever.hits import Answer, Hit, Mode, Options
 from retriever.retriever import Retriever
 from retriever.terminal import lines, one_line, plural
@@ -21,13 +20,14 @@ MOST_DIGITS = 6
 HELP = """\
 Type what you are looking for, in your own words, or type a command:
   :k 20        show 20 hits from now on
-  :mode hybrid search by meaning (dense), words (lexical) or both (hybrid)
+  :mode dense  search by meaning (dense), words (lexical) or both (hybrid)
   :where year >= 2020
                find only documents whose metadata matches; :where alone
                removes the filter
   :more        show the next hits of the last search
   :similar 3   find documents similar to hit 3
   :show 3      show the whole document of hit 3
+  :why 3       say why hit 3 was found
   :compare     compare the last hits with those of the encoder's raw vectors
   :help        show this help
   :quit        leave (or Ctrl-D)"""
@@ -51,6 +51,7 @@ class Prompt:
             "more": self._more,
             "similar": self._similar,
             "show": self._show,
+            "why": self._why,
             "compare": self._compare,
             "help": lambda _: console.out.print(HELP),
         }
@@ -88,26 +89,29 @@ class Prompt:
             else:
                 known = ", ".join(f":{name}" for name in (*self._commands, "quit"))
                 console.out.print(f"There is no command :{one_line(name)}. The commands are {known}.")
+        except NoTextEncoder:
+            console.warn("Error: this collection has no encoder for text. Search by words: :mode lexical", style="red")
         except RetrieverError as error:
             console.warn(f"Error: {lines(str(error))}", style="red")
         except KeyboardInterrupt:
             console.out.print()
 
     def _search(self, query: str) -> None:
-        options = self.options.copy()  # `:more` keeps these options, even if the user has changed them since
+        # `:more` keeps these options, even if the user has changed them since.
+        options: Options = {**self.options, "explain": True}
 
         def answer(k: int) -> Answer:
             return self.retriever.answer_many([query], k, **options)[0]
 
         found = answer(self.k)
         self._show_first(found.hits, lambda k: answer(k).hits)
-        console.show_novelty(found)
+        console.show_answer_notes(found)
         self.query = query
 
     def _show_first(self, hits: list[Hit], search: Callable[[int], list[Hit]]) -> None:
         """Show the first hits of a search, and remember the search for `:more`."""
         self.hits, self._last = hits, search
-        console.show_hits(hits, filtered=bool(self.options.get("where")))
+        console.show_hits(hits, filtered=bool(self.options.get("where")), explain=False)
 
     def _set_k(self, argument: str) -> None:
         number = _number(argument)
@@ -119,7 +123,7 @@ class Prompt:
 
     def _set_mode(self, argument: str) -> None:
         if argument not in get_args(Mode):
-            now = self.options.get("mode", "dense")
+            now = self.options.get("mode", "hybrid")
             console.out.print(f":mode takes one of {', '.join(get_args(Mode))}. It is {now} now.")
             return
         self.options["mode"] = cast(Mode, argument)
@@ -143,7 +147,7 @@ class Prompt:
         more = [replace(hit, rank=rank) for rank, hit in enumerate(more, len(shown) + 1)]
         if more:
             self.hits = [*self.hits, *more]
-            console.show_hits(more)
+            console.show_hits(more, explain=False)
         else:
             console.out.print("There are no more hits.")
 
@@ -170,14 +174,19 @@ class Prompt:
         if hit := self._hit(argument):
             console.show_document(self.retriever.document(hit.id))
 
+    def _why(self, argument: str) -> None:
+        if hit := self._hit(argument):
+            reason = console.explained(hit.explanation) if hit.explanation else "by its similarity to the document."
+            console.say(f"{one_line(hit.title or hit.id)} was found {reason}")
+
     def _compare(self, argument: str) -> None:
         query = argument or self.query
         if not query:
             console.out.print("There is no query yet. Search first, or give one: :compare QUERY")
             return
         where, min_score = self.options.get("where", ()), self.options.get("min_score")
-        chosen = self.retriever.search(query, self.k, where=where, min_score=min_score)
-        raw = self.retriever.search(query, self.k, where=where, min_score=min_score, space="raw")
+        chosen = self.retriever.search(query, self.k, mode="dense", where=where, min_score=min_score)
+        raw = self.retriever.search(query, self.k, mode="dense", where=where, min_score=min_score, space="raw")
         console.show_comparison(query, chosen, raw)
 
 
@@ -193,8 +202,10 @@ def _load_history() -> None:
     with contextlib.suppress(ImportError):
         import readline
 
-        state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-        path = state / "retriever" / "history"
+        try:
+            path = user_folder("XDG_STATE_HOME", ".local/state") / "retriever" / "history"
+        except Misuse:  # without a home folder, the history is not kept
+            return
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             readline.read_history_file(path)

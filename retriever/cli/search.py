@@ -1,7 +1,6 @@
 """Commands that find documents: search, similar."""
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -15,7 +14,7 @@ from retriever.errors import BadSource, Misuse
 
 if TYPE_CHECKING:
     from retriever.corpus import Document
-    from retriever.hits import Hit, Options
+    from retriever.hits import Hit, Options, Where
     from retriever.retriever import Retriever
 
 BATCH = 256
@@ -39,13 +38,14 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print each h
 @k_option
 @choice(
     "--mode",
-    ("dense", "lexical", "hybrid"),
-    "Search by meaning (dense), by words (lexical, BM25), or by both (hybrid).",
-    default="dense",
+    ("hybrid", "dense", "lexical"),
+    "Search by both meaning and words (hybrid), by meaning (dense), or by words (lexical, BM25).",
+    default="hybrid",
 )
 @where_option
 @click.option("--rerank", metavar="NAME|DIR", callback=model, help="Cross-encoder that ranks the best hits again.")
-@click.option("--min-score", type=float, help="Leave out hits with a lower score.")
+@click.option("--min-score", type=float, help="Leave out hits with a score below this, 0 to 100.")
+@click.option("--explain", is_flag=True, help="Say why each hit was found: its rank by meaning and by words.")
 @json_option
 @click.option(
     "--queries",
@@ -63,6 +63,7 @@ def search(
     where: tuple[str, ...],
     rerank: str | None,
     min_score: float | None,
+    explain: bool,
     as_json: bool,
     queries: Path | None,
     trec: Path | None,
@@ -79,15 +80,15 @@ def search(
         raise click.UsageError("--trec needs --queries.")
     if as_json and query is None and queries is None:
         raise click.UsageError("--json needs a query or --queries; the prompt cannot print JSON.")
-    if min_score is not None and math.isnan(min_score):
-        raise click.BadParameter("must be a number, not nan.", param_hint="'--min-score'")
+    if min_score is not None and not 0 <= min_score <= 100:
+        raise click.BadParameter(f"must be a number from 0 to 100, not {min_score:g}.", param_hint="'--min-score'")
 
     from retriever.cli.display import console
     from retriever.hits import Options
     from retriever.retriever import Retriever
 
     with Retriever.open(index, encoder=encoder, device=device, progress=console.announce) as retriever:
-        options = Options(mode=mode, where=where, min_score=min_score, highlight=queries is None)
+        options = Options(mode=mode, where=where, min_score=min_score, highlight=queries is None, explain=explain)
         if rerank:
             from retriever.encoder.reranker import Reranker
 
@@ -103,7 +104,7 @@ def search(
             Prompt(retriever, k, options).run()
 
 
-def _print_hits(hits: "list[Hit]", where: Sequence[str], as_json: bool, **facts: str) -> None:
+def _print_hits(hits: "list[Hit]", where: "Where", as_json: bool, **facts: str) -> None:
     """Show the hits, or print each hit as JSON together with `facts` about its query."""
     from retriever.cli.display import console
 
@@ -120,7 +121,7 @@ def _answer_one(retriever: "Retriever", query: str, k: int, options: "Options", 
 
     (answer,) = retriever.answer_many([query], k, **options)
     _print_hits(answer.hits, options["where"], as_json, query=query)
-    console.show_novelty(answer)
+    console.show_answer_notes(answer)
     console.show_notes(retriever.notes())
     k_given = click.get_current_context().get_parameter_source("k") is ParameterSource.COMMANDLINE
     if k_given and k > len(retriever):
@@ -146,14 +147,14 @@ def _answer_file(
                 if run:
                     _write_run(run, query.id, answer.hits)
                 if not as_json and not run:
-                    console.out.print(f"\n{one_line(query.id)}: {one_line(query.text)}", style="bold", soft_wrap=True)
+                    console.say(f"\n{one_line(query.id)}: {one_line(query.text)}", "bold")
                 if as_json or not run:
                     _print_hits(answer.hits, options["where"], as_json, query_id=query.id, query=query.text)
     console.show_novel_queries(answered, strange, first)
     console.show_notes(retriever.notes())
     if trec:
         count = "1 query" if answered == 1 else f"{answered:,} queries"
-        console.err.print(f"{count} answered, run written to {one_line(str(trec))}.", soft_wrap=True)
+        console.say(f"{count} answered, run written to {one_line(str(trec))}.", to=console.err)
 
 
 def read_queries(path: Path) -> Iterator["Document"]:
@@ -163,13 +164,13 @@ def read_queries(path: Path) -> Iterator["Document"]:
     `-` is standard input, which is JSONL or has one query per line. A query without an id gets its number as id.
     """
     from retriever.corpus import Corpus, Document, Keys
-    from retriever.corpus.document import text_id
+    from retriever.corpus.document import content_id, text_id
 
     number = 0
     for number, item in enumerate(Corpus([path], keys=Keys(fixed=True), lines=True), 1):
         if not isinstance(item, Document):
             raise BadSource(f"{item.where}: {item.reason}. Correct the query file and run the command again.")
-        has_own = item.id not in (item.source, text_id(item.text))
+        has_own = item.id not in (text_id(item.text), content_id(item.source.rpartition(":")[0], *item.content()))
         yield Document(item.id if has_own else str(number), item.text)
     if not number:
         raise Misuse(f"{'standard input' if str(path) == '-' else path} has no queries.")

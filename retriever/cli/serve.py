@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from retriever.cli.options import device_option, encoder_option, folders
+from retriever.cli.options import choice, device_option, encoder_option, served_options
+from retriever.cli.places import every, parents
 from retriever.errors import requires_extra
-
-folders_argument = click.argument("folders", nargs=-1, required=True, callback=folders, metavar="DIR...")
 
 
 def _token(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -38,7 +37,7 @@ def _origins(ctx: click.Context, parameter: click.Parameter, value: tuple[str, .
 
 
 @click.command()
-@folders_argument
+@served_options
 @click.option(
     "--host", default="127.0.0.1", help="Address to listen on. An address that other machines can reach needs --token."
 )
@@ -59,10 +58,24 @@ def _origins(ctx: click.Context, parameter: click.Parameter, value: tuple[str, .
     callback=_origins,
     help="Allow requests from web pages of this site, e.g. https://example.org; may be repeated.",
 )
+@choice(
+    "--log-level",
+    ("error", "warning", "info", "debug"),
+    "What the log on standard error holds, as JSON lines. info logs every request.",
+    default="warning",
+)
+@click.option("--log-queries", is_flag=True, help="Log the texts of queries too. Needs --log-level info or debug.")
 @encoder_option
 @device_option
-def serve(folders: tuple[Path, ...], **options: Any) -> None:
-    """Serve collections over HTTP: an API and a search page."""
+def serve(folders: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> None:
+    """Serve collections over HTTP: an API and a search page.
+
+    DIR is a collection, or a folder of collections. By default, all collections in collections/ are served. Collections
+    that are put into such a folder later are found, and those that are removed from it are dropped. The folder may be
+    empty at first.
+    """
+    if options["log_queries"] and options["log_level"] in ("error", "warning"):
+        raise click.UsageError("--log-queries needs --log-level info, because only that logs requests.")
     # Every core already has a search thread. More threads inside the libraries would only compete with these.
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
@@ -73,16 +86,18 @@ def serve(folders: tuple[Path, ...], **options: Any) -> None:
         from retriever.serve.server import serve as run
         from retriever.serve.settings import Settings
     settings = Settings(**options)
-    run(folders, settings, progress=console.announce)
+    followed = parents(folders, named)
+    run(every(folders, named, followed), settings, parents=followed, progress=console.announce)
 
 
 @click.command()
-@folders_argument
+@served_options
 @encoder_option
 @device_option
-def mcp(folders: tuple[Path, ...], encoder: str | None, device: str) -> None:
+def mcp(folders: tuple[Path, ...], named: tuple[Path, ...], encoder: str | None, device: str) -> None:
     """Let a language model search collections over MCP.
 
+    DIR is a collection, or a folder of collections. By default, all collections in collections/ are offered.
     The server speaks the Model Context Protocol on standard input and output. The MCP client starts this command.
     """
     from retriever.signals import exit_immediately
@@ -94,4 +109,4 @@ def mcp(folders: tuple[Path, ...], encoder: str | None, device: str) -> None:
         from retriever.mcp.server import serve as run
     if sys.stdin.isatty():
         console.err.print("Waiting for an MCP client on standard input. Usually the client starts this command itself.")
-    run(folders, encoder=encoder, device=device, progress=console.announce)
+    run(every(folders, named), encoder=encoder, device=device, progress=console.announce)

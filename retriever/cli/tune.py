@@ -78,9 +78,10 @@ def _show(found: "Tuned") -> None:
     table.add_row("agreement with BM25 (nDCG@10)", f"{found.before.agreement:.3f}", f"{found.after.agreement:.3f}")
     table.add_row("loss of halves of passages", f"{found.before.loss:.3f}", f"{found.after.loss:.3f}")
     console.out.print(table)
-    console.out.print(
+    if found.note:
+        console.warn(f"Warning: {found.note}")
+    console.say(
         f"Tuned on {found.passages:,} passages in {duration(found.seconds)}; measured on {found.held_out:,} others. "
-        f"The best state was after {found.after.step:,} steps. Tuning stopped because {found.stopped}.",
-        soft_wrap=True,
+        f"The best state was after {found.after.step:,} steps. Tuning stopped because {found.stopped}."
     )
-    console.out.print(f"Use it: retriever index SOURCE --index DIR --encoder {found.folder}", soft_wrap=True)
+    console.say(f"Use it: retriever index SOURCE --encoder {found.folder}")

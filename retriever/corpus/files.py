@@ -3,44 +3,63 @@
 The stream also contains an item for everything that could not be read.
 """
 
+import datetime
 import gzip
 import os
-import shutil
+import posixpath
 import sys
-import tempfile
+import time
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Self
 
-from retriever.corpus.document import Document, Keys, Skipped
-from retriever.corpus.lines import Refused, read_jsonl, read_lines, read_stdin, read_text, regular_file, unpacked
-from retriever.corpus.tables import WrongColumns, read_csv, read_tsv
-from retriever.errors import MissingExtra, Misuse, requires_extra
+from retriever.corpus.account import Account
+from retriever.corpus.content import Content, Refused, described
+from retriever.corpus.document import Document, Keys, Skipped, Unchanged, content_id
+from retriever.corpus.encodings import SAMPLE, binary_kind, checked_encoding, decoded, utf8_stream, utf16_marked
+from retriever.corpus.formats import FORMATS
+from retriever.corpus.language import language_of_text
+from retriever.corpus.listing import PLAIN_TEXT, STDIN, Patterns, SourceFile, find_files, resolved
+from retriever.corpus.readers.lines import (
+    LARGEST_DOCUMENT,
+    NO_TEXT,
+    TOO_LONG,
+    read_json,
+    read_jsonl,
+    read_lines,
+    regular_file,
+    unpacked,
+    whole,
+)
+from retriever.corpus.readers.mail import messages
+from retriever.corpus.readers.markdown import read_markdown
+from retriever.corpus.readers.notebook import read_notebook
+from retriever.corpus.readers.process import ReaderProcess
+from retriever.corpus.readers.rst import read_rst
+from retriever.corpus.readers.standard_input import read_stdin
+from retriever.corpus.readers.tables import WrongColumns, read_csv, read_tsv
+from retriever.errors import MissingExtra, Misuse, require_type, requires_extra, shown
 
-RECORD_READERS = {"jsonl": read_jsonl, "csv": read_csv, "tsv": read_tsv}
-FORMATS = (*RECORD_READERS, "parquet", "txt", "md")
-KNOWN = "the known types are .jsonl, .csv, .tsv, .parquet, .txt and .md, each also with .gz"
-BEIR_CORPUS = ("corpus.jsonl", "corpus.jsonl.gz")
-STDIN = "-"
+TOLD_EVERY = 16
+"""How far a file has been read is asked once for this many of its documents, because the answer is a system call."""
+READ_AS = 2
+"""Increase this if files are read differently, so that unchanged files are read again."""
+SETTLED = 2.0
+"""Seconds. A file that was changed more recently may change again without a new time."""
+JSON = ("jsonl", "json")
+RECORD_READERS = {"jsonl": read_jsonl, "json": read_json, "csv": read_csv, "tsv": read_tsv}
+TEXT_READERS: dict[str, Callable[[str], Content]] = {
+    "txt": Content,
+    "md": read_markdown,
+    "rst": read_rst,
+    "ipynb": read_notebook,
+}
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """A file to read.
-
-    Ids and messages use its `name`: its path below the folder in which it was found, or its path as the user gave it.
-    """
-
-    path: Path
-    name: str
-    format: str
-    gzipped: bool
-    size: int
-    walked: bool
-    """True if the file was found in a folder. It may then contain something other than documents."""
+Item = Document | Skipped | Unchanged
 
 
 class Corpus:
@@ -48,6 +67,11 @@ class Corpus:
 
     Iterating yields a `Document` for each document, and a `Skipped` for each item that cannot be read. The caller
     decides whether to stop at a `Skipped`. A corpus can be iterated again, unless standard input is one of its sources.
+
+    >>> from pathlib import Path
+    >>> _ = Path("notes.md").write_text("# Budget\\nThe budget was approved.")
+    >>> [document.id for document in Corpus(["notes.md"])]
+    ['notes.md']
     """
 
     def __init__(
@@ -56,16 +80,57 @@ class Corpus:
         *,
         keys: Keys = Keys(),  # noqa: B008 - frozen
         lines: bool = False,
+        whole: bool = False,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        encoding: str | None = None,
         stdin: BinaryIO | None = None,
     ) -> None:
-        """Find the files. If `lines` is True, each line of a .txt file is a document; otherwise the file is one."""
-        self.places = _find(sources)
+        """Find the files.
+
+        If `lines` is True, each line of a .txt file is a document. Otherwise the whole file is one document. If `whole`
+        is True, standard input is one document. `include` and `exclude` are patterns as in .gitignore, and apply to
+        files in folders. Files that match a pattern of `exclude` are not read. If `include` is given, only files that
+        match one of its patterns are read, and a matching file of an unknown kind is read as text. `encoding` is the
+        encoding of all texts. By default it is detected.
+        """
+        _check_arguments(sources, keys, include, exclude, encoding)
+        self._encoding = checked_encoding(encoding) if encoding else None
+        self.sources = tuple(map(str, sources))
+        self.stored: dict[str, str] = {}
+        """The states of files whose documents are stored, by id."""
+        self._found = Account()
+        self._patterns = Patterns(tuple(include), tuple(exclude))
+        self.places = find_files(sources, self._patterns, self._found)
+        self.account = self._found.copy()
+        """What was read and what was not. It is complete at the end of an iteration."""
         self._keys = keys
         self._lines = lines
+        self._whole = whole
         self._stdin = stdin
         self._stdin_read = False
         self._total = sum(place.size for place in self.places if isinstance(place, SourceFile))
         self._read = 0.0
+
+    @property
+    def reads_stdin(self) -> bool:
+        return STDIN in self.places
+
+    @property
+    def origins(self) -> list[str]:
+        """The absolute paths of the sources, sorted."""
+        return resolved(self.sources)
+
+    def listed_again(self) -> Self:
+        """Return a corpus of the same sources, read in the same way, with the files that there are now."""
+        return type(self)(
+            self.sources,
+            keys=self._keys,
+            lines=self._lines,
+            include=self._patterns.include,
+            exclude=self._patterns.exclude,
+            encoding=self._encoding,
+        )
 
     @property
     def fraction_read(self) -> float | None:
@@ -75,22 +140,60 @@ class Corpus:
         return min(1.0, self._read / self._total) if self._total else 1.0
 
     def __iter__(self) -> Iterator[Document | Skipped]:
+        """Read every file, including files whose documents are stored."""
+        return (item for item in self._all({}) if not isinstance(item, Unchanged))
+
+    def changed(self) -> Iterator[Item]:
+        """Read the files whose state differs from that in `stored`."""
+        return self._all(self.stored)
+
+    def _all(self, stored: Mapping[str, str]) -> Iterator[Item]:
         self._read = 0.0
+        self.account = self._found.copy()
+        process = ReaderProcess()
+        try:
+            yield from self._items(process, stored)
+        finally:
+            process.close()
+
+    def _items(self, process: ReaderProcess, stored: Mapping[str, str]) -> Iterator[Item]:
         before = 0
         for place in self.places:
             if isinstance(place, Skipped):
+                self.account.add_unread("", place.reason, place.where)
                 yield place
             elif isinstance(place, str):
                 if self._stdin_read:
                     raise Misuse("standard input can be read only once")
                 self._stdin_read = True
-                yield from read_stdin(self._stdin or sys.stdin.buffer, self._keys)
+                stream = self._stdin or sys.stdin.buffer
+                yield from read_stdin(stream, self._keys, whole_input=self._whole, encoding=self._encoding)
             else:
-                yield from self._read_file(place, before)
+                if place.name in stored and self._is_unchanged(place, stored[place.name]):
+                    self.account.read[place.kind] += 1
+                    yield Unchanged(place.name)
+                else:
+                    yield from self._accounted(place, before, process)
                 before += place.size
                 self._read = before
 
-    def _read_file(self, file: SourceFile, before: int) -> Iterator[Document | Skipped]:
+    def _accounted(self, file: SourceFile, before: int, process: ReaderProcess) -> Iterator[Document | Skipped]:
+        """Read a file and add it to the account. Every `Skipped` gets the name of the file."""
+        documents = 0
+        failure = ""
+        for item in self._read_file(file, before, process):
+            if isinstance(item, Skipped):
+                failure = failure or (item.reason if item.where == file.name else "none of its records can be read")
+                item = replace(item, file=file.name)
+            else:
+                documents += 1
+            yield item
+        if failure and not documents:
+            self.account.add_unread(file.kind, failure, file.name)
+        else:
+            self.account.read[file.kind] += 1
+
+    def _read_file(self, file: SourceFile, before: int, process: ReaderProcess) -> Iterator[Document | Skipped]:
         def progress(fraction: float) -> None:
             self._read = before + fraction * file.size
 
@@ -99,13 +202,18 @@ class Corpus:
                 stream = unpacked(raw) if file.gzipped else raw
                 if file.format == "parquet":
                     with requires_extra("parquet", "reading Parquet"):
-                        from retriever.corpus.parquet import read_parquet
-                    with _seekable(stream, file.gzipped) as whole:
-                        yield from read_parquet(whole, file.name, self._keys, progress)
-                    return
-                for item in self._parse(stream, file):
+                        from retriever.corpus.readers.parquet import read_parquet
+                    yield from read_parquet(stream, file.name, self._keys, progress)
+                elif FORMATS[file.format].reader == "records" or (file.format == PLAIN_TEXT and self._lines):
+                    for number, item in enumerate(self._records(stream, file, process)):
+                        if number % TOLD_EVERY == 0:
+                            self._read = before + raw.tell()
+                        yield item
+                else:
+                    status = os.fstat(raw.fileno())  # before it is read, so that a change meanwhile is noticed
+                    data = whole(stream, FORMATS[file.format].largest)
                     self._read = before + raw.tell()
-                    yield item
+                    yield self._document(data, file, status, process)
         except (WrongColumns, MissingExtra) as error:
             if not file.walked:
                 raise Misuse(f"{file.name}: {error}") from error
@@ -119,119 +227,112 @@ class Corpus:
         except OSError as error:
             yield Skipped(file.name, f"cannot be read: {error.strerror or error}")
 
-    def _parse(self, stream: BinaryIO, file: SourceFile) -> Iterator[Document | Skipped]:
-        if read_records := RECORD_READERS.get(file.format):
-            return read_records(stream, file.name, self._keys)
-        if file.format == "txt" and self._lines:
+    def _records(self, stream: BinaryIO, file: SourceFile, process: ReaderProcess) -> Iterator[Document | Skipped]:
+        if file.format == "mbox":
+            return _mailbox(stream, file, process)
+        encoding = self._encoding
+        if not encoding and file.format in JSON:  # it is UTF-8 without a mark, so other bytes are errors
+            stream, encoding = utf16_marked(stream)
+        if encoding or file.format not in JSON:
+            stream = utf8_stream(stream, encoding)
+        if file.format == PLAIN_TEXT:
             return read_lines(stream, file.name)
-        return read_text(stream, file.name, markdown=file.format == "md")
+        return RECORD_READERS[file.format](stream, file.name, self._keys)
 
+    def _document(
+        self, data: bytes, file: SourceFile, status: os.stat_result, process: ReaderProcess
+    ) -> Document | Skipped:
+        """Make one document of a whole file."""
+        encoding = ""
+        if FORMATS[file.format].reader == "process":
+            content = process.read(file.format, data, self._encoding)
+        else:
+            if kind := binary_kind(data[:SAMPLE]):
+                raise Refused(f"is not text: it looks like {kind}")
+            text, encoding = decoded(data, self._encoding)
+            content = TEXT_READERS[file.format](text)
+        if content.note:
+            self.account.add_note(content.note, file.name)
+        found = _document_of(content, file.name, file.name)
+        if isinstance(found, Skipped):
+            return found
+        day = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC).date().isoformat()
+        facts = {
+            "file": file.name,
+            "folder": posixpath.dirname(file.name),
+            "format": file.kind,
+            "encoding": encoding,
+            "date": content.metadata.get("date") or day,
+            "language": content.metadata.get("language")
+            or (language_of_text(found.text) if file.kind == file.format else ""),
+        }
+        found.metadata.update({key: value for key, value in facts.items() if value})
+        if time.time() - max(status.st_mtime, status.st_ctime) < SETTLED:
+            return found
+        return replace(found, state=self._state(status))
 
-@contextmanager
-def _seekable(stream: BinaryIO, gzipped: bool) -> Iterator[BinaryIO]:
-    """Unpack a gzip stream into a temporary file, because reading Parquet starts at the end of the file."""
-    if not gzipped:
-        yield stream
-        return
-    with tempfile.TemporaryFile() as unpacked:
-        shutil.copyfileobj(stream, unpacked)
-        yield cast(BinaryIO, unpacked)
+    def _state(self, status: os.stat_result) -> str:
+        """Return a text that changes if the file, or the way it is read, changes."""
+        times = f"{status.st_mtime_ns}:{status.st_ctime_ns}"
+        return f"{READ_AS}:{self._encoding or ''}:{status.st_size}:{times}:{status.st_ino}"
 
-
-def _find(sources: Sequence[str | Path]) -> list[SourceFile | Skipped | str]:
-    """List the files of all sources in order, each file once. A folder that cannot be listed becomes a `Skipped`.
-
-    If two files would have the same name, the name of the later file is its whole path.
-    """
-    if not sources:
-        raise Misuse("no source given: name a file, a folder, or - for standard input")
-    missing = [str(source) for source in sources if str(source) != STDIN and _size(Path(source)) is None]
-    if missing:
-        raise Misuse(f"no such file or folder: {', '.join(missing)}")
-
-    places: list[SourceFile | Skipped | str] = []
-    seen: set[str] = set()
-    names: set[str] = set()
-    for source in dict.fromkeys(map(str, sources)):
-        if source == STDIN:
-            places.append(STDIN)
-            continue
-        is_folder = Path(source).is_dir()
-        for path in _walk(Path(source)) if is_folder else [_checked(Path(source))]:
-            if isinstance(path, Skipped):
-                places.append(path)
-                continue
-            real = os.path.realpath(path)
-            if real in seen:
-                continue
-            seen.add(real)
-            below = path.relative_to(source) if is_folder else path
-            candidates = (_utf8_path(str(candidate)) for candidate in (below, path, real))
-            name = next((candidate for candidate in candidates if candidate not in names), _utf8_path(real))
-            names.add(name)
-            gzipped = path.name.lower().endswith(".gz")
-            places.append(SourceFile(path, name, _format(path.name), gzipped, _size(path) or 0, walked=is_folder))
-    return places
-
-
-def _size(path: Path) -> int | None:
-    """Return the size in bytes, or None if the path does not exist or is not accessible."""
-    try:
-        return path.stat().st_size
-    except (OSError, ValueError):
-        return None
-
-
-def _utf8_path(path: str) -> str:
-    """Return the path as text that can be encoded as UTF-8, with / between its parts."""
-    return os.fsencode(path.replace(os.sep, "/")).decode("utf-8", "backslashreplace")
-
-
-def _format(file_name: str) -> str:
-    """Return the format that belongs to the ending before .gz. Return an empty string if the ending is unknown."""
-    format = Path(file_name.lower().removesuffix(".gz")).suffix.removeprefix(".")
-    return format if format in FORMATS else ""
-
-
-def _checked(path: Path) -> Path:
-    """Return the path of a file that the user named. Raise `Misuse` if its type is unknown or it is not regular."""
-    if not _format(path.name):
-        raise Misuse(f"{path}: unknown type of file; {KNOWN} (other files can be piped to standard input: -)")
-    if not path.is_file():
-        raise Misuse(f"{path}: not a regular file; pipe it to standard input instead: -")
-    return path
-
-
-def _walk(folder: Path) -> Iterator[Path | Skipped]:
-    """Find the files of known formats below a folder, in sorted order. Hidden files are left out.
-
-    In a BEIR folder (a folder with a corpus.jsonl), only the corpus is read, because queries and judgements are not
-    documents.
-    """
-    found = False
-    failures: list[OSError] = []
-    visited: set[tuple[int, int]] = set()
-    waiting = [folder]
-    while waiting:  # not os.walk, which is recursive in Python 3.11
-        here = waiting.pop()
+    def _is_unchanged(self, file: SourceFile, state: str) -> bool:
+        if FORMATS[file.format].reader == "records" or (file.format == PLAIN_TEXT and self._lines):
+            return False
         try:
-            status = here.stat()
-            if (status.st_dev, status.st_ino) in visited:
-                continue
-            visited.add((status.st_dev, status.st_ino))
-            names = sorted(name for name in os.listdir(here) if not name.startswith("."))  # noqa: PTH208 - names alone
-        except OSError as error:
-            failures.append(error)
+            return state == self._state(file.path.stat())
+        except OSError:
+            return False
+
+
+def _check_arguments(sources: object, keys: object, include: object, exclude: object, encoding: object) -> None:
+    if isinstance(sources, str | PathLike):
+        raise Misuse(f"`sources` must be a list of files and folders: Corpus([{str(sources)!r}]).")
+    for name, given, kinds, what in (
+        ("sources", sources, (str, PathLike), "files and folders"),
+        ("include", include, (str,), "patterns"),
+        ("exclude", exclude, (str,), "patterns"),
+    ):
+        if isinstance(given, str):
+            raise Misuse(f"`{name}` must be a list of {what}: {name}=[{given!r}].")
+        if not isinstance(given, Sequence) or not all(isinstance(one, kinds) for one in given):
+            raise Misuse(f"`{name}` must be a list of {what}, not {shown(given)}.")
+    if isinstance(keys, str):
+        raise Misuse(f"`keys` must be Keys, e.g. Keys(text={keys!r}).")
+    if isinstance(keys, Mapping):
+        raise Misuse(
+            f"`keys` must be Keys, not a dict: Keys({', '.join(f'{name}={key!r}' for name, key in keys.items())})."
+        )
+    require_type("keys", keys, "Keys", Keys)
+    if encoding is not None:
+        require_type("encoding", encoding, "the name of an encoding, e.g. cp1252", str)
+
+
+def _document_of(content: Content, id_: str, where: str) -> Document | Skipped:
+    text = content.text.replace("\0", "")
+    if not text.strip():
+        return Skipped(where, NO_TEXT, empty=True)
+    source = f"{where}:{content.line}" if content.line > 1 else where
+    return Document(id_, text, content.title.replace("\0", ""), content.metadata, source)
+
+
+def _mailbox(stream: BinaryIO, file: SourceFile, process: ReaderProcess) -> Iterator[Document | Skipped]:
+    """Read the messages of a mailbox. The id of a message is its Message-ID."""
+    for line, data in messages(stream, LARGEST_DOCUMENT):
+        where = f"{file.name}:{line}"
+        if data is None:
+            yield Skipped(where, TOO_LONG)
             continue
-        folders = [name for name in names if os.path.isdir(here / name)]  # noqa: PTH112 - False for a loop of links
-        readable = sorted({name for name in names if _format(name)} - set(folders))
-        corpora = [name for name in BEIR_CORPUS if name in readable]
-        for name in corpora[:1] or readable:
-            found = True
-            yield here / name
-        if not corpora:
-            waiting += [here / name for name in reversed(folders)]
-    for failure in failures:
-        yield Skipped(_utf8_path(str(failure.filename)), f"cannot be listed: {failure.strerror}")
-    if not found and not failures:
-        raise Misuse(f"{folder}: no readable file in this folder; {KNOWN}")
+        try:
+            content = process.read("eml", data)
+        except Refused as error:
+            yield Skipped(where, str(error))
+            continue
+        content.line = 1
+        id_ = str(content.metadata.get("message_id", ""))
+        found = _document_of(content, id_, where)
+        if isinstance(found, Document):
+            found.metadata.update(described(file=file.name, folder=posixpath.dirname(file.name), format="eml"))
+            if not id_:
+                found = replace(found, id=content_id(file.name, *found.content()))
+        yield found

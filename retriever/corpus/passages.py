@@ -2,11 +2,12 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate, pairwise
-from typing import NamedTuple, Protocol
+from typing import Any, Protocol
 
 from retriever.corpus.document import Document
+from retriever.corpus.structure import WITH_HEADINGS, Span, format_of_whole, no_prose, sections
 from retriever.errors import Misuse
 
 CountTokens = Callable[[list[str]], list[int]]
@@ -32,7 +33,7 @@ Their sentences and tokens can need some hundred times the memory of the text.
 
 _SPACE = re.compile(r"\s+")
 _LINE = re.compile(r"[^\n]*\n?")
-_ITEM = re.compile(r"[ \t]*(?:[-*+•‣◦–]|\(?\d{1,3}[.)]|#{1,6})[ \t]")
+ITEM = re.compile(r"[ \t]*(?:[-*+•‣◦–]|\(?\d{1,3}[.)]|#{1,6})[ \t]")
 # Matches a whole run of marks, so that every character is examined once. The code decides if a sentence ends there.
 _STOP = re.compile(r"[.!?…。！？｡؟۔।]+[\"'”’»)\]}」』）】]*")
 _ENDS_WITHOUT_SPACE = frozenset("。！？｡")
@@ -46,19 +47,22 @@ _LAST_BEFORE_CAPITALS = " etc inc ltd co corp jr sr bros a.m p.m u.s u.k u.n e.u
 _NOT_BEFORE_NUMBERS = " no nr nos art mar dec ed "
 
 
-class Span(NamedTuple):
-    """A part of a text: `text[start:end]`. The span of a passage is never empty and has no white space at its ends."""
-
-    start: int
-    end: int
-
-
 def encoded_passages(document: Document, encoder: Tokenizes) -> Iterator[tuple[int, int, str]]:
     """Yield the start and end of each passage of a document, and the text that is encoded for the passage."""
+    title, spans = passage_spans(document, encoder)
+    for start, end in spans:
+        yield start, end, encoded_text(title, document.text[start:end])
+
+
+def passage_spans(document: Document, encoder: Tokenizes) -> tuple[str, list[Span]]:
+    """Return the title as it is encoded, and the passages of a document. No passage goes over a heading or a page."""
     budget, count_tokens = encoder.token_budget, encoder.count_tokens
     title = fit_title(document.title, budget, count_tokens)
-    for start, end in split(document.text, title, budget, count_tokens):
-        yield start, end, encoded_text(title, document.text[start:end])
+    found = []
+    for first, last in sections(document.text, document.metadata, document.source):
+        part = document.text[first:last] if last - first < len(document.text) else document.text
+        found += [Span(first + start, first + end) for start, end in split(part, title, budget, count_tokens)]
+    return title, found
 
 
 def encoded_text(title: str, passage: str) -> str:
@@ -71,6 +75,8 @@ def fit_title(title: str, budget: int, count_tokens: CountTokens) -> str:
 
     The title is encoded with every passage, so it must leave room for the passage.
     """
+    if not title:
+        return ""
     half = budget // 2
     title = title[:SPLIT_AT_ONCE]
     if len(title.encode()) <= half:
@@ -221,13 +227,27 @@ def sentences(text: str) -> list[Span]:
     return found
 
 
+def prose(passage: str, metadata: Mapping[str, Any]) -> list[Span]:
+    """Return the sentences of a passage that can be marked: without headings, code blocks and rows of tables.
+
+    Return none if the passage is one sentence, because there is nothing to choose.
+    """
+    found = sentences(passage)
+    if len(found) < 2:
+        return []
+    if format_of_whole(metadata) not in WITH_HEADINGS:
+        return found
+    left_out = no_prose(passage)
+    return [span for span in found if not any(span.start < end and start < span.end for start, end in left_out)]
+
+
 def _blocks(text: str) -> Iterator[Span]:
     """Yield the paragraphs, list items and headings, without white space around them."""
     start = end = 0
     heading = False
     for line in _LINE.finditer(text):
         blank = not line[0].strip()
-        item = not blank and _ITEM.match(text, line.start(), line.end())
+        item = not blank and ITEM.match(text, line.start(), line.end())
         if blank or item or heading:
             if start < end:
                 yield _stripped(text, start, end)
@@ -273,10 +293,11 @@ def _stripped(text: str, start: int, end: int) -> Span:
     return Span(start, max(start, start + len(part.strip())))
 
 
-# In scripts without spaces between words, every character counts as a word.
-_WORD = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff]|[^\W\u2e80-\u9fff\uf900-\ufaff]+")
+# In scripts without spaces between words, every character counts as a word. The expression is compiled when it is first
+# used, because this takes milliseconds, and a search does not need it.
+_WORD = r"[\u2e80-\u9fff\uf900-\ufaff]|[^\W\u2e80-\u9fff\uf900-\ufaff]+"
 
 
 def words(text: str) -> list[str]:
     """Return the words of a text in lower case. In scripts without spaces, every character is a word."""
-    return _WORD.findall(text.lower())
+    return re.findall(_WORD, text.lower())

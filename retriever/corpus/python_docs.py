@@ -14,7 +14,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from retriever.corpus.document import Document
+from retriever.corpus.document import Document, Json
 
 # fmt: off
 EXCLUDED = frozenset({
@@ -130,5 +130,5 @@ def _topics() -> Iterator[Document]:
         underline, _, body = rest.partition("\n")
         if not underline or set(underline.strip()) - set("*=-~"):
             heading, body = name, text
-        metadata = {"module": "", "kind": "topic"}
+        metadata: dict[str, Json] = {"module": "", "kind": "topic"}
         yield Document(f"topic:{name}", body.strip("\n"), heading.replace('"', ""), metadata, "Python's documentation")

@@ -1,4 +1,4 @@
-"""Cut short texts from passages. To an encoder they look like queries, but they need no real queries.
+"""Cut short texts from passages. To an encoder they look like queries, but no real queries are needed to make them.
 
 Vectors of short texts differ from vectors of long passages. This difference says nothing about meaning. If a transform
 is fitted on long passages alone, the difference dominates the search. If the transform is fitted on both, the
@@ -11,6 +11,7 @@ shorter than the passages, they raise it from 41.1 to 43.7.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -19,13 +20,17 @@ from retriever.corpus.passages import sentences
 # Minimum and maximum number of words.
 PHRASE = (2, 12)
 SENTENCE = (4, 40)
+# With up to four short texts of each passage instead of one, soft whitening gained 0.3 to 3.5 points of nDCG@10 on
+# five collections of 240 to 300 passages.
+MOST_OF_A_PASSAGE = 4
 
 
 def short_texts(passages: Sequence[str], count: int, seed: int) -> list[str]:
-    """Cut up to `count` different short texts from random passages."""
+    """Cut up to `count` different short texts from random passages, at most MOST_OF_A_PASSAGE from each."""
     rng = np.random.default_rng(seed)
     found: dict[str, None] = {}
-    for number, place in enumerate(rng.permutation(len(passages))):
+    rounds = (rng.permutation(len(passages)) for _ in range(MOST_OF_A_PASSAGE))
+    for number, place in enumerate(chain.from_iterable(rounds)):
         if len(found) == count:
             break
         text = passages[place]

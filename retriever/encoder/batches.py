@@ -3,15 +3,17 @@
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoder.model_files import TOKENIZER_FILES, ModelFiles
 from retriever.errors import EncoderUnavailable
+
+Text = TypeVar("Text", bound=Sized)
 
 TokenBatch = tuple[NDArray[np.int64], list[list[int]]]
 """The positions of the texts of a batch, and the token ids of each text."""
@@ -50,7 +52,7 @@ def load_tokenizer(files: ModelFiles, copy: Path | None = None) -> Any:
         path = copy
     for given in (path, *(files.folder / name for name in TOKENIZER_FILES if "*" not in name)):
         if given.is_file() and given.stat().st_size > LARGEST_TOKENIZER:
-            raise EncoderUnavailable(f"{given} has more than {LARGEST_TOKENIZER:,} bytes.")
+            raise EncoderUnavailable(f"{given} is larger than {LARGEST_TOKENIZER:,} bytes, the limit for it.")
     try:
         if path.is_file():
             tokenizer = Tokenizer.from_file(str(path))
@@ -110,12 +112,20 @@ class Batch(NamedTuple):
     tokens: int
 
 
-class Encoding:
-    """Runs `encode` over batches in `workers` threads, and returns the results in the order of the batches."""
+class Encoding(Generic[Text]):
+    """Runs `encode` over batches in `workers` threads, and returns the results in the order of the batches.
+
+    The texts of a batch are tokens, or whatever else `encode` takes. `count` returns their number of tokens.
+    """
 
     def __init__(
-        self, batches: Iterator[TokenBatch], encode: Callable[[list[list[int]]], NDArray[np.float32]], workers: int
+        self,
+        batches: Iterator[tuple[NDArray[np.int64], list[Text]]],
+        encode: Callable[[list[Text]], NDArray[np.float32]],
+        workers: int,
+        count: Callable[[list[Text]], int] = lambda texts: sum(map(len, texts)),
     ) -> None:
+        self._count = count
         self._batches = enumerate(batches)
         self._encode = encode
         self._next_batch = threading.Lock()
@@ -141,10 +151,10 @@ class Encoding:
                 with self._next_batch:
                     if self._stopped.is_set():
                         break
-                    number, (positions, tokens) = next(self._batches, (-1, (np.zeros(0, np.int64), [])))
+                    number, (positions, texts) = next(self._batches, (-1, (np.zeros(0, np.int64), [])))
                 if number < 0:
                     break
-                self._results.put((number, Batch(positions, self._encode(tokens), sum(map(len, tokens)))))
+                self._results.put((number, Batch(positions, self._encode(texts), self._count(texts))))
         except BaseException as error:  # raised again in the caller's thread
             self._stopped.set()
             self._results.put(error)

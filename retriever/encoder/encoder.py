@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.mapped import MappedFile, changed
+from retriever.encoder.base import AnyEncoder, VectorBatches
 from retriever.encoder.batches import Encoding, TokenBatch, batches_by_length, load_tokenizer, padded, tokenise
 from retriever.encoder.model_files import DEFAULT_ENCODER, EncoderIdentity, ModelFiles
 from retriever.encoder.writing import plain
-from retriever.errors import EncoderUnavailable, Mismatch, Misuse, RetrieverError
+from retriever.errors import EncoderUnavailable, Mismatch, Misuse, RetrieverError, TextTooLong
 from retriever.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
 # Tokens in a batch, including padding. On a CPU, larger batches are not faster, because their activations do not fit
 # into its cache.
 BATCH_TOKENS = {"cpu": 512, "cuda": 16_384}
-# A word table computes almost nothing, so larger batches save calls.
-STATIC_BATCH_TOKENS = 4096
+# A word table computes almost nothing, so a batch is as large as a transaction should be.
+STATIC_BATCH_TOKENS = 131_072
 # The lengths of queries differ a lot. In batches of 512 tokens, 32 queries took 25 % longer than in batches of 128,
 # mostly because of padding.
 SHORT_BATCH_TOKENS = {"cpu": 128, "cuda": 16_384}
@@ -39,18 +41,19 @@ DEVICES = ("auto", "cpu", "cuda")
 # Fewer tokens than this are no passage.
 SHORTEST_PASSAGE = 4
 
-VectorBatches = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
-
 
 class Runtime(Protocol):
     """Runs the model. Up to `workers` threads can call it at the same time."""
 
     workers: int
 
+    @property
+    def mapped(self) -> Sequence[MappedFile]: ...
+
     def vectors(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]: ...
 
 
-class Encoder:
+class Encoder(AnyEncoder):
     """A BERT, which is given by its name or folder. Its `identity` is known before the model is loaded."""
 
     def __init__(
@@ -75,8 +78,6 @@ class Encoder:
         self.identity: EncoderIdentity = self.files.identity(
             pooling, max_length, precision, stored, query_prompt=query_prompt, document_prompt=document_prompt
         )
-        self.note = ""
-        """A warning about degraded operation, e.g. torch is used because the ONNX export failed. Set by `load`."""
         self.requested_batch_tokens = batch_tokens
         self.requested_device = device
         self._progress = progress
@@ -84,7 +85,6 @@ class Encoder:
             raise Misuse('int8 runs only on CPUs. Use `device="cpu"`, or index with `precision="fp32"`.')
 
     def refuse_too_long(self, where: object) -> None:
-        """Refuse a collection whose maximum input length is larger than that of the model."""
         if self.identity.max_length > self.files.longest:
             raise Mismatch(
                 f"{where} was made with inputs of up to {self.identity.max_length:,} tokens, but the encoder "
@@ -104,7 +104,6 @@ class Encoder:
     # ---- the runtime -------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Load the model now. Otherwise the first batch loads it."""
         _ = self._runtime
 
     @cached_property
@@ -115,11 +114,12 @@ class Encoder:
             return StaticTable(self.files)
         if self.device == "cuda":
             return self.torch_model
-        from retriever.encoder.runtimes.onnx_runtime import OnnxModel, export_folder, is_exported
+        from retriever.encoder.runtimes.onnx_runtime import OnnxModel, export_folder, open_exported
 
         folder = export_folder(self.identity)
-        if is_exported(folder):
-            return OnnxModel(folder)
+        found, fault = open_exported(folder)
+        if found:
+            return found
         from retriever.encoder.runtimes.onnx_export import NotExportable, export
 
         self._progress("preparing the encoder for this machine, once", 0, None)
@@ -137,6 +137,8 @@ class Encoder:
                 f"the encoder was exported for this run alone, because {folder.parent} cannot be written; set "
                 "XDG_CACHE_HOME to a writable folder to keep the export"
             )
+        elif fault:
+            self.note = f"the exported encoder {folder} {fault}, so it was exported again"
         return OnnxModel(exported)
 
     @cached_property
@@ -145,48 +147,44 @@ class Encoder:
 
         return TorchModel(self.files, self.identity, self.device)
 
+    def input_embeddings(self) -> NDArray[np.float32]:
+        """Return the vectors of all tokens before the first block. For a word table, these are its rows."""
+        if self.files.static:
+            from retriever.encoder.runtimes.static_table import StaticTable
+
+            return StaticTable(self.files).rows.astype(np.float32, copy=False)
+        return self.torch_model.input_embeddings()
+
     # ---- vectors -----------------------------------------------------------------------------------------
 
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return a matrix with one vector per text. The texts are passages, or other parts of documents."""
-        return self._matrix(len(texts), self.encode_batches(texts))
-
     def encode_queries(self, queries: Sequence[str], *, here: bool = False) -> NDArray[np.float32]:
-        """Return a matrix with one vector per query.
-
-        If `here` is True, encode in the caller's thread. Use this if the caller has several threads that encode.
-        """
         if not here:
             return self._matrix(len(queries), self.encode_batches(queries, queries=True))
         batches = self.token_batches(queries, SHORT_BATCH_TOKENS[self.device], queries=True)
         return self._matrix(len(queries), ((positions, self.encode_tokens(tokens)) for positions, tokens in batches))
 
-    def _matrix(self, count: int, batches: VectorBatches) -> NDArray[np.float32]:
-        rows = np.empty((count, self.identity.dimension), np.float32)
-        for positions, vectors in batches:
-            rows[positions] = vectors
-        return rows
+    def encode_whole(
+        self, texts: Sequence[str], *, queries: bool = False
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return one vector per text, and the number of its tokens. A text is never cut: `TextTooLong` is raised.
+
+        The caller's thread encodes.
+        """
+        tokens = self._token_ids(self.tokenizer, texts, queries=queries)
+        lengths = np.array([len(own) for own in tokens], np.int64)
+        for place in np.flatnonzero(lengths > self.identity.max_length).tolist():
+            raise TextTooLong(place, int(lengths[place]), self.identity.max_length)
+        batches = batches_by_length(tokens, self.batch_tokens)
+        return self._matrix(len(texts), ((positions, self.encode_tokens(own)) for positions, own in batches)), lengths
 
     def encode_batches(self, texts: Sequence[str], *, queries: bool = False) -> VectorBatches:
-        """Yield batches of vectors in any order, as (positions in `texts`, vectors of these texts)."""
         if len(texts) <= FEW_TEXTS:
             for positions, tokens in self.token_batches(texts, queries=queries):
                 yield positions, self.encode_tokens(tokens)
             return
-        encoding = self.encoding(texts, queries=queries)
-        try:
-            encoding.start()
-            while done := encoding.finished():
-                for batch in done:
-                    yield batch.positions, batch.vectors
-        finally:
-            encoding.close()
+        yield from super().encode_batches(texts, queries=queries)
 
-    def encoding(self, texts: Sequence[str], *, queries: bool = False) -> Encoding:
-        """Return an object that encodes the texts in threads.
-
-        Call its `start`, then `finished` until it returns an empty list. Always call `close` at the end.
-        """
+    def encoding(self, texts: Sequence[str], *, queries: bool = False) -> Encoding[Any]:
         return Encoding(self.token_batches(texts, queries=queries), self.encode_tokens, self._runtime.workers)
 
     def encode_poolings(
@@ -202,6 +200,7 @@ class Encoder:
         done = 0
         for positions, tokens in self.token_batches(texts, queries=queries):
             vectors = self.torch_model.poolings(*self._padded(tokens), poolings)
+            self._refuse_changed(self.torch_model)
             self._refuse_infinite(vectors, tokens)
             rows[:, positions] = vectors
             done += len(positions)
@@ -211,9 +210,21 @@ class Encoder:
 
     def encode_tokens(self, tokens: list[list[int]]) -> NDArray[np.float32]:
         """Return the vectors of one batch of `token_batches`."""
-        vectors = self._runtime.vectors(*self._padded(tokens))
+        runtime = self._runtime
+        vectors = runtime.vectors(*self._padded(tokens))
+        self._refuse_changed(runtime)
         self._refuse_infinite(vectors[None], tokens)
         return vectors
+
+    def _refuse_changed(self, runtime: Runtime) -> None:
+        """Raise `EncoderUnavailable` if a file with weights was changed, because the vectors may be wrong."""
+        if path := changed(runtime.mapped):
+            if runtime is not self.__dict__.get("torch_model"):
+                self.__dict__.pop("_runtime", None)  # the next batch checks the export, and makes it again
+            raise EncoderUnavailable(
+                f"{path} was changed by another program while the encoder {self.identity.name} was in use. What was "
+                "stored is kept. Run the same command again; if it fails again, download the model again."
+            )
 
     def _padded(self, tokens: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         ids, mask = padded(tokens, self.files.pad_id)
@@ -254,7 +265,6 @@ class Encoder:
 
     @cached_property
     def distinguishes_case(self) -> bool:
-        """Whether a text in capitals has other tokens than the same text in lower case."""
         upper, lower = self.tokenizer.encode_batch_fast(["ONE WORD", "one word"], add_special_tokens=False)
         return bool(upper.ids != lower.ids)
 
@@ -267,7 +277,6 @@ class Encoder:
 
     @property
     def token_budget(self) -> int:
-        """The number of tokens of a passage that fit into one input, with the special tokens and the prompt."""
         return self._token_budget
 
     @cached_property
@@ -282,8 +291,13 @@ class Encoder:
             )
         return left
 
+    def unknown_share(self, texts: Sequence[str]) -> float:
+        """Return the share of unknown tokens in the texts. All unknown tokens have the same vector."""
+        unknown = self.tokenizer.token_to_id(getattr(self.tokenizer.model, "unk_token", None) or "<unk>")
+        found = [own.ids for own in self.tokenizer.encode_batch_fast(list(map(plain, texts)), add_special_tokens=False)]
+        return float(sum(ids.count(unknown) for ids in found) / max(sum(map(len, found)), 1))
+
     def count_tokens(self, texts: list[str]) -> list[int]:
-        """Return the number of tokens of each text, without special tokens and without a prompt."""
         read = [plain(text) for text in texts]
         return [len(encoding) for encoding in self.tokenizer.encode_batch_fast(read, add_special_tokens=False)]
 
@@ -295,12 +309,15 @@ class Encoder:
         A batch has at most `most_tokens` tokens (default: `batch_tokens`), or a single text. `queries` says that the
         texts are queries, otherwise they are passages.
         """
-        prompt = self.identity.query_prompt if queries else self.identity.document_prompt
-        read = [prompt + plain(text) for text in texts]
-        tokens = tokenise(self._truncating_tokenizer, read, special=not self.files.static)
-        if self.files.static:
-            tokens = [own or [self.files.pad_id] for own in tokens]  # a text without words
+        tokens = self._token_ids(self._truncating_tokenizer, texts, queries=queries)
         yield from batches_by_length(tokens, most_tokens or self.batch_tokens)
+
+    def _token_ids(self, tokenizer: Any, texts: Sequence[str], *, queries: bool) -> list[list[int]]:
+        prompt = self.identity.query_prompt if queries else self.identity.document_prompt
+        tokens = tokenise(tokenizer, [prompt + plain(text) for text in texts], special=not self.files.static)
+        if self.files.static:
+            return [own or [self.files.pad_id] for own in tokens]  # a text without words
+        return tokens
 
 
 def check_device(device: str) -> None:

@@ -7,8 +7,9 @@ This module does not import torch or transformers, so that a collection opens qu
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -54,6 +55,8 @@ KNOWN_MODULES = ("Transformer", "Pooling", "Normalize", "Dropout", "StaticEmbedd
 LONGEST_STATIC = 8192
 HASHES = ("weights", "tokenizer", "config")
 PRECISIONS = ("fp32", "int8")
+# Half precision on a GPU, or in an endpoint, changes a vector by about 1 %. Another precision or model changes it more.
+SAME_PROBE = 0.05
 PROMPTS = ("query_prompt", "document_prompt")
 
 
@@ -87,28 +90,46 @@ class EncoderIdentity:
     """The text that is put before every query."""
     document_prompt: str = ""
     """The text that is put before every passage."""
+    probe: tuple[tuple[float, ...], ...] = ()
+    """For an encoder without files: a digest of its vectors of a few fixed texts. Empty for a model."""
+
+    @property
+    def is_model(self) -> bool:
+        """True for the files of a model. False for a function, an endpoint, or vectors that the caller brings."""
+        return bool(self.weights)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        fields = asdict(self)
+        return fields if self.probe else {key: value for key, value in fields.items() if key != "probe"}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "EncoderIdentity":
-        return cls(**data)
+        return cls(**{**data, "probe": tuple(map(tuple, data.get("probe", ())))})
 
     def difference(self, other: "EncoderIdentity") -> str:
         """Return a text that lists the settings that differ, with both values.
 
         The text is empty if both encoders give the same vectors. The name is not compared.
         """
-        parts = []
+        if self.is_model != other.is_model:
+            return "one is a model, the other is not"
+        parts = [*filter(None, [probe_difference(self.probe, other.probe)])]
         for key, own in asdict(self).items():
             theirs = getattr(other, key)
-            if key != "name" and own != theirs:
+            if key not in ("name", "probe") and own != theirs:
                 shown = (own[:12], theirs[:12]) if key in HASHES else (own, theirs)
                 if key in PROMPTS:
                     shown = (repr(own), repr(theirs))
                 parts.append(f"{key} {shown[1]} instead of {shown[0]}")
         return "; ".join(parts)
+
+
+def probe_difference(own: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> str:
+    """Describe how the vectors of the probe differ. The text is empty if they differ by rounding at most."""
+    if [len(row) for row in own] != [len(row) for row in other]:
+        return "its vectors cannot be compared"
+    apart = max((math.dist(a, b) / max(math.hypot(*a), 1e-9) for a, b in zip(own, other, strict=True)), default=0.0)
+    return f"its vectors of the same texts differ by {apart:.0%}" if apart > SAME_PROBE else ""
 
 
 def public_name(name: str) -> str:
@@ -313,9 +334,9 @@ class ModelFiles:
         that case the caller reports that the two identities differ.
         """
         if self.static and pooling not in (None, STATIC):
-            raise Misuse(f"{self.name} is a word table, which has no other pooling; leave `pooling` out.")
+            raise Misuse(f"{self.name} is a word table, which has only one pooling; leave `pooling` out.")
         if self.static and precision == "int8":
-            raise Misuse(f"{self.name} is a word table, which has no 8-bit integers; leave `precision` out.")
+            raise Misuse(f"{self.name} is a word table, which cannot use 8-bit integers; leave `precision` out.")
         if pooling is not None and pooling not in POOLINGS and not self.static:
             raise Misuse(f"unknown pooling {pooling!r}; known: {', '.join(POOLINGS)}, and auto for a new collection.")
         if pooling == "word" and self._number("config.json", "embedding_size") not in (None, self.dimension):

@@ -14,6 +14,7 @@ from typing import Any
 
 from retriever.encoder.model_files import ModelFiles, Role
 from retriever.errors import EncoderUnavailable
+from retriever.files import keep_torch_files
 
 LARGEST_HEADER = 16 << 20
 BYTES = {
@@ -48,6 +49,7 @@ def load_model(files: ModelFiles, role: Role) -> tuple[Any, list[str]]:
 
     Missing weights have random values.
     """
+    keep_torch_files()
     import torch
     import transformers
     from transformers.utils import logging

@@ -1,6 +1,6 @@
 """Ranks the best hits again with a cross-encoder.
 
-A cross-encoder reads the query and a text together. This is more accurate than comparing vectors, and slower. Any model
+A cross-encoder reads the query and a text together. This is more accurate than comparing vectors, but slower. Any model
 works that transformers loads with a classification head. The head must have one label, or several labels of which one
 means relevance. A score is the logit of the only label, or the log-odds of the relevant label against all others.
 Scores of the same query can be compared with each other. They are not cosines.
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.mapped import MappedFile, changed
 from retriever.encoder.batches import load_tokenizer, padded
 from retriever.encoder.encoder import check_device, resolve_device
 from retriever.encoder.model_files import SHORTEST, ModelFiles, Role
@@ -44,6 +45,7 @@ class Reranker:
         self.max_length = max_length or self.files.own_max_length
         self.batch_size = batch_size
         self._device = device
+        self._mapped = [MappedFile(path) for path in self.files.weight_files()]
 
     @cached_property
     def device(self) -> str:
@@ -137,6 +139,8 @@ class Reranker:
             raise RetrieverError(
                 f"the GPU has too little memory for batches of {self.batch_size} pairs. Use a smaller batch size."
             ) from error
+        if path := changed(self._mapped):
+            raise EncoderUnavailable(f"{path} was changed by another program while the cross-encoder was in use.")
         return logits
 
     def _log_odds(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -8,9 +8,12 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
+from indexes.terms import with_few_marks
+
 # Chinese and Japanese texts are written with full-width punctuation, which their encoders know. In these texts, only
-# full-width digits and letters are replaced.
-_EAST_ASIAN = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
+# full-width digits and letters are replaced. The expression is compiled when it is first used, because this takes
+# milliseconds, and an ASCII query does not need it.
+_EAST_ASIAN = "[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]"
 _WIDE_OR_PUNCTUATION = re.compile("[\uff01-\uff5e]")
 _WIDE = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a]")
 _WIDTH = 0xFEE0
@@ -21,9 +24,9 @@ def plain(text: str) -> str:
     """Return a text as encoders read it: with composed characters, and without full-width letters."""
     if text.isascii():
         return text
-    wide = _WIDE if _EAST_ASIAN.search(text) else _WIDE_OR_PUNCTUATION
+    wide = _WIDE if re.search(_EAST_ASIAN, text) else _WIDE_OR_PUNCTUATION
     text = wide.sub(lambda found: chr(ord(found[0]) - _WIDTH), text)
-    return unicodedata.normalize("NFC", text)
+    return unicodedata.normalize("NFC", with_few_marks(text))
 
 
 def in_capitals(query: str) -> bool:

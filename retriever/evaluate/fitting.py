@@ -4,7 +4,7 @@ import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 
 from retriever.corpus.short_texts import short_texts
 from retriever.errors import FitWarning
-from retriever.ingest.fitted import FEWEST_FOR_SHORT, FIT_SAMPLE, SEED, SHORT_TEXTS
+from retriever.ingest.fitted import FEWEST_FOR_SHORT, FIT_SAMPLE, SEED, short_text_count
 from retriever.progress import Progress, silent
-from retriever.transforms import FAMILIES, Transform, fit, parse
-from retriever.transforms.choice import POOL, Evidence, choose, choose_for
+from retriever.settings import made_by
+from retriever.transforms import Transform, parse
+from retriever.transforms.agreement import Fits
+from retriever.transforms.choice import POOL, Evidence, Look, choose, choose_for
 from retriever.transforms.spec import AUTO
 
-WANTED = ("none", "center", "whiten", "whiten:dimension=256", "bert-flow", "flow")
-DEFAULT_TRANSFORMS = tuple(spec for spec in WANTED if spec.partition(":")[0] in FAMILIES)
+DEFAULT_TRANSFORMS = ("none", "center", "whiten", "whiten:dimension=256", "bert-flow", "flow")
 # These families do not depend on the seed; every other family does.
 SEEDLESS = ("none", "center", "standardize", "whiten")
 FIT_CODE = ("retriever.corpus", "retriever.transforms")
@@ -32,10 +33,17 @@ Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Fitted:
-    """A fitted transform and, for `auto`, the spec that was chosen."""
+    """A fitted transform and, for `auto` or a `flow` without a strength, the spec that was chosen."""
 
     transform: Transform
     chosen: str | None = None
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Return the origin of a figure that was measured with this fit."""
+        known = {"transform_fingerprint": self.transform.fingerprint, "fitted_on": self.transform.fitted_on}
+        chosen = {"chosen": self.chosen} if self.chosen else {}
+        return {"made_by": made_by(), **known, "notes": list(self.transform.notes), **chosen}
 
 
 def canonical(spec: str) -> str:
@@ -57,8 +65,10 @@ def fit_transform(
     `auto` chooses as `retriever index --transform auto` would choose if each text were a document.
     """
     with warnings.catch_warnings(action="ignore", category=FitWarning):  # the transform's notes repeat the warning
-        chosen = choose(_evidence(texts, vectors, seed), encode, vectors, seed=seed).chosen if spec == AUTO else None
-        return Fitted(fit(chosen or spec, vectors, seed=seed), chosen)
+        fits = Fits(vectors, seed)
+        look = Look.at(_evidence(texts, vectors, seed), encode, seed) if spec == AUTO else None
+        chosen = choose(look, fits).chosen if look else None
+        return Fitted(fits.fit(chosen or spec), chosen)
 
 
 def _evidence(texts: Sequence[str], vectors: NDArray[np.floating[Any]], seed: int) -> Evidence:
@@ -68,16 +78,11 @@ def _evidence(texts: Sequence[str], vectors: NDArray[np.floating[Any]], seed: in
 
 @cache
 def code_digest(*packages: str) -> str:
-    """Return the SHA-256 of the source of packages. `report` modules are left out.
-
-    The default packages are all that can change a ranking.
-    """
+    """Return the SHA-256 of the source of packages, by default all that can change a ranking, without `report`."""
     folders = [Path(place) for name in packages or RANKING_CODE for place in import_module(name).__path__]
+    files = ((folder, path) for folder in folders for path in sorted(folder.rglob("*.py")))
     return files_digest(
-        path
-        for folder in folders
-        for path in sorted(folder.rglob("*.py"))
-        if "report" not in path.relative_to(folder).with_suffix("").parts
+        path for folder, path in files if "report" not in path.relative_to(folder).with_suffix("").parts
     )
 
 
@@ -92,27 +97,21 @@ def files_digest(files: Iterable[Path]) -> str:
 def fit_as_published(
     spec: str, texts: Sequence[str], vectors: NDArray[np.floating[Any]], encode: Encode, *, progress: Progress = silent
 ) -> Fitted:
-    """Fit a transform as for a collection of these texts.
+    """Fit a transform as for a collection of these texts: on a sample of their vectors and on phrases cut from them.
 
-    The transform is fitted on a sample of their vectors and on short texts cut from them. The strength of a plain
-    `flow` is chosen with the same evidence that `auto` uses, as for a collection.
+    The strength of a plain `flow` is chosen with the same evidence that `auto` uses, as for a collection.
     """
     rows = np.sort(np.random.default_rng(SEED).choice(len(texts), min(FIT_SAMPLE, len(texts)), replace=False))
     sample = vectors[rows].astype(np.float32)
     evidence, short = _evidence(texts, vectors, SEED), []
+    look = Look.at(evidence, encode, SEED) if spec in (AUTO, "flow") else None
     if len(texts) >= FEWEST_FOR_SHORT and spec != "none":
-        short = short_texts(evidence.texts, min(SHORT_TEXTS, len(evidence.texts)), SEED + 1)
+        short = short_texts(evidence.texts, short_text_count(len(texts), spec, look), SEED + 1)
     if short:
         sample = np.concatenate([sample, encode(short)])
     with warnings.catch_warnings(action="ignore", category=FitWarning):  # the transform's notes repeat the warning
-        choice = choose_for(
-            spec,
-            evidence,
-            encode,
-            sample,
-            with_short_texts=bool(short),
-            seed=SEED,
-            progress=lambda done, total: progress("choosing a transform", done, total),
-        )
+        shown = partial(progress, "choosing a transform")
+        fits = Fits(sample, SEED)
+        choice = choose_for(spec, look, fits, with_short_texts=bool(short), progress=shown) if look else None
         chosen = choice.chosen if choice else None
-        return Fitted(fit(chosen or spec, sample, seed=SEED), chosen)
+        return Fitted(fits.fit(chosen or spec), chosen)

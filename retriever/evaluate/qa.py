@@ -4,35 +4,35 @@
 
 QNLI dev is measured as by Li et al. (2020): the area under ROC of the cosine of question and sentence, over all 5,463
 pairs. WikiQA test is measured by ranking a question's candidates by cosine: mean average precision and mean reciprocal
-rank, over the questions with both a right and a wrong candidate.
+rank, over the questions with both a right and a wrong candidate. In WikiQA's BEIR folder, all sentences are searched.
 
-Candidates with equal scores keep the order of the file, which is the order of the article. The first sentence of the
-article answers 45 % of the questions, a random sentence 18 %. Ties therefore flatter coarse scores: containment has
-ties in 207 of the 237 questions and a MAP of 68.0, but only 50.7 if ties are broken against it. Cosines tie only if the
-same sentence appears twice.
+Candidates with equal scores keep the order of the article, whose first sentence answers 45 % of the questions. Ties
+therefore flatter coarse scores: containment has a MAP of 68.0, but only 50.7 if its many ties are broken against it.
 
-A transform is fitted on questions and sentences, never on a label. `target` is all text of the file. `target-short` is
-the same text and a phrase cut from each question and sentence. `nli` is sentences of natural language inference. The
-gain is over the raw vectors of the same encoder and pooling, paired by pair (QNLI) or by question (WikiQA). QNLI's
-pairs count as independent although they share questions and sentences. Resampling all connected pairs together gave
-intervals of the same width.
+A transform is fitted on questions and sentences, never on a label: see `sts`. The gain is over the raw vectors of the
+same encoder and pooling, paired by pair (QNLI) or by question (WikiQA). QNLI's pairs count as independent although they
+share questions and sentences. Resampling all connected pairs together gave intervals of the same width.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from retriever.evaluate import retrieval
+from retriever.evaluate.data.beir import read_sets
 from retriever.evaluate.data.published import published_rows
 from retriever.evaluate.data.qa_sets import DATASETS, QaPair, QaSet, read_qa
-from retriever.evaluate.data.sts_sets import read_nli, with_phrases
-from retriever.evaluate.measures.correlation import pair_cosines
+from retriever.evaluate.data.sts_sets import fit_texts, read_nli
 from retriever.evaluate.measures.intervals import area_figures, mean_figures
-from retriever.evaluate.measures.overlap import BASELINES
+from retriever.evaluate.measures.similarity import BASELINES, pair_cosines
+from retriever.evaluate.models.encoders import collections_folder
 from retriever.evaluate.results import Row, Run, rows_of
 from retriever.evaluate.runs import Experiment, Findings, Measured, Subject, Vectors, measure_all
-from retriever.evaluate.sts import NLI_SAMPLE
+from retriever.evaluate.systems import BM25, open_models, systems_of
 from retriever.transforms import Transform
 from retriever.transforms.isotropy import Floats
 
@@ -52,18 +52,13 @@ class QaScorer:
         self.sentences = [place[pair.sentence] for pair in self.pairs]
 
     def __call__(self, transform: Transform, vectors: Vectors) -> Measured:
-        own, raw = (self._cosines(rows) for rows in (transform.apply(vectors), vectors))
+        both = transform.apply(vectors), vectors
+        own, raw = (pair_cosines(rows, self.questions, self.sentences) for rows in both)
         return Measured(judge(self.dataset, self.pairs, own, raw))
-
-    def _cosines(self, rows: Vectors) -> Floats:
-        return pair_cosines(rows, self.questions, self.sentences)
 
 
 def judge(dataset: str, pairs: Sequence[QaPair], scores: Floats, raw: Floats | None = None) -> dict[str, float]:
-    """Return the metrics of a set with their intervals.
-
-    If the scores of the raw vectors are given, also return the gain over them.
-    """
+    """Return the metrics of a set with their intervals, and the gains over the scores of the raw vectors if given."""
     if not np.isfinite(scores).all():
         return dict.fromkeys(METRICS[dataset], float("nan"))
     if dataset == "qnli":
@@ -78,8 +73,7 @@ def judge(dataset: str, pairs: Sequence[QaPair], scores: Floats, raw: Floats | N
 def rank_candidates(pairs: Sequence[QaPair], scores: Floats) -> dict[str, NDArray[np.float64]]:
     """Return the average precision and the reciprocal rank of each question, computed by ir_measures.
 
-    ir_measures receives negated ranks instead of the scores, because it would round the scores to float32 and break
-    ties by the candidate's id.
+    It receives negated ranks, because it would round the scores to float32 and break ties by the candidate's id.
     """
     import ir_measures
     from ir_measures import AP, RR
@@ -93,30 +87,20 @@ def rank_candidates(pairs: Sequence[QaPair], scores: Floats) -> dict[str, NDArra
         ordered = sorted(numbers, key=lambda number: (-scores[number], number))
         ranked[question] = {str(number): float(-place) for place, number in enumerate(ordered)}
     found = {(one.query_id, one.measure): one.value for one in ir_measures.iter_calc([AP, RR], judged, ranked)}
-    return {
-        metric: np.array([found[question, measure] for question in candidates])
-        for metric, measure in (("map", AP), ("mrr", RR))
-    }
+    measures = {"map": AP, "mrr": RR}
+    return {name: np.array([found[one, measure] for one in candidates]) for name, measure in measures.items()}
 
 
-def run(
-    experiment: Experiment,
-    data: Path,
-    *,
-    datasets: Sequence[str] = (),
-    fits: Sequence[str] = ("target",),
-    nli_sample: int = NLI_SAMPLE,
-) -> Findings:
+def run(experiment: Experiment, data: Path, datasets: Sequence[str], fits: Sequence[str], nli_sample: int) -> Findings:
     """Measure the sets in the folder, and the lexical baselines."""
     names = [name for name in METRICS if name in (datasets or METRICS)]
     if not names:
         return Findings(experiment)
     reading = read_qa(data, names)
-    fits = list(dict.fromkeys(fits))
     nli = read_nli(data, nli_sample) if "nli" in fits else []
     subjects = []
     for found in reading.sets:
-        scorer, texts = QaScorer(found), {fit: fit_text(found, fit, nli) for fit in fits}
+        scorer, texts = QaScorer(found), fit_texts(fits, nli, found.texts)
         split, questions = DATASETS[found.name].split, frozenset(pair.question for pair in found.pairs)
         subjects.append(Subject(found.name, split, scorer.texts, texts, found.sha256, scorer, questions))
     baselines = [row for found in reading.sets for row in lexical_rows(found)]
@@ -125,19 +109,6 @@ def run(
     findings.runs += dict.fromkeys(row.run for row in baselines)
     findings.problems += [*reading.problems, *map(convention, reading.sets)]
     return findings
-
-
-def pairs_there(data: Path) -> bool:
-    return any((data / known.file).is_file() for known in DATASETS.values())
-
-
-def fit_text(found: QaSet, fit: str, nli: Sequence[str]) -> Sequence[str]:
-    """Return the text that a transform is fitted on."""
-    if fit == "nli":
-        return nli
-    if fit == "target-short":
-        return with_phrases(found.texts)
-    return found.texts
 
 
 def lexical_rows(found: QaSet) -> list[Row]:
@@ -154,9 +125,36 @@ def convention(found: QaSet) -> str:
     """Return a note about what was counted."""
     if found.name == "qnli":
         return f"QNLI {DATASETS['qnli'].split}: all {len(found.evaluated):,} pairs count"
-    counted = len({pair.question_id for pair in found.evaluated})
-    questions = len({pair.question_id for pair in found.pairs})
-    return (
-        f"WikiQA {DATASETS['wikiqa'].split}: {counted} of {questions} questions count, those that have both a right "
-        "and a wrong candidate; candidates with equal scores stay in the order of the file"
-    )
+    counted, questions = (len({pair.question_id for pair in pairs}) for pairs in (found.evaluated, found.pairs))
+    both = f"{counted} of {questions} questions count, those that have both a right and a wrong candidate"
+    return f"WikiQA {DATASETS['wikiqa'].split}: {both}; candidates with equal scores stay in the order of the file"
+
+
+def run_search(
+    experiment: Experiment,
+    data: Path,
+    *,
+    datasets: Sequence[str],
+    transforms: Sequence[str],
+    fits: Sequence[str],
+    encoders: Sequence[str],
+    poolings: Sequence[str],
+    seeds: int,
+    device: str,
+    cache: Path | None,
+    **options: Any,
+) -> retrieval.RetrievalFindings:
+    """Search all sentences of WikiQA, always with BM25 as well. If this cannot be measured, a note says why."""
+    folder = data / OPEN_RETRIEVAL
+    if datasets and OPEN_RETRIEVAL not in datasets:
+        return retrieval.RetrievalFindings(experiment)
+    if not folder.is_dir():
+        missing = f"{folder} does not exist: the search over all sentences of WikiQA is left out"
+        return retrieval.RetrievalFindings(experiment, problems=[missing])
+    systems, models = systems_of([*transforms, BM25] if transforms else []), open_models(encoders, poolings, **options)
+    search, sets = replace(experiment, bench=retrieval.BENCH, transforms=systems), read_sets([folder], None).sets
+    findings = retrieval.run(search, sets, models, collections=collections_folder(cache), device=device)
+    if seeds > 1 or tuple(fits) != ("target",):
+        once = "a collection is fitted once, on its own text; --seeds and --fit have no effect"
+        findings.problems.append(f"{OPEN_RETRIEVAL}: {once}")
+    return findings

@@ -1,25 +1,19 @@
 """The data of a retrieval benchmark: topics, rankings with their scores by query, and comparisons with raw vectors.
 
-Tables, plots, the report and MTEB's files are made from these data. Rankings are read back from TREC run files, so an
-unchanged run is not searched again.
+Tables, plots, the report and MTEB's files are made from these data. Rankings are read back from TREC run files.
 
 The measures are those of ir_measures, which uses pytrec_eval (the code of trec_eval), and MS MARCO's code for
 reciprocal rank. A document is relevant if its grade is at least 1. nDCG uses the grade as gain. A query without hits or
-without a relevant document counts as 0.
-
-The interval of a mean is a percentile bootstrap over queries. A gain is paired by query. Its interval is a percentile
-bootstrap of the differences. Its p-value is from a two-sided permutation test that swaps the two rankings query by
-query. No p-value is corrected for the number of comparisons.
+without a relevant document counts as 0. Intervals and p-values are those of `measures.intervals`, paired by query. No
+p-value is corrected for the number of comparisons.
 """
 
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
-import numpy as np
-
-from retriever.evaluate.measures.intervals import mean_interval, sign_flip_p
 from retriever.evaluate.results import RAW, Configuration, Row, summarise
 
 MAIN = "ndcg@10"
@@ -73,8 +67,7 @@ class Ranking:
     provenance: Mapping[str, object] = field(default_factory=dict)
 
     def mean(self, metric: str) -> float:
-        values = self.scores[metric]
-        return sum(values.values()) / len(values)
+        return fmean(self.scores[metric].values())
 
 
 @dataclass(frozen=True)
@@ -100,10 +93,7 @@ class Comparison:
 
 
 def comparisons(rows: Iterable[Row]) -> list[Comparison]:
-    """Combine the rows of each configuration, data set and metric into one comparison.
-
-    Figures are averaged over seeds. The p-value is the largest over seeds.
-    """
+    """Make a comparison of each configuration, set and metric: the mean over seeds, with their largest p-value."""
     found: dict[tuple[str, str, Configuration, str], dict[str, list[float]]] = {}
     for row in rows:
         if parts := PARTS.fullmatch(row.metric):
@@ -120,25 +110,16 @@ def _comparison(
     tested: dict[str, float] = {}
     if "p" in values and line.transform != RAW:
         tested = {name: means[name] for name in ("gain", "gain_low", "gain_high")} | {"p": max(values["p"])}
-    return Comparison(
-        dataset,
-        split,
-        line,
-        metric,
-        means["mean"],
-        means.get("low", math.nan),
-        means.get("high", math.nan),
-        line._replace(transform=RAW) if tested else None,
-        **tested,
-        spread=seeds.spread / 100 if seeds.seeds > 1 else None,
-    )
+    interval = means.get("low", math.nan), means.get("high", math.nan)
+    base = line._replace(transform=RAW) if tested else None
+    spread = seeds.spread / 100 if seeds.seeds > 1 else None
+    return Comparison(dataset, split, line, metric, means["mean"], *interval, base, **tested, spread=spread)
 
 
 def scores(judgements: Mapping[str, Mapping[str, int]], hits: Mapping[str, Hits]) -> dict[str, dict[str, float]]:
     """Return the values by metric and query id, for every judged query.
 
-    The scores of hits must be strictly decreasing (see `trec.strictly_decreasing`). Otherwise ties would be broken by
-    id.
+    The scores of hits must be strictly decreasing (see `trec`). Otherwise ties would be broken by id.
     """
     import ir_measures
 
@@ -149,29 +130,3 @@ def scores(judgements: Mapping[str, Mapping[str, int]], hits: Mapping[str, Hits]
     for value in ir_measures.iter_calc(list(measures), qrels, run):
         found[measures[value.measure]][value.query_id] = float(value.value)
     return found
-
-
-def compare(rankings: Sequence[Ranking], metric: str = MAIN) -> list[Comparison]:
-    """Compare each ranking with the raw ranking of the same encoder and pooling.
-
-    Every comparison has an interval. It has a gain only if the raw ranking exists.
-    """
-
-    def family(ranking: Ranking) -> tuple[str, str, str, str]:
-        return ranking.dataset, ranking.split, ranking.configuration.encoder, ranking.configuration.pooling
-
-    raw = {family(ranking): ranking for ranking in rankings if ranking.configuration.transform == RAW}
-    return [_compared(ranking, raw.get(family(ranking)), metric) for ranking in rankings]
-
-
-def _compared(ranking: Ranking, base: Ranking | None, metric: str) -> Comparison:
-    own = ranking.scores[metric]
-    values = np.array(list(own.values()), np.float64)
-    low, high = mean_interval(values)
-    place = ranking.dataset, ranking.split, ranking.configuration, metric, float(values.mean()), low, high
-    if base is None or base is ranking:
-        return Comparison(*place)
-    gains = values - np.array([base.scores[metric][query] for query in own], np.float64)
-    gain_low, gain_high = mean_interval(gains, least=-1.0)
-    gain = float(gains.mean())
-    return Comparison(*place, base.configuration, gain, gain_low, gain_high, sign_flip_p(gains))

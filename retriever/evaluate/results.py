@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any, NamedTuple, Self
 
 from filelock import FileLock, Timeout
@@ -85,9 +86,6 @@ class Row(NamedTuple):
     def published(self) -> bool:
         return self.encoder.endswith(PUBLISHED)
 
-    def to_json(self) -> dict[str, Any]:
-        return self._asdict()
-
 
 def rows_of(run: Run, values: Mapping[str, float]) -> list[Row]:
     return [Row(*run, metric, value) for metric, value in values.items()]
@@ -158,7 +156,7 @@ class Results:
 
     def write(self) -> None:
         if self.folder:
-            write_json(self.folder / RESULTS, [row.to_json() for own in self._rows.values() for row in own])
+            write_json(self.folder / RESULTS, [row._asdict() for own in self._rows.values() for row in own])
             write_json(self.folder / PROVENANCE, self._provenance)
 
 
@@ -175,24 +173,16 @@ class Summary:
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    mean = math.fsum(values) / len(values)
-    spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)) if len(values) > 1 else 0.0
-    return Summary(mean, spread, len(values))
+    return Summary(fmean(values), stdev(values) if len(values) > 1 else 0.0, len(values))
 
 
 def average_rows(rows: Iterable[Row], datasets: Sequence[str]) -> list[Row]:
-    """Return the mean over these data sets.
-
-    There is a row for every configuration, seed and metric that has a figure for all of the data sets.
-    """
+    """Return the mean over these sets for every configuration, seed and metric that has a figure for all of them."""
     found: dict[tuple[Run, str], dict[str, float]] = {}
     for row in rows:
         found.setdefault((row.run._replace(dataset=AVERAGE), row.metric), {})[row.dataset] = row.value
-    return [
-        Row(*run, metric, math.fsum(values[name] for name in datasets) / len(datasets))
-        for (run, metric), values in found.items()
-        if set(datasets) <= set(values)
-    ]
+    complete = {key: values for key, values in found.items() if set(datasets) <= set(values)}
+    return [Row(*key, metric, fmean(own[name] for name in datasets)) for (key, metric), own in complete.items()]
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from indexes.checksums import file_sha256
 from indexes.folder.collection import Collection
 from retriever.corpus import Corpus
@@ -22,7 +24,8 @@ from retriever.errors import FitFailed, Misuse
 from retriever.evaluate.data.beir import BeirSet
 from retriever.evaluate.data.trec import read_run, strictly_decreasing, unwritable, write_run
 from retriever.evaluate.fitting import code_digest
-from retriever.evaluate.rankings import DEPTH, MAIN, Comparison, Hits, Ranking, Topics, compare, scores
+from retriever.evaluate.measures.intervals import mean_figures
+from retriever.evaluate.rankings import DEPTH, MAIN, Hits, Ranking, Topics, scores
 from retriever.evaluate.results import RAW, Configuration, Row, Run, rows_of
 from retriever.evaluate.runs import Experiment, Findings
 from retriever.evaluate.systems import Model, System, systems_for
@@ -72,27 +75,31 @@ def run(
             experiment.progress("collections measured", done, total)
     findings.rankings.sort(key=lambda ranking: [t.dataset for t in findings.topics].index(ranking.dataset))
     findings.runs = [run_of(ranking) for ranking in findings.rankings]
-    experiment.results.put(comparison_rows(compare(findings.rankings)))
+    experiment.results.put(row for row in compare(findings.rankings) if row.metric != MAIN)
     return findings
 
 
-def run_of(ranking: Ranking | Comparison) -> Run:
+def run_of(ranking: Ranking) -> Run:
     return Run(BENCH, ranking.dataset, ranking.split, *ranking.configuration, SEED)
 
 
-def comparison_rows(comparisons: Sequence[Comparison]) -> list[Row]:
-    """Return rows for the intervals, gains and p-values. All values are times 100 except p."""
+def compare(rankings: Sequence[Ranking], metric: str = MAIN) -> list[Row]:
+    """Return rows for the mean of each ranking, its interval, and its gain over the raw ranking of the same encoder.
+
+    A ranking without such a raw ranking has no gain. All values are times 100 except p.
+    """
+
+    def family(ranking: Ranking) -> tuple[str, ...]:
+        return ranking.dataset, ranking.split, ranking.configuration.encoder, ranking.configuration.pooling
+
+    raw = {family(ranking): ranking for ranking in rankings if ranking.configuration.transform == RAW}
     rows = []
-    for found in comparisons:
-        values = {f"{MAIN}_low": 100 * found.low, f"{MAIN}_high": 100 * found.high}
-        if found.p is not None:
-            values |= {
-                f"{MAIN}_gain": 100 * found.gain,
-                f"{MAIN}_gain_low": 100 * found.gain_low,
-                f"{MAIN}_gain_high": 100 * found.gain_high,
-                f"{MAIN}_p": found.p,
-            }
-        rows += rows_of(run_of(found), values)
+    for ranking in rankings:
+        own, base, before = ranking.scores[metric], raw.get(family(ranking)), None
+        if base is not None and base is not ranking:
+            before = np.array([base.scores[metric][query] for query in own], np.float64)
+        figures = mean_figures(metric, np.array(list(own.values()), np.float64), before)
+        rows += rows_of(run_of(ranking), figures)
     return rows
 
 

@@ -1,8 +1,8 @@
 """The loop of every benchmark: embed once, fit each transform, measure, write the figures.
 
-A benchmark has subjects. A subject has texts, the text to fit on, and a measure. The experiment has encoders,
-transforms and seeds. A run is one subject with one encoder, one transform and one seed. A run that is already in the
-results with the same inputs is not measured again. An encoder is loaded only if one of its runs must be measured.
+A subject has texts, the text to fit on, and a measure. A run is one subject with one encoder, transform and seed. A run
+that is in the results with the same inputs is not measured again, and an encoder whose runs are all known is not
+loaded.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 
 from retriever.errors import FitFailed, Misuse
 from retriever.evaluate.fitting import FIT_CODE, Fitted, code_digest, fit_transform, seeds_of
-from retriever.evaluate.models.encoders import TextEncoder
+from retriever.evaluate.models.encoders import TextEncoder, VectorCache
 from retriever.evaluate.results import Results, Row, Run
-from retriever.evaluate.vectors import VectorCache
 from retriever.progress import Progress, silent
-from retriever.settings import made_by
 from retriever.transforms import Transform
 
 Vectors = NDArray[np.float32]
@@ -79,15 +77,12 @@ class Findings:
     def provenance(self, run: Run) -> dict[str, Any]:
         return self.experiment.results.provenance(run)
 
-    _fit_notes: dict[tuple[str, ...], dict[str, list[str]]] = field(default_factory=dict)
+    _fit_notes: dict[tuple[str, ...], dict[str, dict[str, None]]] = field(default_factory=dict)
 
     def add_note(self, run: Run, text: str) -> None:
         """Add a note about a fit. A note that is equal for several sets and seeds is shown once."""
-        datasets = self._fit_notes.setdefault((run.encoder, run.pooling, run.transform, text), {}).setdefault(
-            run.fit, []
-        )
-        if run.dataset not in datasets:
-            datasets.append(run.dataset)
+        notes = self._fit_notes.setdefault((run.encoder, run.pooling, run.transform, text), {})
+        notes.setdefault(run.fit, {})[run.dataset] = None
 
     def take(self, run: Run, *, measured: bool) -> None:
         """Count a run that has figures, and add the notes about its fit."""
@@ -121,29 +116,17 @@ class _Job:
 
     @property
     def texts(self) -> Sequence[str]:
-        """Return the texts that the transform is fitted on.
-
-        The transform "none" learns nothing. For it, the texts of the measured set are returned, so that no other texts
-        have to be embedded.
-        """
+        """Return the texts to fit on. "none" learns nothing, so for it only the measured texts are embedded."""
         return self.subject.texts if self.run.transform == "none" else self.subject.fit_texts[self.run.fit]
 
     @cached_property
-    def fit_digest(self) -> str:
-        return digest(self.texts)
-
-    @cached_property
     def inputs(self) -> dict[str, str]:
-        return {
-            "encoder": self.encoder.key,
-            "data": f"{self.subject.inputs} {digest(self.subject.texts)}",
-            "fit_text": self.fit_digest,
-            "transform_code": code_digest(*FIT_CODE),
-        }
+        data, code = f"{self.subject.inputs} {digest(self.subject.texts)}", code_digest(*FIT_CODE)
+        return {"encoder": self.encoder.key, "data": data, "fit_text": digest(self.texts), "transform_code": code}
 
 
 def digest(texts: Sequence[str]) -> str:
-    """Return the SHA-256 of texts in their order."""
+    """Return the SHA-256 of texts in the given order."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
@@ -158,8 +141,7 @@ def measure_all(experiment: Experiment, subjects: Sequence[Subject]) -> Findings
         for job in jobs:
             done += 1
             if job.run in open_jobs:
-                problem = worker.measure(job)
-                if problem:
+                if problem := worker.measure(job):
                     findings.add_note(job.run, problem)
                     continue
                 experiment.progress("fitting and measuring", done, total)
@@ -191,11 +173,9 @@ class _Worker:
     @cached_property
     def _matrix(self) -> Vectors:
         cache, progress = self.experiment.cache, self.experiment.progress
-        documents, queries = self._texts[: self._documents], self._texts[self._documents :]
-        rows = cache.vectors(self.encoder, documents, progress=progress)
-        if not queries:
-            return rows
-        return np.concatenate([rows, cache.vectors(self.encoder, queries, queries=True, progress=progress)])
+        parts = {False: self._texts[: self._documents], True: self._texts[self._documents :]}
+        rows = [cache.vectors(self.encoder, own, queries=kind, progress=progress) for kind, own in parts.items() if own]
+        return np.concatenate(rows)
 
     def _vectors(self, texts: Sequence[str]) -> Vectors:
         return self._matrix[[self._row[text] for text in texts]]
@@ -212,35 +192,20 @@ class _Worker:
         values = {name: float(value) for name, value in found.values.items() if math.isfinite(value)}
         if not values:
             return "the transformed vectors are all equal or not finite; left out"
-        transform = fitted.transform
-        notes = list(transform.notes)
+        weights = self.encoder.encoder.identity.weights
+        provenance = {"inputs": job.inputs, "encoder_weights": weights, **fitted.provenance}
+        provenance["seconds"] = round(time.perf_counter() - began, 3)
         if lost := [name for name in found.values if name not in values]:
-            notes.append(f"no figure for {', '.join(lost)}: its inputs are constant or not finite")
-        provenance: dict[str, Any] = {
-            "inputs": job.inputs,
-            "made_by": made_by(),
-            "encoder_weights": self.encoder.revision,
-            "transform_fingerprint": transform.fingerprint,
-            "fitted_on": transform.fitted_on,
-            "notes": notes,
-            "seconds": round(time.perf_counter() - began, 3),
-        }
-        if fitted.chosen:
-            provenance["chosen"] = fitted.chosen
+            provenance["notes"].append(f"no figure for {', '.join(lost)}: its inputs are constant or not finite")
         if found.details:
             provenance["details"] = dict(found.details)
         self.experiment.results.add(job.run, values, provenance)
         return None
 
     def _fitted(self, job: _Job) -> Fitted:
-        key = (job.fit_digest, job.run.transform, job.run.seed)
+        key = (job.inputs["fit_text"], job.run.transform, job.run.seed)
         if self._last is None or self._last[0] != key:
-            fitted = fit_transform(
-                job.run.transform,
-                job.texts,
-                self._vectors(job.texts),
-                lambda texts: self.experiment.cache.vectors(self.encoder, texts, queries=True),
-                seed=job.run.seed or 0,
-            )
-            self._last = key, fitted
+            encode = partial(self.experiment.cache.vectors, self.encoder, queries=True)
+            vectors, seed = self._vectors(job.texts), job.run.seed or 0
+            self._last = key, fit_transform(job.run.transform, job.texts, vectors, encode, seed=seed)
         return self._last[1]

@@ -76,7 +76,7 @@ def open_models(
     query_prompt: str | None = None,
     document_prompt: str | None = None,
 ) -> list[Model]:
-    """Return every encoder with every pooling, by default its own pooling. No weights are loaded yet."""
+    """Return every encoder with every pooling, or with its own pooling if none is given. Weights are loaded later."""
     models = []
     for name, label in labels_of(names or (DEFAULT_ENCODER,)).items():
         files = ModelFiles(name)

@@ -9,7 +9,7 @@ import contextlib
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -22,12 +22,14 @@ from indexes.generation import Generation
 from indexes.protocol import AnyCollection
 from indexes.stores import AnyStore
 from retriever.corpus.passages import encoded_text
-from retriever.corpus.short_texts import short_texts
+from retriever.corpus.short_texts import MOST_OF_A_PASSAGE, short_texts
+from retriever.encoder.functions import is_brought
 from retriever.encoder.model_files import LEARNED
 from retriever.errors import Damaged, EncoderUnavailable, Mismatch, first_line
 from retriever.progress import Progress
-from retriever.transforms import Transform, fit, load, load_transform
-from retriever.transforms.choice import POOL, Choice, Evidence, choose_for
+from retriever.transforms import Transform, load, load_transform
+from retriever.transforms.agreement import Fits
+from retriever.transforms.choice import POOL, Choice, Evidence, Look, choose_for
 from retriever.transforms.novelty import JSON_FILE as NOVELTY_FILE
 from retriever.transforms.novelty import Novelty, ShortTexts, measure
 from retriever.transforms.spec import AUTO
@@ -35,16 +37,21 @@ from retriever.transforms.spec import AUTO
 SEED = 0
 # Large enough to estimate a covariance of a thousand dimensions and to train a flow, but small in memory.
 FIT_SAMPLE = 20_000
-# Maximum number of short texts. There are never more short texts than passages.
+# Maximum number of short texts.
 SHORT_TEXTS = 1000
+# If no transform is learned from them, fewer short texts are enough: so many, or one for so many passages.
+FEW_SHORT_TEXTS = 300
+PASSAGES_A_SHORT_TEXT = 40
 FEWEST_FOR_SHORT = 50
 QUERIES_FILE = "queries.npy"
 WITHOUT_SHORT = (
     "the encoder was unavailable, so the transform was fitted on passages alone; short queries may differ from them"
 )
 WORDS_ARE_WHITE = "the word table is already whitened with the words of this text"
+NOT_COMPARABLE = "the documents brought their vectors, and without an encoder no transform can be compared with another"
 # Maximum number of characters of a title in a text for the fit. No encoder reads more.
 LONGEST_TITLE = 10_000
+READ_TOGETHER = 100_000
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
@@ -98,33 +105,43 @@ class Fitted:
     @classmethod
     def fit(cls, collection: AnyCollection, transform: str, encode: Encode, device: str, progress: Progress) -> Self:
         """Fit a transform to a collection. If `transform` is "auto", choose a transform first."""
+        from threadpoolctl import threadpool_limits
+
+        # The matrices are so small that further threads of BLAS mostly wait, and they wait busily.
+        with threadpool_limits(1, user_api="blas"):
+            return cls._fit(collection, transform, encode, device, progress)
+
+    @classmethod
+    def _fit(cls, collection: AnyCollection, transform: str, encode: Encode, device: str, progress: Progress) -> Self:
         return_free_memory()
         numbers = _sample(collection)
         passages = collection.store.vectors(numbers.tolist(), collection.dimension, checked=True)
-        evidence = _evidence(collection)
-        short, note = None, ""
-        if len(passages) >= FEWEST_FOR_SHORT:
-            short, note = _encode_short_texts(evidence.texts, transform, encode, progress)
+        settled = _settled(collection.encoder)
+        unread = is_brought(collection.encoder)
+        evidence = Evidence([], np.zeros(0, np.int64), passages[:0]) if unread else _evidence(collection)
+        short, note, look = None, "", None
+        if transform == AUTO and not settled:
+            progress("choosing a transform", 0, 1)
+            look = Look.at(evidence, encode, SEED)
+        if len(passages) >= FEWEST_FOR_SHORT and not unread:
+            count = short_text_count(len(passages), transform, look)
+            short, note = _encode_short_texts(evidence.texts, count, transform, encode, progress)
+        if transform == "flow" and short:
+            look = Look.at(evidence, encode, SEED)
         sample = passages if short is None else np.concatenate([passages, short.vectors])
-        if transform == AUTO and collection.encoder["pooling"] == LEARNED:
-            chosen: Choice | None = Choice("none", WORDS_ARE_WHITE, (), 0, len(evidence.texts), 0.0)
-        else:
+        fits = Fits(sample, SEED, device, lambda done, total: progress("fitting the transform", done, total))
+        chosen: Choice | None = None
+        if transform == AUTO and settled:
+            chosen = Choice("none", settled, (), 0, len(evidence.texts), 0.0)
+        elif look:
             chosen = choose_for(
                 transform,
-                evidence,
-                encode,
-                sample,
+                look,
+                fits,
                 with_short_texts=short is not None,
-                seed=SEED,
                 progress=lambda done, total: progress("choosing a transform", done, total),
             )
-        fitted = fit(
-            chosen.chosen if chosen else transform,
-            sample,
-            seed=SEED,
-            device=device,
-            progress=lambda done, total: progress("fitting the transform", done, total),
-        )
+        fitted = fits.fit(chosen.chosen if chosen else transform)
         if note and fitted.family != "none":
             fitted = type(fitted)(replace(fitted.state, notes=(*fitted.notes, note)))
         counts = {
@@ -132,7 +149,7 @@ class Fitted:
             "short_texts": len(short.texts) if short and fitted.family != "none" else 0,
         }
         queries = None if short is None else short.vectors.astype(np.float16)
-        del sample, evidence
+        del sample, fits, evidence
         progress("measuring ordinary text", 0, 1)
         novelty = _measure_novelty(collection, numbers, passages, short)
         progress("measuring ordinary text", 1, 1)
@@ -140,6 +157,19 @@ class Fitted:
         return_free_memory()
         choice = chosen.to_json() if chosen else None
         return cls(fitted, _writer(fitted, novelty, queries), counts, queries, choice)
+
+
+def _settled(encoder: Mapping[str, Any]) -> str:
+    """Return the reason why "auto" is "none" with this encoder, without a comparison. Empty if there is a choice."""
+    return WORDS_ARE_WHITE if encoder["pooling"] == LEARNED else NOT_COMPARABLE if is_brought(encoder) else ""
+
+
+def short_text_count(passages: int, transform: str, look: Look | None) -> int:
+    """Return how many short texts are cut from this number of passages."""
+    most = SHORT_TEXTS
+    if transform == "none" or (look and look.tuned):
+        most = max(FEW_SHORT_TEXTS, passages // PASSAGES_A_SHORT_TEXT)
+    return min(most, SHORT_TEXTS, MOST_OF_A_PASSAGE * passages)
 
 
 def return_free_memory() -> None:
@@ -185,10 +215,13 @@ def _sample(collection: AnyCollection) -> NDArray[np.int64]:
 
 
 def _encode_short_texts(
-    passages: Sequence[str], transform: str, encode: Encode, progress: Progress
+    passages: Sequence[str], count: int, transform: str, encode: Encode, progress: Progress
 ) -> tuple[ShortTexts | None, str]:
-    """Cut short texts from the passages and encode them. If the encoder is unavailable, return None and a note."""
-    texts = short_texts(passages, min(SHORT_TEXTS, len(passages)), SEED + 1)
+    """Cut `count` short texts from the passages and encode them.
+
+    If the encoder is unavailable, return None and a note.
+    """
+    texts = short_texts(passages, count, SEED + 1)
     if not texts:
         return None, ""
     progress("embedding short texts", 0, len(texts))
@@ -231,12 +264,19 @@ def _evidence(collection: AnyCollection) -> Evidence:
 
 
 def _texts(store: AnyStore, spans: Sequence[tuple[int, int, int]]) -> list[tuple[str, str]]:
-    """Return the title and text of each span (document, start, end). Only one document is in memory at a time."""
+    """Return the title and text of each span (document, start, end).
+
+    Documents are in memory together until their texts have READ_TOGETHER characters.
+    """
     found: list[tuple[str, str]] = [("", "")] * len(spans)
-    by_document = sorted(range(len(spans)), key=lambda place: spans[place][0])
-    for number, own in groupby(by_document, key=lambda place: spans[place][0]):
-        fields = store.documents([number])[number]
-        for place in own:
-            _, start, end = spans[place]
-            found[place] = (fields["title"][:LONGEST_TITLE], fields["text"][start:end])
+    by_document: dict[int, list[int]] = {}
+    for place, (number, _, _) in enumerate(spans):
+        by_document.setdefault(number, []).append(place)
+    passages = store.passages_of_documents(sorted(by_document))
+    lengths = accumulate(max((passage.end for passage in own), default=0) for own in passages.values())
+    for _, group in groupby(zip(passages, lengths, strict=True), key=lambda pair: pair[1] // READ_TOGETHER):
+        for number, fields in store.documents([number for number, _ in group]).items():
+            for place in by_document[number]:
+                _, start, end = spans[place]
+                found[place] = (fields["title"][:LONGEST_TITLE], fields["text"][start:end])
     return found

@@ -3,7 +3,8 @@
 1. A sample of passages is encoded once, and the vectors of every pooling are computed from that. The sample is as large
    as the time limit allows. Its passages have at most SAMPLE_TOKENS tokens.
 2. `retriever.transforms.tuned` judges the vectors of the model's own pooling. If the model has no pooling config, it
-   judges the mean and the first token of the last layer. A tuned encoder keeps its pooling.
+   judges the mean and the first token of the last layer. A tuned encoder keeps its pooling, unless it cannot read the
+   text because many tokens are unknown to it.
 3. For an untuned encoder, the poolings are compared by their agreement with BM25, each with the best of a few
    transforms, or with the transform that the collection will have. One candidate is a table of the corpus's words,
    "learned". It is cheap, and it is chosen unless another pooling agrees better by more than chance.
@@ -27,7 +28,7 @@ from retriever.corpus.source import Source
 from retriever.encoder.encoder import Encoder
 from retriever.encoder.model_files import LEARNED, UNTUNED_POOLING
 from retriever.encoder.static.words import word_table
-from retriever.ingest.encoder_choice import sample_passages
+from retriever.ingest.encoder_choice import sample_passages, unreadable
 from retriever.progress import Progress, silent
 from retriever.settings import CollectionSettings, EncoderOptions
 from retriever.transforms.agreement import Questions, agreement_of, paired_gain, sample_questions
@@ -144,7 +145,7 @@ def with_chosen_pooling(
     settings: CollectionSettings, source: Source, options: EncoderOptions, progress: Progress
 ) -> CollectionSettings:
     """Choose the pooling of a new collection from the first documents of its source. A word table has only one."""
-    encoder = options.encoder(progress=progress)
+    encoder = options.model(progress=progress)
     if encoder.files.static:
         return settings
     documents, prompts = source.peek(), encoder.identity.query_prompt or encoder.identity.document_prompt
@@ -196,8 +197,9 @@ def choose_pooling(
         sample = _fitting(sample, owners, left / pace)
     found: tuple[PoolingCandidate, ...] = ()
     verdict: Verdict | None = None
-    chosen, reason = own, sample.questions.too_few
-    if not reason:
+    too_few = sample.questions.too_few
+    chosen, reason = own, f"{too_few}, so no other pooling was compared. {MEANINGS[own]}"
+    if not too_few:
         # In some models, e.g. ALBERT and ELECTRA, the input embeddings have fewer dimensions than the layers.
         same = short.torch_model.input_dimension == short.identity.dimension
         tried = [pooling for pooling in TRIED if same or pooling != "word"]
@@ -288,7 +290,8 @@ def _compare(
     declared = files.declares_pooling and own == files.own_pooling
     judged = LAST_LAYER if own == UNTUNED_POOLING and not declared else (own,)
     verdicts = {pooling: sample.verdict(rows[pooling], declared) for pooling in judged}
-    tuned = [pooling for pooling in judged if verdicts[pooling].tuned]
+    unread = unreadable(encoder, sample.texts)
+    tuned = [] if unread else [pooling for pooling in judged if verdicts[pooling].tuned]
     if tuned:
         best = {pooling: sample.best(rows[pooling], ["none"]) for pooling in dict.fromkeys((own, *tuned))}
         chosen = _preferred({pooling: best[pooling][1] for pooling in tuned}, tuned[0])
@@ -304,7 +307,9 @@ def _compare(
         PoolingCandidate(pooling, spec, *paired_gain(scores, best[own][1])) for pooling, (spec, scores) in best.items()
     )
     verdict = verdicts.get(chosen, verdicts[judged[0]])
-    return chosen, _reason(chosen, own, found, verdict), found, verdict
+    seen = unread or verdict.describe()
+    reason = _compared(chosen, found, seen) if not tuned else _kept(chosen, own, seen)
+    return chosen, f"{reason}. {MEANINGS[chosen]}", found, verdict
 
 
 def _preferred(scores: Mapping[str, NDArray[np.float64]], default: str) -> str:
@@ -314,13 +319,14 @@ def _preferred(scores: Mapping[str, NDArray[np.float64]], default: str) -> str:
     return best if low > 0 else default
 
 
-def _reason(chosen: str, own: str, found: Sequence[PoolingCandidate], verdict: Verdict) -> str:
-    if verdict.tuned:
-        kept = "its own pooling is kept" if chosen == own else f"the pooling {chosen} of its last layer is used"
-        return f"{verdict.describe()}, so {kept}. {MEANINGS[chosen]}"
-    best = max(found, key=lambda candidate: candidate.agreement)
-    if best.pooling == chosen:
-        compared = f"of {len(found)} poolings, {chosen} agrees best with a search by words"
-    else:
-        compared = f"{chosen} is used, because no other pooling agrees better with a search by words, beyond chance"
-    return f"{verdict.describe()}; {compared}. {MEANINGS[chosen]}"
+def _kept(chosen: str, own: str, seen: str) -> str:
+    kept = "its own pooling is kept" if chosen == own else f"the pooling {chosen} of its last layer is used"
+    return f"{seen}, so {kept}"
+
+
+def _compared(chosen: str, found: Sequence[PoolingCandidate], seen: str) -> str:
+    if max(found, key=lambda candidate: candidate.agreement).pooling == chosen:
+        return f"{seen}; of {len(found)} poolings, {chosen} agrees best with a search by words"
+    return (
+        f"{seen}; {chosen} is used, because no other pooling agrees better with a search by words by more than chance"
+    )

@@ -5,6 +5,7 @@ switch to the new index.
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -12,18 +13,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.folder.collection import Collection
 from indexes.generation import Generation, Publication
 from indexes.protocol import AnyCollection
 from indexes.rows import ApplyEach
 from retriever.corpus.source import OnError, Source
+from retriever.encoder.base import AnyEncoder
 from retriever.encoder.encoder import Encoder, resolve_device
+from retriever.encoder.model_files import LEARNED, EncoderIdentity
+from retriever.encoder.static.folder import replace_table
 from retriever.errors import Damaged, Misuse, NotACollection
-from retriever.ingest.engines import Engine, Local
+from retriever.ingest.engines import Engine
 from retriever.ingest.fitted import FIT_SAMPLE, Fitted, return_free_memory
-from retriever.ingest.pipeline import Ingestion, IngestReport
+from retriever.ingest.pipeline import Ingestion, IngestReport, hash_of_text
 from retriever.progress import Progress, silent
 from retriever.settings import IndexSettings, made_by
 from retriever.transforms.base import Transform
+from retriever.transforms.choice import FEWEST_PASSAGES
 from retriever.transforms.novelty import Drift, Novelty, drift
 
 # A transform that was fitted on few passages is fitted again when their number has grown by this factor.
@@ -34,6 +40,9 @@ BACKLOG_SHARE = 0.1
 COPY_OF = "copy_of"
 """The setting that marks a collection as an unfinished copy. Its value describes the source of the copy."""
 
+SOURCES = "sources"
+"""The setting with the paths that the collection was made from. A copy of the collection does not have it."""
+
 Changes = Sequence[Any]
 """The arguments of `IndexSettings.changed`. An empty sequence keeps all settings."""
 
@@ -42,11 +51,11 @@ class Writer:
     """Writes to one collection."""
 
     def __init__(
-        self, collection: AnyCollection, encoder: Callable[[], Encoder], device: str, progress: Progress
+        self, collection: AnyCollection, encoder: Callable[[], AnyEncoder], device: str, progress: Progress
     ) -> None:
         self.report = IngestReport()
         """The report of the last ingestion, or of the ingestion that is running."""
-        self.engine: Engine = Local()
+        self.engine = Engine()
         self._collection = collection
         self._encoder = encoder
         self._device = device
@@ -87,7 +96,12 @@ class Writer:
         ingestion = Ingestion(store, encoder, on_error=on_error, progress=self._progress, engine=self.engine)
         self.report = ingestion.report
         last_before = store.last_vector()
-        ingestion.run(self.engine.documents(source, encoder), prune=prune)
+        source.leave_out(store.file_states())
+        known = store.setting(SOURCES)
+        complete = whole and (prune or covers(source.origins, known))
+        if complete and source.origins != known:
+            store.set_settings({SOURCES: source.origins})
+        ingestion.run(self.engine.documents(source, encoder), prune=prune, whole=complete)
         newer, unused = self._collection.backlog()
         if is_due(self._collection, wanted) or (whole and newer):
             self.publish(wanted, compact=unused > BACKLOG_SHARE * store.count("vectors"))
@@ -107,7 +121,32 @@ class Writer:
         with self._lock():
             if not self._collection.store.count("passages"):
                 raise Misuse(f"{self._collection.name} has no documents to rebuild an index from.")
-            self.publish(self._wanted(changes), refit=True, compact=True)
+            wanted = self._wanted(changes)
+            if self._collection.encoder["pooling"] == LEARNED and isinstance(self._collection, Collection):
+                self._learn_again(self._collection, wanted)
+            else:
+                self.publish(wanted, refit=True, compact=True)
+
+    def _learn_again(self, collection: Collection, wanted: IndexSettings) -> None:
+        """Learn the word table again if the documents have changed, and publish an index of the new vectors.
+
+        The settings, the vectors and the index change in one transaction.
+        """
+        from retriever.ingest.word_table import embed_again, learned_again
+
+        old = self._encoder()
+        assert isinstance(old, Encoder)  # a word table is one
+        if changed := learned_again(collection, old, self._progress):
+            with collection.store.changing():
+                collection.store.set_settings(changed)
+                self._encoded = {}
+                embed_again(collection, old, self._encoder(), self._progress)
+                self.publish(wanted, refit=True, compact=True)
+            replace_table(EncoderIdentity.from_json(collection.encoder), collection.encoder_place(collection.folder))
+            if published := collection.published():
+                collection.remove_older(published[0])
+        else:
+            self.publish(wanted, refit=True, compact=True)
 
     def publish(self, wanted: IndexSettings, *, refit: bool = False, compact: bool = False) -> Transform:
         """Publish a new generation of the index, and return its transform.
@@ -158,9 +197,34 @@ class Writer:
         """
         key = tuple(texts)
         if key not in self._encoded:
-            vectors = self.engine.encode_queries(texts, self._encoder())
-            self._encoded = dict([*self._encoded.items(), (key, vectors)][-2:])
+            self._encoded = dict([*self._encoded.items(), (key, self._query_vectors(texts))][-2:])
         return self._encoded[key]
+
+    def _query_vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Encode texts as queries. A text that is also a passage, e.g. a document of one sentence, has a vector."""
+        encoder, store = self._encoder(), self._collection.store
+        if encoder.identity.query_prompt != encoder.identity.document_prompt:
+            return self.engine.encode_queries(texts, encoder)
+        hashes = [hash_of_text(text) for text in texts]
+        known = store.vectors_of_texts(hashes)
+        found = np.array([text_hash in known for text_hash in hashes], bool)
+        rows = np.empty((len(texts), self._collection.dimension), np.float32)
+        if found.any():
+            numbers = [known[text_hash] for text_hash in hashes if text_hash in known]
+            rows[found] = store.vectors(numbers, self._collection.dimension, checked=True)
+        if not found.all():
+            missing = [text for text, text_hash in zip(texts, hashes, strict=True) if text_hash not in known]
+            rows[~found] = self.engine.encode_queries(missing, encoder)
+        return rows
+
+
+def covers(origins: Sequence[str] | None, known: Sequence[str] | None) -> bool:
+    """Return whether a source has everything that the collection was made from.
+
+    If it has not, e.g. because it is one new file, the documents that it lacks are not gone. What no longer exists
+    does not count.
+    """
+    return known is None or set(origins or ()) >= {one for one in known if os.path.lexists(one)}
 
 
 def is_due(collection: AnyCollection, wanted: IndexSettings) -> bool:
@@ -232,4 +296,8 @@ def _publication(
 def _is_outgrown(collection: AnyCollection, generation: Generation) -> bool:
     """Return whether the transform was fitted on so few passages that fitting it again is worthwhile."""
     passages = int(generation.manifest["fitted_on"]["passages"])
-    return passages < FIT_SAMPLE and collection.store.count_used_after(0) >= REFIT_GROWTH * passages
+    if passages >= FIT_SAMPLE:
+        return False
+    if passages < FEWEST_PASSAGES and collection.store.setting("choice") is not None:
+        return collection.store.count_used_after(0) >= min(REFIT_GROWTH * passages, FEWEST_PASSAGES)
+    return collection.store.count_used_after(0) >= REFIT_GROWTH * passages

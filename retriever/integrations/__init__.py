@@ -1,1 +1,1 @@
-"""Integrations with other software, e.g. LangChain."""
+"""Integrations with other software: LangChain, LlamaIndex, Haystack."""

@@ -3,11 +3,10 @@
 from retriever.integrations.langchain import CollectionRetriever
 
 with Retriever.open("collections/notes") as notes:
-    budget = CollectionRetriever(retriever=notes, k=5, options={"mode": "hybrid", "where": ["year >= 2020"]})
+    budget = CollectionRetriever(retriever=notes, search_kwargs={"k": 5, "where": ["year >= 2020"]})
     budget.invoke("what did we decide")  # a list of LangChain documents
-    chain = budget | (lambda found: " … ".join(document.page_content for document in found)) | prompt | model
 
-A LangChain document holds the best passage of a hit; its metadata also has id, title, rank, score, start and end.
+A LangChain document is the best passage of a hit. Its metadata also has id, title, rank, relevance, score, start, end.
 """
 
 from typing import Any
@@ -22,18 +21,19 @@ try:
 except ImportError as error:
     raise ImportError("LangChain is not installed; run: pip install 'flow-retriever[langchain]'") from error
 
-OWN = ("id", "title", "rank", "score", "start", "end")
+OWN = ("id", "title", "rank", "relevance", "score", "start", "end")
 
 
-class CollectionRetriever(BaseRetriever):
-    """Returns the k best documents of a collection. `options` are the options of `Retriever.search`."""
+class CollectionRetriever(BaseRetriever, extra="forbid"):
+    """Returns the best documents of a collection. `search_kwargs`, and `invoke`, take the options of a search."""
 
     retriever: Retriever
     k: int = 5
-    options: dict[str, Any] = Field(default_factory=dict)
+    search_kwargs: dict[str, Any] = Field(default_factory=dict)
 
-    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
-        return [
-            Document(hit.passage, id=hit.id, metadata=hit.metadata | {name: getattr(hit, name) for name in OWN})
-            for hit in self.retriever.search(query, self.k, **self.options)
-        ]
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **given: Any
+    ) -> list[Document]:
+        found = self.retriever.search(query, **{"k": self.k, **self.search_kwargs, **given})
+        own = [hit.metadata | {name: getattr(hit, name) for name in OWN} for hit in found]
+        return [Document(hit.passage, id=hit.id, metadata=more) for hit, more in zip(found, own, strict=True)]

@@ -22,14 +22,17 @@ Numbers = NDArray[np.int64]
 PERPLEXITY = 20.0
 FEWEST = 10
 """Minimum number of vectors for t-SNE. Fewer vectors are laid out by their principal components."""
-EARLY, LATE = 200, 450
+STEPS = (100, 200)
+"""Early and late steps. On 4,000 abstracts, 64.6 % of the ten nearest are then among the fifty nearest on the map. With
+200 and 450 steps they are 65.2 %."""
+STEPS_OF_MANY = (200, 450)
 EARLY_EXAGGERATION = 12.0
 # With fewer points, this exaggeration would keep all points in one place, so it is reduced.
 EXAGGERATED_FROM = 120
-# With fewer points, several threads are slower than one.
-THREADS_FROM = 1000
-# With fewer points, a Barnes-Hut tree is faster than interpolation on a grid.
-GRID_FROM = 4000
+# With fewer points, one thread is fast enough. Several would wait for each other in loops that keep busy cores busier.
+THREADS_FROM = 10_000
+# With fewer points, a Barnes-Hut tree is faster than interpolation on a grid, whose size grows with the layout.
+GRID_FROM = 10_000
 REPORTED_EVERY = 10
 
 PLACED_NEAR = 5
@@ -64,9 +67,10 @@ def lay_out(vectors: Matrix, progress: Callable[[int, int], None], seed: int = 0
     spread = max(float(first.std(axis=0)[0]), 1e-12)
     start = 1e-4 * first / spread + rng.normal(scale=1e-6, size=first.shape)
     done = 0
+    early, late = STEPS_OF_MANY if count >= GRID_FROM else STEPS
 
     def report(iteration: int, error: float, embedding: object) -> None:
-        progress(done + iteration, EARLY + LATE)
+        progress(done + iteration, early + late)
 
     embedding = TSNEEmbedding(
         start,
@@ -77,9 +81,9 @@ def lay_out(vectors: Matrix, progress: Callable[[int, int], None], seed: int = 0
         callbacks=report,
         callbacks_every_iters=REPORTED_EVERY,
     )
-    embedding.optimize(EARLY, inplace=True, exaggeration=exaggeration, momentum=0.5, propagate_exception=True)
-    done = EARLY
-    embedding.optimize(LATE, inplace=True, exaggeration=1, momentum=0.8, propagate_exception=True)
+    embedding.optimize(early, inplace=True, exaggeration=exaggeration, momentum=0.5, propagate_exception=True)
+    done = early
+    embedding.optimize(late, inplace=True, exaggeration=1, momentum=0.8, propagate_exception=True)
     return np.nan_to_num(np.asarray(embedding, np.float64))
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from retriever.files import atomic_write, cache_folder
 
-FORMAT = 1
+FORMAT = 2
 MOST_CACHED = 50
 ARRAYS = {"numbers": "<i8", "signatures": "<u8", "x": "<u2", "y": "<u2", "cluster": "|u1"}
 

@@ -8,7 +8,6 @@ words is needed.
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -16,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.faiss.vectors import import_faiss
-from indexes.sqlite.words import query_words
+from indexes.terms import is_unspaced, words_of
 from retriever.terminal import cut, one_line
 
-MOST_CLUSTERS = 20
+MOST_CLUSTERS = 10
+"""As many as the map has colours that everybody can tell apart."""
 ITERATIONS = 25
 WORDS_SHOWN = 3
 LONGEST_WORD = 24
@@ -28,8 +28,6 @@ SHARED_BY = 2
 """Minimum number of documents of a cluster that contain a word of its label."""
 MORE_FREQUENT = 1.2
 """A word of a label must be more than this many times as frequent in the cluster as in all documents."""
-# Text in scripts without spaces between words is cut into pairs of characters.
-_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff]")
 
 
 def groups(vectors: NDArray[np.float32], seed: int = 0) -> NDArray[np.int64]:
@@ -84,8 +82,8 @@ def labels(texts: Sequence[Sequence[str]]) -> list[str]:
 
 def _words(text: str) -> list[str]:
     found = []
-    for run in query_words(text):
-        if _UNSPACED.match(run):
+    for run in words_of(text):
+        if is_unspaced(run):
             found += [run[place : place + 2] for place in range(max(1, len(run) - 1))]
         elif len(run) >= SHORTEST_WORD and not run[0].isdigit():
             found.append(run)

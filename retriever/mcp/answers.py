@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from retriever.corpus import Document
 from retriever.hits import Hit, Mode
 from retriever.mcp.quoting import LONGEST, LONGEST_PASSAGE, NOTICE, Quotation, literal, shortened, visible
+from retriever.search.facets import Facet
 from retriever.terminal import cut, one_line, plural
 
 MOST_HITS = 50
@@ -25,7 +26,7 @@ def _filters(given: Any) -> Any:
         return given
     if not given.lstrip().startswith("["):  # no filter begins with [
         return [given]
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         return json.loads(given)
     return given
 
@@ -60,20 +61,25 @@ Id = Annotated[str, Field(description="The id of a document, exactly as in a hit
 
 
 class SearchArguments(Arguments):
-    """Finds the documents of a collection that match a query best. Returns the best passage, id, score and metadata
-    of each. The tool `document` reads more of a document. If the hits do not match, try other words, another mode or
-    fewer filters."""
+    """Finds the documents of a collection that match a query best. Returns the best passage, id, relevance and
+    metadata of each. The tool `document` reads more of a document. If the hits do not match, try other words, another
+    mode or fewer filters."""
 
     query: str = Field(
-        max_length=LONGEST_QUERY, description="What to search for: a question, a sentence, or descriptive words."
+        max_length=LONGEST_QUERY,
+        description="What to search for: a question, a sentence, or descriptive words. Words in double quotes must "
+        "occur together, unless the mode is dense or no document has them.",
     )
     k: HitCount = 5
     mode: Mode = Field(
-        "dense",
-        description="dense: by meaning. lexical: by words (BM25), for names, codes and exact terms. hybrid: by both, "
-        "usually the best. Scores of different modes cannot be compared.",
+        "hybrid",
+        description="hybrid: by meaning and words, usually the best. dense: by meaning. lexical: by words (BM25), for "
+        "names, codes and exact terms.",
     )
     where: Filters = []
+    min_score: float | None = Field(
+        None, ge=0, le=100, description="Leave out hits with a lower relevance, which is 0 to 100. Null: none."
+    )
 
 
 class SimilarArguments(Arguments):
@@ -127,14 +133,19 @@ class Quoted(BaseModel):
 
 class QuotedHit(Quoted):
     rank: int
-    score: float
+    relevance: float = Field(
+        description="0 to 100 in every mode: 0 is no better than a random document, 100 is a perfect match."
+    )
+    score: float = Field(description="The exact score, by which hits are ordered. Its scale depends on the mode.")
     passage: str = Field(description="The passage of the document that matches best.")
     start: int = Field(description="Where the passage starts in the document's text, in characters.")
     end: int
+    place: str = Field(description="The file of the passage, its line, its page, and the headings it is under.")
 
     def readable(self, quotation: Quotation) -> str:
-        head = f"{self.rank}. score {self.score:.3f}, characters {self.start:,} to {self.end:,} of its text"
-        return f"{head}\n{quotation.quoted([*self.lines(), 'passage:', self.passage])}"
+        head = f"{self.rank}. relevance {self.relevance:.0f}, characters {self.start:,} to {self.end:,} of its text"
+        place = [f"place: {self.place}"] if self.place else []
+        return f"{head}\n{quotation.quoted([*self.lines(), *place, 'passage:', self.passage])}"
 
 
 class HitsAnswer(BaseModel):
@@ -143,29 +154,32 @@ class HitsAnswer(BaseModel):
     collection: str
     hits: list[QuotedHit]
     notes: list[str] = Field(description="Notes about the hits.")
+    suggestion: str | None = Field(description="A corrected query, if no document has a word of the query.")
     notice: str = NOTICE
 
     @classmethod
-    def of(cls, collection: str, hits: Sequence[Hit], notes: list[str]) -> Self:
+    def of(cls, collection: str, hits: Sequence[Hit], notes: list[str], suggestion: str | None = None) -> Self:
         longest = {**LONGEST, "passage": LONGEST_PASSAGE}
         quoted = [
             QuotedHit.of(
                 hit,
                 longest,
+                place=visible(cut(one_line(str(hit.place)), longest["title"])),
                 passage=visible(cut(hit.passage, LONGEST_PASSAGE)),
-                **{name: getattr(hit, name) for name in ("rank", "score", "start", "end")},
+                **{name: getattr(hit, name) for name in ("rank", "relevance", "score", "start", "end")},
             )
             for hit in hits
         ]
-        return cls(collection=collection, hits=quoted, notes=notes)
+        return cls(collection=collection, hits=quoted, notes=notes, suggestion=suggestion and visible(suggestion))
 
     def readable(self) -> str:
+        notes = [*self.notes, f"Did you mean: {literal(self.suggestion)}?"] if self.suggestion else self.notes
         if not self.hits:
-            return "\n".join([f"Nothing found in {self.collection!r}.", *self.notes])
+            return "\n".join([f"Nothing found in {self.collection!r}.", *notes])
         quotation = Quotation()
         head = f"{plural(len(self.hits), 'document')} of {self.collection!r}, best first."
         hits = [hit.readable(quotation) for hit in self.hits]
-        return "\n\n".join([" ".join([head, *self.notes]), quotation.notice(), *hits])
+        return "\n\n".join([" ".join([head, *notes]), quotation.notice(), *hits])
 
 
 class DocumentAnswer(Quoted):
@@ -186,40 +200,33 @@ class DocumentAnswer(Quoted):
         return "\n\n".join([head, quotation.notice(), quotation.quoted([*self.lines(), "text:", self.text])])
 
 
-class FieldValue(BaseModel):
-    value: str | int | float | bool
-    documents: int
-
-
-class FieldFacts(BaseModel):
-    name: str
-    documents: int
-    values: list[FieldValue] = Field(description="The most frequent values.")
-    more: bool = Field(description="True if there are other values.")
-
-    def line(self) -> str:
-        values = [f"{json.dumps(one.value, ensure_ascii=False)} ({one.documents:,})" for one in self.values]
-        return f"{literal(self.name)} in {self.documents:,}: {', '.join(values + ['…'] * self.more)}"
-
-
 class CollectionFacts(BaseModel):
     name: str
     default: bool = Field(description="True for the collection that is used if none is named.")
+    title: str | None
+    description: str | None
     documents: int
     passages: int
     encoder: str
     transform: str
     generation: int | None = Field(description="Increases when the index is published again.")
-    fields: list[FieldFacts] = Field(description="The metadata fields to filter by, most frequent first.")
+    fields: list[Facet] = Field(description="The metadata fields to filter by, most frequent first.")
 
     def readable(self, quotation: Quotation) -> str:
         head = (
             f"{self.name}{' (default)' if self.default else ''}: {self.documents:,} documents in {self.passages:,} "
             f"passages, encoder {self.encoder}, transform {self.transform}"
         )
+        about = [f"{name}: {text}" for name in ("title", "description") if (text := getattr(self, name))]
+        said = f"described as:\n{quotation.quoted(about)}\n" if about else ""
         if not self.fields:
-            return f"{head}; no metadata to filter by."
-        return f"{head}; metadata fields:\n{quotation.quoted([field.line() for field in self.fields])}"
+            return f"{head}; {said}no metadata to filter by."
+        return f"{head}; {said}metadata fields:\n{quotation.quoted([_field_line(field) for field in self.fields])}"
+
+
+def _field_line(field: Facet) -> str:
+    values = [f"{json.dumps(one.value, ensure_ascii=False)} ({one.count:,})" for one in field.values]
+    return f"{literal(field.name)} in {field.documents:,}: {', '.join(values + ['…'] * field.more)}"
 
 
 class CollectionsAnswer(BaseModel):

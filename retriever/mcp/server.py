@@ -21,6 +21,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
 
 from retriever.files import folders_by_name
+from retriever.mcp.messages import Message, repair
 from retriever.mcp.quoting import NOTICE
 from retriever.mcp.tools import TOOLS, Toolbox
 from retriever.progress import Progress, silent
@@ -95,5 +96,7 @@ async def _serve(toolbox: Toolbox) -> None:
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
-    async with stdio_server() as (incoming, outgoing):
-        await server.run(incoming, outgoing, server.create_initialization_options())
+    async with stdio_server() as (incoming, outgoing), anyio.create_task_group() as group:
+        repaired, messages = anyio.create_memory_object_stream[Message]()
+        group.start_soon(repair, incoming, repaired, outgoing)
+        await server.run(messages, outgoing, server.create_initialization_options())

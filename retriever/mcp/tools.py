@@ -17,7 +17,7 @@ from retriever.mcp.answers import CollectionsAnswer, DocumentAnswer, HitsAnswer
 from retriever.mcp.quoting import visible, visible_value
 from retriever.recovery.damage import detect_damage
 from retriever.retriever import Retriever
-from retriever.search.facets import facets
+from retriever.search.facets import Facet, FieldValue, facets
 from retriever.terminal import cut, lines, one_line
 
 log = logging.getLogger(__name__)
@@ -27,9 +27,7 @@ FIELDS_SHOWN = 20
 VALUES_SHOWN = 8
 # A language model trusts the description of a tool. Only field names that match this pattern appear there.
 PLAIN_NAME = re.compile(r"[\w.-]{1,40}")
-SCORES = {"dense": "cosines, at most 1", "lexical": "BM25", "hybrid": "nats of evidence"}
-
-
+SCALE = "Relevance is 0 to 100; 0 is no better than a random document."
 HINTS = {"read_only_hint": True, "destructive_hint": False, "idempotent_hint": True, "open_world_hint": False}
 TOOLS: dict[str, tuple[str, type[BaseModel], type[BaseModel]]] = {
     "search": ("Search documents", answers.SearchArguments, HitsAnswer),
@@ -119,17 +117,17 @@ class Toolbox:
 
     def search(self, given: answers.SearchArguments) -> HitsAnswer:
         name, retriever = self._named(given.collection)
-        (answer,) = retriever.answer_many([given.query], given.k, mode=given.mode, where=given.where)
-        notes = [f"Scores are {SCORES[given.mode]}."]
+        (answer,) = retriever.answer_many(
+            [given.query], given.k, mode=given.mode, where=given.where, min_score=given.min_score
+        )
+        notes = [note for note in (SCALE if answer.hits else "", answer.note) if note]
         if answer.strange:
             notes.append("The query is unlike the collection's texts: the hits may be irrelevant.")
-        if not answer.hits and given.where:
-            notes = ["No document matches the filters."]
-        return HitsAnswer.of(name, answer.hits, notes)
+        return HitsAnswer.of(name, answer.hits, notes, answer.suggestion)
 
     def similar(self, given: answers.SimilarArguments) -> HitsAnswer:
         name, retriever = self._named(given.collection)
-        return HitsAnswer.of(name, retriever.similar(given.id, given.k, where=given.where), ["Scores are cosines."])
+        return HitsAnswer.of(name, retriever.similar(given.id, given.k, where=given.where), [SCALE])
 
     def document(self, given: answers.DocumentArguments) -> DocumentAnswer:
         name, retriever = self._named(given.collection)
@@ -168,23 +166,15 @@ class Toolbox:
 
 @detect_damage
 def _facts(retriever: Retriever, name: str, default: bool) -> answers.CollectionFacts:
-    return answers.CollectionFacts(
-        name=name,
-        default=default,
-        **visible_value(asdict(summary(retriever.local))),
-        fields=[
-            answers.FieldFacts(
-                name=cut(facet.name, 200),
-                documents=facet.documents,
-                values=[
-                    answers.FieldValue(value=visible_value(one.value), documents=one.count)
-                    for one in facet.values[:VALUES_SHOWN]
-                ],
-                more=facet.more or len(facet.values) > VALUES_SHOWN,
-            )
-            for facet in facets(retriever.local.store)[:FIELDS_SHOWN]
-        ],
-    )
+    known = visible_value(asdict(summary(retriever.local)))
+    fields = [_visible_facet(facet) for facet in facets(retriever.local.store)[:FIELDS_SHOWN]]
+    return answers.CollectionFacts(name=name, default=default, **known, fields=fields)
+
+
+def _visible_facet(facet: Facet) -> Facet:
+    shown = facet.with_first(VALUES_SHOWN)
+    values = [FieldValue(visible_value(one.value), one.count) for one in shown.values]
+    return Facet(cut(facet.name, 200), shown.documents, values, shown.more)
 
 
 def _failed(message: str) -> CallToolResult:

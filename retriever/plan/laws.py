@@ -185,6 +185,8 @@ class Law:
         """Predict the size of the whole collection."""
         vectors = self.vectors(documents)
         index = self.index_bytes(vectors, index_type) + NUMBER_BYTES * vectors
+        if index_type != FLAT:  # the raw vectors that its candidates are scored with
+            index += 2 * int(self.rates.encoder["dimension"]) * vectors
         return self.sqlite_bytes(documents) + index + self.rates.other_bytes
 
     def build_memory(self, documents: float, index_type: str = FLAT) -> float:

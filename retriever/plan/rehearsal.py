@@ -25,7 +25,7 @@ import retriever
 from indexes.faiss.recall import WANTED
 from indexes.faiss.types import NAMES, factory_string, list_count
 from indexes.faiss.vectors import exact_index, unit_rows
-from indexes.generation import INDEX_FILE, NUMBERS_FILE
+from indexes.generation import INDEX_FILES
 from retriever.corpus import Document
 from retriever.corpus.short_texts import short_texts
 from retriever.encoder.encoder import Encoder
@@ -40,7 +40,6 @@ from retriever.progress import Progress, silent
 from retriever.retriever import Retriever
 from retriever.transforms.spec import AUTO
 
-GROWING = (INDEX_FILE, NUMBERS_FILE)
 OTHER_TYPES = tuple(name for name in NAMES if name not in (AUTO, FLAT))
 FEWEST, MOST, MOST_CHARACTERS = 400, 4000, 2_000_000
 # The larger collection has LARGER times the documents of the smaller one. If embedding them would take more than
@@ -144,7 +143,9 @@ def measure_build(request: Mapping[str, Any]) -> dict[str, Any]:
         "dimension": dimension,
         "start_cpu": start,
         "build_peak_bytes": peak,
-        "other_bytes": sum(size for path, size in files if path.startswith(generation) and not path.endswith(GROWING)),
+        "other_bytes": sum(
+            size for path, size in files if path.startswith(generation) and not path.endswith(INDEX_FILES)
+        ),
         "small": small,
         "large": large,
         "trials": trials,
@@ -157,7 +158,7 @@ def _with_precision(sample: Sequence[Document], options: Mapping[str, Any]) -> t
     if options["precision"] not in (None, AUTO):
         return dict(options), "as requested"
     if options["pooling"] == LEARNED or ModelFiles(options["encoder"]).static:
-        return dict(options), "a word table has no 8-bit integers"
+        return dict(options), "a word table cannot use 8-bit integers"
     pooling = None if options["pooling"] == AUTO else options["pooling"]
     single, integers = (
         Encoder(

@@ -1,6 +1,7 @@
 """Make a plan for a corpus, as JSON and tables. Each shard of the corpus must fit into the memory of one machine."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -46,19 +47,16 @@ def plan(rates: Rates, documents: int, *, memory: int | None = None, cores: int 
 def _type_plan(law: Law, name: str, documents: int, memory: int) -> dict[str, Any]:
     """Plan an index type with the smallest number of shards that fit into memory. A query is sent to all shards."""
 
-    def needed(count: int) -> float:
-        return max(law.build_memory(count, name), law.search_memory(count, name))
+    def needed(count: int) -> int:
+        return math.ceil(max(law.build_memory(count, name), law.search_memory(count, name)))
 
     if needed(1) > memory:
         raise Misuse(
             f"`memory={format_bytes(memory)}` is too little for a single vector: the encoder and the fit alone need "
             f"{format_bytes(needed(1))}. Give at least that; more memory means fewer shards."
         )
-    low, high = 1, documents
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if needed(middle) <= memory else (low, middle - 1)
-    count = math.ceil(documents / low)
+    largest = bisect_right(range(1, documents + 1), memory, key=needed)
+    count = math.ceil(documents / largest)
     each = math.ceil(documents / count)
     vectors, trial = law.vectors(each), law.rates.trials.get(name)
     return {

@@ -43,6 +43,10 @@ def from_collection(folder: Path, encoder: str | None) -> tuple[Sample, dict[str
     """Read documents of an existing collection in random order, and the options that it was built with."""
     with Retriever.open(folder, encoder=encoder, device="cpu") as opened:
         store, identity = opened.local.store, opened.encoder().identity
+        if not identity.is_model:
+            raise Misuse(
+                f"a plan needs a collection that was made with a BERT, but {folder} was made with {identity.name}."
+            )
         ids = [row[0] for row in store.db.conn.execute("SELECT id FROM documents ORDER BY number")]
         if not ids:
             raise Misuse(f"{folder} has no documents to base a plan on; index some first, or give a SOURCE.")

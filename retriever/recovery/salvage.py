@@ -28,7 +28,7 @@ from indexes.pages.wal import path_of
 from indexes.rows import VECTOR_TYPE, DocumentRow
 from retriever.corpus import Document
 from retriever.corpus.passages import encoded_passages
-from retriever.encoder.encoder import Encoder
+from retriever.encoder.base import AnyEncoder
 from retriever.encoder.static.folder import copy_folder
 from retriever.errors import Damaged, EncoderUnavailable, Mismatch, Misuse, NotACollection, RetrieverError
 from retriever.files import atomic_write
@@ -39,7 +39,7 @@ from retriever.recovery.survivors import Survivors, survivors
 from retriever.settings import OTHER_KEYS, CollectionSettings, EncoderOptions, IndexSettings
 
 QUARANTINE_FILE = "salvage.jsonl"
-STORED_TOGETHER = 256
+BATCH_DOCUMENTS = 256
 
 
 @dataclass
@@ -83,10 +83,10 @@ def salvage(
     target.resolve().parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{target.name}.", dir=target.resolve().parent) as scratch:
         carved = Carved(Path(scratch) / "carved.sqlite")
-        with contextlib.closing(carved.connection), atomic_write(target.resolve()) as aside:
+        with contextlib.closing(carved.connection), atomic_write(target.resolve()) as temporary:
             _carve(index, carved, report, progress)
             options = EncoderOptions(encoder, device=device)
-            _Salvage(aside, carved, survivors(index, carved), options, report).run(progress)
+            _Salvage(temporary, carved, survivors(index, carved), options, report, encoder).run(progress)
     return report
 
 
@@ -126,27 +126,26 @@ def _carve(index: Path, carved: Carved, report: SalvageReport, progress: Progres
             notes.append(f"{carver.damaged_cells:,} rows, or pointers to rows, are destroyed and cannot be read")
 
 
+@dataclass
 class _Salvage:
-    def __init__(
-        self, folder: Path, carved: Carved, left: Survivors, options: EncoderOptions, report: SalvageReport
-    ) -> None:
-        self.folder = folder
-        self.carved = carved
-        self.left = left
-        self.options = options
-        self.report = report
-        self._stored: dict[str, int] = {}
-        """The row number of the stored document, by id.
+    """Fills a new collection in `folder` with the intact rows."""
 
-        Several rows may have the same id, and the highest number wins.
-        """
+    folder: Path
+    carved: Carved
+    left: Survivors
+    options: EncoderOptions
+    report: SalvageReport
+    given: str | None
+    """The new location of the encoder."""
+    stored: dict[str, int] = field(default_factory=dict)
+    """The row number of the stored document, by id. If several rows have the same id, the highest number wins."""
 
     def run(self, progress: Progress) -> None:
         settings, width = self._settings()
         own = Collection.encoder_place(self.report.source)
         place = Collection.encoder_place(self.folder)
         try:
-            copy_folder(settings.encoder, own, place, self.report.source, self.options.name)
+            copy_folder(settings.encoder, own, place, self.report.source, self.given)
         except (EncoderUnavailable, Mismatch) as error:
             self.report.notes.append(f"the word table is lost, so only a search by words works: {error}")
         collection = Collection.create(self.folder, settings.to_json())
@@ -167,11 +166,11 @@ class _Salvage:
                     f"{''.join(f'; {note}' for note in self.report.notes)}. It was not changed."
                 )
             self._publish(collection, Writer(collection, encoder, self.options.device, progress), progress)
-            self._tell_lost(collection)
+            self._report_lost(collection)
         self._write_quarantine()
 
     def _settings(self) -> tuple[CollectionSettings, int]:
-        """Return the settings of the new collection, and the bytes of a vector, or 0 if the encoder is unknown."""
+        """Return the settings of the new collection and the size of a vector in bytes, 0 if the encoder is unknown."""
         kept = {key: self.carved.setting(key) for key in OTHER_KEYS}
         if self.left.identity is not None:
             settings = CollectionSettings(self.left.identity, self.left.index, **kept)
@@ -182,7 +181,7 @@ class _Salvage:
                 "documents are then embedded again."
             )
         self.report.notes.append("no intact record says which encoder made the vectors: all texts were embedded again")
-        kept |= dict.fromkeys(("pooling_choice", "precision_choice", "learning", "choice"))
+        kept |= dict.fromkeys(("pooling_choice", "precision_choice", "pieces_per_word", "learning", "choice"))
         return CollectionSettings(self.options.encoder().identity, self.left.index, **kept), 0
 
     # ---- documents ----------------------------------------------------------------------------------------
@@ -196,7 +195,7 @@ class _Salvage:
                 continue
             if self._is_newest(document):
                 window.append(document.row)
-            if len(window) >= STORED_TOGETHER:
+            if len(window) >= BATCH_DOCUMENTS:
                 collection.store.put_documents(window)
                 window = []
                 progress("storing", collection.store.count("documents"), None)
@@ -204,13 +203,13 @@ class _Salvage:
         return rest
 
     def _is_newest(self, document: CarvedDocument) -> bool:
-        if self._stored.get(document.row.id, -1) > document.number:
+        if self.stored.get(document.row.id, -1) > document.number:
             return False
-        self._stored[document.row.id] = document.number
+        self.stored[document.row.id] = document.number
         return True
 
     def _embed(
-        self, collection: Collection, find: Callable[[], Encoder], numbers: list[int], progress: Progress
+        self, collection: Collection, find: Callable[[], AnyEncoder], numbers: list[int], progress: Progress
     ) -> None:
         """Embed the remaining documents again, if their content and id are confirmed."""
         if not numbers:
@@ -230,7 +229,7 @@ class _Salvage:
                 if encoder is not None:
                     found, problem = _judged(found, encoder)
                 row = found.row
-                if found.number == self._stored.get(row.id):
+                if found.number == self.stored.get(row.id):
                     continue  # another image of the page had the complete document
                 if problem:
                     values = [row.id, row.title, row.text, row.metadata, row.source]
@@ -270,11 +269,11 @@ class _Salvage:
 
     # ---- lost documents -----------------------------------------------------------------------------------
 
-    def _tell_lost(self, collection: Collection) -> None:
-        there = {id_ for (id_,) in collection.store.db.conn.execute("SELECT id FROM documents")}
-        saved = set(self._stored.values())
+    def _report_lost(self, collection: Collection) -> None:
+        stored_ids = {id_ for (id_,) in collection.store.db.conn.execute("SELECT id FROM documents")}
+        saved = set(self.stored.values())
         for number, id_ in self.carved.known():
-            if number in saved or (id_ is not None and id_ in there):
+            if number in saved or (id_ is not None and id_ in stored_ids):
                 continue
             if isinstance(id_, str):
                 self.report.lost.append(id_)
@@ -297,7 +296,7 @@ def _document(row: DocumentRow) -> Document:
     return Document(row.id, row.text, row.title, row.metadata, row.source)
 
 
-def _judged(found: CarvedDocument, encoder: Encoder) -> tuple[CarvedDocument, str]:
+def _judged(found: CarvedDocument, encoder: AnyEncoder) -> tuple[CarvedDocument, str]:
     """Return the document, and the reason why it cannot be confirmed. The reason is empty if it is confirmed.
 
     The text is cut into passages again, and the seal is checked with these passages. They equal the lost passages if

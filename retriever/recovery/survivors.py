@@ -4,31 +4,29 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from indexes.folder.generation import GENERATIONS
-from indexes.generation import INDEX_FILE, MANIFEST, NUMBERS_FILE, is_encoder, settings_of
+from indexes.generation import INDEX_FILES, MANIFEST, is_encoder, settings_of
 from indexes.pages.carved import Carved
 from retriever.encoder.model_files import EncoderIdentity
 from retriever.errors import RetrieverError
 from retriever.settings import INDEX_KEYS, IndexSettings
 
-DERIVED = (INDEX_FILE, NUMBERS_FILE)
+TransformCopy = tuple[Mapping[str, bytes], dict[str, int] | None]
+"""The files of a transform, and the counts of what it was fitted on, if they are known."""
 
 
 @dataclass
 class Survivors:
-    """The intact settings and transforms.
-
-    `transforms` are the files of each transform and the counts of what it was fitted on, in the order in which to try
-    them.
-    """
+    """The intact settings and transforms."""
 
     identity: EncoderIdentity | None
     index: IndexSettings
-    transforms: list[tuple[Mapping[str, bytes], dict[str, int] | None]] = field(default_factory=list)
+    transforms: list[TransformCopy]
+    """The copies of transforms, in the order in which to try them."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +50,8 @@ def _manifests(index: Path, carved: Carved) -> list[_Manifest]:
     named, found = carved.manifest_hashes(), []
     for path in (index / GENERATIONS).glob(f"*/{MANIFEST}"):
         with contextlib.suppress(OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+            if path.is_symlink() or path.parent.is_symlink() or not path.is_file():
+                continue
             data = path.read_bytes()
             content = json.loads(data)
             if path.parent.suffix or not isinstance(content["files"], dict):  # unfinished, or not a manifest
@@ -81,21 +81,23 @@ def _index_settings(settings: Mapping[str, Any]) -> IndexSettings:
         return IndexSettings()
 
 
-def _transforms(manifests: list[_Manifest], carved: Carved) -> list[tuple[Mapping[str, bytes], dict[str, int] | None]]:
+def _transforms(manifests: list[_Manifest], carved: Carved) -> list[TransformCopy]:
     """List the copies of transforms.
 
     The sets of files that a manifest confirms come first. Then come the copies in the database table, which are checked
     only when they are loaded.
     """
     kept = carved.transform_files()
-    found: list[tuple[Mapping[str, bytes], dict[str, int] | None]] = []
+    found: list[TransformCopy] = []
     for manifest in manifests:
         with contextlib.suppress(OSError, KeyError, TypeError, AttributeError, StopIteration):
-            wanted = {name: facts["sha256"] for name, facts in manifest.content["files"].items() if name not in DERIVED}
+            wanted = {
+                name: facts["sha256"] for name, facts in manifest.content["files"].items() if name not in INDEX_FILES
+            }
             files = {}
             for name, sha256 in wanted.items():
                 copies = [data for kept_name, data in kept if kept_name == name]
-                if (manifest.folder / name).is_file():
+                if (manifest.folder / name).is_file() and not (manifest.folder / name).is_symlink():
                     copies.append((manifest.folder / name).read_bytes())
                 files[name] = next(data for data in copies if hashlib.sha256(data).hexdigest() == sha256)
             found.append((files, manifest.content.get("fitted_on")))

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from indexes.sqlite.documents import DocumentStore
 from indexes.sqlite.filters import MOST_LEVELS
+from retriever.search.ranges import FieldRange, RangeCounter
 
 Value = str | int | float | bool
 
@@ -18,6 +19,8 @@ LARGEST_WHOLE_NUMBER = 2**53 - 1
 # Maximum number of distinct values that are counted per field. A field with more values is not useful as a choice.
 COUNTED_VALUES = 10_000
 COUNTED_FIELDS = 1_000
+# Maximum number of distinct values of one field in which a user can search.
+LISTED_VALUES = 200_000
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,24 @@ class Facet:
     more: bool = False
     """Whether the field has values that are not in `values`."""
 
+    def with_first(self, count: int) -> Self:
+        """Return the field with only the first values."""
+        return replace(self, values=self.values[:count], more=self.more or len(self.values) > count)
 
-def facets(store: DocumentStore) -> list[Facet]:
+
+@dataclass
+class RangedFacet(Facet):
+    """A metadata field, with its range if it has one."""
+
+    range: FieldRange | None = None
+    """The range of a field with numbers or dates. None for a field with other values, or with only a few."""
+
+
+def facets(store: DocumentStore) -> list[RangedFacet]:
     """Return the most common fields with their most common values. The name of a nested field contains dots."""
-    fields: dict[str, Facet] = {}
+    fields: dict[str, RangedFacet] = {}
     counts: dict[str, Counter[tuple[str, Value]]] = {}
+    ranges: dict[str, RangeCounter] = {}
     for _, metadata in store.each_metadata():
         found: dict[str, set[tuple[str, Value]]] = {}
         more: set[str] = set()
@@ -56,11 +72,12 @@ def facets(store: DocumentStore) -> list[Facet]:
         for name, values in found.items():
             if name not in fields and len(fields) >= COUNTED_FIELDS:
                 continue
-            facet = fields.setdefault(name, Facet(name))
+            facet = fields.setdefault(name, RangedFacet(name))
             facet.documents += 1
             facet.more = facet.more or name in more
-            own = counts.setdefault(name, Counter())
+            own, ranged = counts.setdefault(name, Counter()), ranges.setdefault(name, RangeCounter())
             for key in values:
+                ranged.add(key[1])
                 if key in own or len(own) < COUNTED_VALUES:
                     own[key] += 1
                 else:
@@ -70,7 +87,27 @@ def facets(store: DocumentStore) -> list[Facet]:
         ranked = sorted(counts[facet.name].items(), key=lambda item: (-item[1], str(item[0][1])))
         facet.values = [FieldValue(value, count) for (_, value), count in ranked[:MOST_VALUES]]
         facet.more = facet.more or len(ranked) > MOST_VALUES
+        facet.range = ranges[facet.name].range()
     return commonest
+
+
+def value_counts(store: DocumentStore, name: str) -> list[FieldValue]:
+    """Return the values of a field, most common first. Documents with unwieldy values only are not counted."""
+    counts: Counter[tuple[str, Value]] = Counter()
+    for _, metadata in store.each_metadata():
+        found = {(type(value).__name__, value) for field, value in field_values(metadata) if field == name}
+        for key in found:
+            if not _is_unwieldy(key[1]) and (key in counts or len(counts) < LISTED_VALUES):
+                counts[key] += 1
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], str(item[0][1])))
+    return [FieldValue(value, count) for (_, value), count in ranked]
+
+
+def matching_values(counted: list[FieldValue], contained: str) -> tuple[list[FieldValue], bool]:
+    """Return the most common values that contain a text, ignoring case, and whether there are more such values."""
+    wanted = contained.casefold().strip()
+    found = [one for one in counted if wanted in str(one.value).casefold()]
+    return found[:MOST_VALUES], len(found) > MOST_VALUES
 
 
 def field_values(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Value]]:

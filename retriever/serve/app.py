@@ -15,13 +15,16 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import Response
 from starlette.middleware.cors import CORSMiddleware
 
-from retriever.serve import monitoring, routes, routes_map
+from retriever.serve import monitoring
 from retriever.serve.batching import SearchThreads
-from retriever.serve.collections import ServedCollections
+from retriever.serve.collections import SECONDS_BETWEEN_LOOKS, ServedCollections
+from retriever.serve.logs import RequestLog
 from retriever.serve.middleware import Gate, SecurityHeaders
 from retriever.serve.models import ProblemDetails
 from retriever.serve.monitoring import Metrics, RequestMetrics
-from retriever.serve.problems import add_handlers
+from retriever.serve.problems import add_handlers, unexpected
+from retriever.serve.routes import api, embeddings, reference
+from retriever.serve.routes import map as map_routes
 from retriever.serve.settings import Settings
 
 LOADING = "the collections are being loaded"
@@ -51,9 +54,13 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
 
+        following: asyncio.Task[None] | None = None
+
         def loaded(error: Exception | None) -> None:
+            nonlocal following
             if error is None and app.state.unready == LOADING:  # it may already be shutting down
                 app.state.unready = None
+                following = asyncio.create_task(_follow(app))
             on_loaded(error)
 
         def load() -> None:
@@ -69,6 +76,8 @@ def create_app(
         loading = threading.Thread(target=load, name="loading", daemon=True)
         loading.start()
         yield
+        if following:
+            following.cancel()
         for maps in app.state.maps.values():
             maps.close()
         await asyncio.to_thread(threads.close)
@@ -90,9 +99,11 @@ def create_app(
     app.state.unready = LOADING  # why the server answers no requests; None if it does
     app.state.metrics = metrics
     app.state.maps = {}
+    app.state.large_bodies = {}  # a semaphore for each path with large bodies
     add_handlers(app)
-    for module in (routes, monitoring, routes_map):
+    for module in (api, embeddings, map_routes, monitoring, reference):
         app.include_router(module.router)
+    app.include_router(api.documents_router)
     for path in sorted(PAGE.iterdir()):
         if path.suffix in MEDIA_TYPES:
             _add_file(app, path)
@@ -108,7 +119,21 @@ def create_app(
         )
     app.add_middleware(SecurityHeaders)
     app.add_middleware(RequestMetrics, metrics=metrics)
+    app.add_middleware(RequestLog, queries=settings.log_queries)
     return app
+
+
+async def _follow(app: FastAPI) -> None:
+    """Follow the changes of the served folders while the server runs."""
+    collections: ServedCollections = app.state.collections
+    while True:
+        await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+        try:
+            await collections.look()
+        except Exception as error:
+            unexpected(error)
+        for name in set(app.state.maps) - {one.name for one in collections}:
+            app.state.maps.pop(name).close()
 
 
 def _add_file(app: FastAPI, path: Path) -> None:

@@ -1,8 +1,8 @@
 """A separate process that makes the map of a collection: python -m retriever.serve.map_process FOLDER TARGET
 
 The server starts this process, so that making a map does not slow down searches or use the server's memory. The process
-prints its progress as lines that start with PROGRESS. It ends when its standard input is closed, so it also ends when
-the server ends.
+prints its progress as lines that start with PROGRESS. It ends when its standard input is closed, and thus when the
+server ends.
 """
 
 import os
@@ -39,7 +39,9 @@ def main(folder: str, target: str) -> int | str:
 
 
 def _end_with_parent() -> None:
-    sys.stdin.buffer.read()
+    # Without Python's buffer, whose lock this thread would hold while the interpreter shuts down.
+    while os.read(0, 1):
+        pass
     os._exit(1)
 
 

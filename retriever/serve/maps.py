@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -171,7 +172,7 @@ class CollectionMaps:
             log.error("the map of %s: its process ended with status %d. %s", self.served.name, process.returncode, text)
 
 
-def colour_fields(facets: list[Facet]) -> list[str]:
+def colour_fields(facets: Sequence[Facet]) -> list[str]:
     """Return the fields that are useful for colours: those with numbers, or with values that documents share."""
 
     def useful(facet: Facet) -> bool:

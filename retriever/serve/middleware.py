@@ -10,9 +10,10 @@ other sites cannot read the responses. Three checks close the remaining gaps:
 """
 
 import asyncio
+import contextlib
 import hmac
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 
@@ -36,6 +37,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 JSON = "application/json"
+LARGEST_BODIES = {"/v1/documents": limits.LARGEST_DOCUMENTS_BODY, "/v1/embeddings": limits.LARGEST_EMBEDDINGS_BODY}
+"""The maximum sizes of bodies that may be larger than others."""
 
 
 class SecurityHeaders:
@@ -69,16 +72,20 @@ class Gate:
         self._app = app
         self._settings = settings
         self._per_client: Counter[str] = Counter()
+        self._held = HeldBytes()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         started = False
+        counted = ExitStack()
 
         async def observed_send(message: Message) -> None:
             nonlocal started
             started = True
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                counted.close()  # before the client can send its next request
             await send(message)
 
         try:
@@ -86,16 +93,27 @@ class Gate:
             check_access(self._settings, scope["method"], scope["path"], headers)
             with ExitStack() as scope[HELD]:
                 if scope["path"].startswith("/v1/"):
-                    receive = self._admit(scope, headers, receive, scope[HELD])
-                await self._app(scope, receive, observed_send)
+                    scope[HELD].callback(counted.close)
+                    incoming = self._admit(scope, headers, receive, counted, scope[HELD])
+                    await _until_gone(self._app(scope, incoming.receive, observed_send), incoming)
+                else:
+                    await self._app(scope, receive, observed_send)
+        except asyncio.CancelledError:  # the server stops, and does not wait any longer
+            if not started:
+                await Problem(503, "the server is shutting down.").response(scope["path"])(scope, receive, send)
         except Exception as error:
             problem = error if isinstance(error, Problem) else unexpected(error)
             if started:
                 raise  # the response has begun: the server closes the connection, so that the client notices
-            await problem.response()(scope, receive, send)
+            await problem.response(scope["path"])(scope, receive, send)
 
-    def _admit(self, scope: Scope, headers: Headers, receive: Receive, until: ExitStack) -> Receive:
-        """Count an API request until the stack `until` is closed. Return a `receive` that limits the body."""
+    def _admit(
+        self, scope: Scope, headers: Headers, receive: Receive, counted: ExitStack, until: ExitStack
+    ) -> "Incoming":
+        """Count an API request until the stack `counted` is closed, and its body until the stack `until` is closed.
+
+        Return its messages, with limits on the body.
+        """
         client = scope["client"][0] if scope.get("client") else ""
         if unready := scope["app"].state.unready:
             raise Problem(503, f"{unready}; try again in a moment.")
@@ -108,14 +126,15 @@ class Gate:
                 429,
                 f"the client already has {limits.MOST_REQUESTS_PER_CLIENT} requests; wait for one to finish.",
             )
-        adding = scope["path"] == "/v1/documents"
-        largest = limits.LARGEST_DOCUMENTS_BODY if adding else limits.LARGEST_BODY
+        largest = LARGEST_BODIES.get(scope["path"], limits.LARGEST_BODY)
         length = headers.get("content-length", "0")
         if length.isdigit() and int(length) > largest:
             raise _too_large(largest)
         self._per_client[client] += 1
-        until.callback(self._forget, client)
-        return _limited(receive, largest)
+        counted.callback(self._forget, client)
+        incoming = Incoming(receive, largest, self._held)
+        until.callback(incoming.release)
+        return incoming
 
     def _forget(self, client: str) -> None:
         self._per_client[client] -= 1
@@ -127,29 +146,70 @@ def _too_large(largest: int) -> Problem:
     return Problem(413, f"the body is larger than {largest:,} bytes.")
 
 
-def _limited(receive: Receive, largest: int) -> Receive:
-    """Wrap `receive` so that it raises a problem if the body is too large or arrives too slowly."""
-    received, complete = 0, False
-    began = asyncio.get_running_loop().time()
+class HeldBytes:
+    """The number of bytes of all bodies that the server holds."""
 
-    async def limited_receive() -> Message:
-        nonlocal received, complete
-        if complete:  # the body is complete: the next message reports that the client disconnected
-            return await receive()
+    total = 0
+
+
+class Incoming:
+    """The messages that a client sends: the body of a request, and then that the client has gone."""
+
+    def __init__(self, receive: Receive, largest: int, held: HeldBytes) -> None:
+        self._receive = receive
+        self._largest = largest
+        self._held = held
+        self._received = 0
+        self._began = asyncio.get_running_loop().time()
+        self._complete = asyncio.Event()
+        self._gone = asyncio.Event()
+
+    async def receive(self) -> Message:
+        """Return the next message. Raise a problem if the body is too large or arrives too slowly."""
+        if self._complete.is_set():
+            await self._gone.wait()
+            return {"type": "http.disconnect"}
         # A received byte extends the deadline only a little, so a client cannot hold a connection with single bytes.
-        deadline = began + limits.SECONDS_FOR_BODY + received / limits.SLOWEST_BODY
+        deadline = self._began + limits.SECONDS_FOR_BODY + self._received / limits.SLOWEST_BODY
         try:
             async with asyncio.timeout_at(deadline):
-                message = await receive()
+                message = await self._receive()
         except TimeoutError:
             raise Problem(408, "the body did not arrive in time.", headers={"Connection": "close"}) from None
-        received += len(message.get("body", b""))
-        complete = not message.get("more_body", False)
-        if received > largest:
-            raise _too_large(largest)
+        self._received += len(message.get("body", b""))
+        self._held.total += len(message.get("body", b""))
+        if not message.get("more_body", False):
+            self._complete.set()
+        if self._received > self._largest:
+            raise _too_large(self._largest)
+        if self._held.total > limits.MOST_BODY_BYTES:
+            raise Problem(
+                503, "the server is busy with large bodies; try again in a moment.", headers={"Connection": "close"}
+            )
         return message
 
-    return limited_receive
+    def release(self) -> None:
+        """Stop counting the bytes of this body. Its request has ended."""
+        self._held.total -= self._received
+
+    async def gone(self) -> None:
+        """Wait until the client has closed the connection after its body."""
+        await self._complete.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._gone.set()
+
+
+async def _until_gone(answering: Awaitable[None], incoming: Incoming) -> None:
+    """Answer a request. Cancel the work if the client closes the connection, because nobody waits for the answer."""
+    work, gone = asyncio.ensure_future(answering), asyncio.create_task(incoming.gone())
+    try:
+        await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        gone.cancel()
+        work.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
 
 
 def check_access(settings: Settings, method: str, path: str, headers: Headers) -> None:

@@ -3,12 +3,13 @@
 from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from retriever.corpus import Skipped
+from retriever.corpus.structure import Place
 from retriever.hits import Hit, Mode, Space
 from retriever.maps.map import Cluster, Preserved
-from retriever.search.facets import Facet
+from retriever.search.facets import FieldValue, RangedFacet
 from retriever.serve import settings
 
 
@@ -18,12 +19,37 @@ def _not_blank(text: str) -> str:
     return text
 
 
+def _texts(given: Any) -> Any:
+    """Return one text as a list. Refuse tokens, which OpenAI accepts."""
+    first = given[0] if isinstance(given, list) and given else None
+    if isinstance(first, int) or (isinstance(first, list) and first and isinstance(first[0], int)):
+        raise ValueError(
+            "has tokens, which belong to the tokenizer of another model; send texts. In LangChain: "
+            "OpenAIEmbeddings(check_embedding_ctx_length=False)."
+        )
+    return [given] if isinstance(given, str) else given
+
+
+def _not_empty(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty; leave it out.")
+    return text
+
+
+MOST_UNKNOWN = 3
+"""Maximum number of unknown fields that are named one by one."""
+
 # No stored id contains a NUL character.
 WITHOUT_NUL = r"^[^\x00]*$"
 
 QueryText = Annotated[
     str,
-    Field(min_length=1, max_length=settings.LONGEST_QUERY, description="What to search for, in a few words."),
+    Field(
+        min_length=1,
+        max_length=settings.LONGEST_QUERY,
+        description="What to search for, in a few words. Words in double quotes must occur together, unless the mode "
+        "is `dense` or no document has them.",
+    ),
     AfterValidator(_not_blank),
 ]
 CollectionName = Annotated[
@@ -40,6 +66,15 @@ Filters = Annotated[
 Id = Annotated[str, Field(min_length=1, max_length=settings.LONGEST_ID, pattern=WITHOUT_NUL)]
 Key = Annotated[str, Field(max_length=64, description="The key of a map, from /v1/map.")]
 
+Encoding = Literal["float", "base64"]
+"""How a vector is written in JSON: as a list of numbers, or as the Base64 of little-endian 32-bit floats."""
+TextToEmbed = Annotated[
+    str,
+    Field(min_length=1, max_length=settings.LONGEST_INPUT, description="A text to embed."),
+    AfterValidator(_not_empty),
+]
+TextsToEmbed = Annotated[list[TextToEmbed], Field(min_length=1, max_length=settings.MOST_INPUTS)]
+
 # Parameters in the URL.
 CollectionParameter = Annotated[CollectionName, Query(alias="collection")]
 IdParameter = Annotated[
@@ -52,19 +87,43 @@ class Request(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _name_unknown_fields_once(cls, given: Any) -> Any:
+        """Refuse many unknown fields by one problem, because a problem for each would take the server seconds."""
+        if isinstance(given, dict) and len(given) > len(cls.model_fields) + MOST_UNKNOWN:
+            unknown = [name for name in given if name not in cls.model_fields]
+            raise ValueError(f"has {len(unknown):,} unknown fields, e.g. {unknown[0][:100]!r}.")
+        return given
+
 
 class SearchOptions(Request):
     collection: CollectionName = None
     k: HitCount = 10
-    mode: Annotated[Mode, Field(description="By meaning, by words (BM25), or by both.")] = "dense"
+    mode: Annotated[
+        Mode, Field(description="`hybrid`: by meaning and words. `dense`: by meaning. `lexical`: by words (BM25).")
+    ] = "hybrid"
     where: Filters = []
     space: Annotated[Space, Field(description="Compare transformed vectors, or the encoder's raw vectors.")] = "index"
     highlight: Annotated[bool, Field(description="Mark the sentence of each hit that fits the query best.")] = False
-    min_score: Annotated[float | None, Field(allow_inf_nan=False, description="Omit hits with a lower score.")] = None
+    explain: Annotated[bool, Field(description="Explain each hit: what meaning and words found.")] = False
+    min_score: Annotated[
+        float | None,
+        Field(
+            ge=0, le=100, allow_inf_nan=False, description="Omit hits with a lower `relevance`, 0 to 100 in every mode."
+        ),
+    ] = None
 
 
 class SearchRequest(SearchOptions):
     query: QueryText
+
+
+class SearchParameters(SearchOptions):
+    """The parameters of a search in a URL, where every value is a text."""
+
+    model_config = ConfigDict(strict=False)
+    q: QueryText
 
 
 class BatchRequest(SearchOptions):
@@ -96,6 +155,30 @@ class AddRequest(Request):
     documents: Annotated[list[NewDocument], Field(min_length=1, max_length=settings.MOST_DOCUMENTS)]
 
 
+class EmbeddingsRequest(Request):
+    """A request as OpenAI's clients send it."""
+
+    model: Annotated[
+        str, Field(max_length=settings.LONGEST_NAME, description="The collection whose encoder and transform are used.")
+    ]
+    input: Annotated[
+        TextsToEmbed,
+        BeforeValidator(_texts, json_schema_input_type=TextToEmbed | TextsToEmbed),
+        Field(description="One or several texts. Tokens are refused."),
+    ]
+    input_type: Annotated[
+        Literal["document", "query"],
+        Field(description="Some encoders put another prompt before a query than before a passage of a document."),
+    ] = "document"
+    encoding_format: Annotated[Encoding, Field(description="`base64`: the Base64 of little-endian 32-bit floats.")] = (
+        "float"
+    )
+    dimensions: Annotated[
+        int | None, Field(ge=1, description="The vectors cannot be shortened: only their own length is accepted.")
+    ] = None
+    user: Annotated[str | None, Field(max_length=settings.LONGEST_NAME, description="Ignored.")] = None
+
+
 class LocateRequest(Request):
     collection: CollectionName = None
     key: Key
@@ -105,12 +188,20 @@ class LocateRequest(Request):
 class Reply(BaseModel):
     """A reply. It has all fields of its model and no others."""
 
-    model_config = ConfigDict(extra="forbid")
+    # OpenAPI then also describes the fields of hits, by their docstrings.
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 class FieldProblem(Reply):
     field: str
     reason: str
+
+
+class OpenAIError(Reply):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
 
 
 class ProblemDetails(Reply):
@@ -121,10 +212,15 @@ class ProblemDetails(Reply):
     status: int
     detail: str
     errors: list[FieldProblem]
+    error: Annotated[
+        OpenAIError | None, Field(description="The error as OpenAI's clients read it; only from /v1/embeddings.")
+    ] = None
 
 
 class Collection(Reply):
     name: str
+    title: Annotated[str | None, Field(description="What people call it, if it was given a title.")]
+    description: str | None
     documents: int
     passages: int
     encoder: str
@@ -139,8 +235,17 @@ class Collections(Reply):
     collections: list[Collection]
 
 
+class Examples(Reply):
+    examples: Annotated[list[str], Field(description="At most three questions or phrases from its documents.")]
+
+
 class Fields(Reply):
-    fields: list[Facet]
+    fields: list[RangedFacet]
+
+
+class FieldValues(Reply):
+    values: list[FieldValue]
+    more: Annotated[bool, Field(description="Whether there are further values.")]
 
 
 class SearchAnswer(Reply):
@@ -154,8 +259,35 @@ class SearchAnswer(Reply):
     novelty: Annotated[float | None, Field(description="How much the query differs from the collection's texts.")]
     limit: Annotated[float | None, Field(description="The highest novelty that is normal for short texts.")]
     strange: Annotated[bool, Field(description="True if the novelty exceeds the limit, so hits may be irrelevant.")]
+    note: Annotated[str, Field(description="What the reader should know about the hits. Often empty.")]
+    suggestion: Annotated[
+        str | None, Field(description="The query with known words, if no document has a word of the query.")
+    ]
     generation: int | None
     took_ms: float
+
+
+class Embedding(Reply):
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class Usage(Reply):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Embeddings(Reply):
+    """Vectors of length one, in the order of the texts. Their cosine is that of a search in the collection."""
+
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: Usage
+    fingerprint: Annotated[
+        str, Field(description="Of the transform. Only vectors with the same fingerprint can be compared.")
+    ]
 
 
 class SimilarAnswer(Reply):
@@ -172,6 +304,7 @@ class Document(Reply):
     title: str
     text: str
     metadata: dict[str, Any]
+    place: Annotated[Place, Field(description="The file, line, page and headings of the offset `start`.")]
 
 
 class Added(Reply):

@@ -47,6 +47,8 @@ class Metrics:
 
     def text(self, collections: Mapping[str, Summary]) -> bytes:
         """Return all metrics in Prometheus's text format."""
+        for gauge in self._facts.values():
+            gauge.clear()  # a collection may have been removed
         for collection, facts in collections.items():
             for name, gauge in self._facts.items():
                 gauge.labels(collection).set(getattr(facts, name) or 0)

@@ -12,10 +12,25 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from retriever.errors import BadFilter, Locked, Misuse, NoSuchDocument, RetrieverError, first_line
+from retriever.errors import (
+    BadFilter,
+    Locked,
+    Misuse,
+    NoSuchDocument,
+    NoTextEncoder,
+    RetrieverError,
+    TextTooLong,
+    first_line,
+)
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 1
+OPENAI_PATH = "/v1/embeddings"
+"""The route whose problems also have a member `error`, as OpenAI's clients read it."""
+INVALID = "the request is invalid; `errors` lists the fields."
+
+MOST_LISTED = 100
+"""Maximum number of invalid fields that one problem lists."""
 
 log = logging.getLogger("retriever.serve")
 
@@ -35,8 +50,18 @@ class Problem(HTTPException):
         super().__init__(status, detail, {**retry, **(headers or {})})
         self.errors = errors
 
-    def response(self) -> JSONResponse:
-        return JSONResponse(self.to_json(), self.status_code, self.headers, MEDIA_TYPE)
+    def response(self, path: str) -> JSONResponse:
+        content = self.to_json()
+        if path == OPENAI_PATH:
+            content["error"] = self._openai_error()
+        return JSONResponse(content, self.status_code, self.headers, MEDIA_TYPE)
+
+    def _openai_error(self) -> dict[str, Any]:
+        """Return the error as OpenAI's clients show it."""
+        message = "; ".join(f"{field}: {reason}" for field, reason in self.errors) or self.detail
+        kind = "server_error" if self.status_code >= 500 else "invalid_request_error"
+        param = self.errors[0][0] if self.errors else None
+        return {"message": _encodable(message), "type": kind, "param": param, "code": None}
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -72,8 +97,10 @@ def problem_of(error: Exception, collection: str) -> Problem:
     if isinstance(error, BadFilter):
         field = "where" if error.place is None else f"where.{error.place}"
         return Problem(422, "a filter is invalid.", [(field, str(error))])
-    if type(error) is Misuse:
+    if type(error) in (Misuse, TextTooLong):
         return Problem(422, str(error))
+    if isinstance(error, NoTextEncoder):
+        return Problem(422, f"the collection {collection!r} has no encoder for text; search it by words: mode lexical.")
     if isinstance(error, Locked):
         return Problem(503, f"another process is writing to the collection {collection!r}; try again when it is done.")
     log.error("the collection %s: %s", collection, error)
@@ -97,18 +124,23 @@ def unexpected(error: BaseException) -> Problem:
     return Problem(500, f"the server failed; the request is not at fault. Reference in the server's log: {reference}.")
 
 
+def invalid(errors: Sequence[Any]) -> Problem:
+    """Return the problem of a request that does not fit its model. `errors` are those of pydantic."""
+    more = f" They are the first {MOST_LISTED} of {len(errors):,}." if len(errors) > MOST_LISTED else ""
+    return Problem(422, INVALID + more, [_field_problem(one) for one in errors[:MOST_LISTED]])
+
+
 def add_handlers(app: FastAPI) -> None:
     """Make the application answer every error of its routes with problem details."""
 
     async def on_validation_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
-        errors = [_field_problem(one) for one in error.errors()]
-        return Problem(422, "the request is invalid; `errors` lists the fields.", errors).response()
+        return invalid(error.errors()).response(request.url.path)
 
     async def on_http_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, StarletteHTTPException)
         if isinstance(error, Problem):
-            return error.response()
+            return error.response(request.url.path)
         detail = {
             400: "the body is not valid JSON in UTF-8.",
             404: f"there is nothing at {request.url.path}.",
@@ -118,7 +150,7 @@ def add_handlers(app: FastAPI) -> None:
         if error.status_code == 405:  # the router lists only the methods of the first route of a path
             methods = app.openapi()["paths"].get(getattr(request.scope.get("route"), "path_format", None), ())
             headers |= {"Allow": ", ".join(method.upper() for method in methods)} if methods else {}
-        return Problem(error.status_code, detail, (), headers).response()
+        return Problem(error.status_code, detail, (), headers).response(request.url.path)
 
     app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(StarletteHTTPException, on_http_error)
@@ -129,4 +161,4 @@ def _field_problem(error: Mapping[str, Any]) -> tuple[str, str]:
     field = ".".join(str(part) for part in inside) or str(place)
     if error["type"] == "json_invalid":
         return "body", f"is not JSON: {error['ctx']['error']}"
-    return field, str(error["msg"])
+    return field, str(error["msg"]).removeprefix("Value error, ")

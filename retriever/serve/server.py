@@ -4,8 +4,11 @@ import asyncio
 import contextlib
 import errno
 import json
+import os
+import select
 import signal
 import socket
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -18,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from retriever.errors import Misuse, RetrieverError
 from retriever.progress import Progress, silent
+from retriever.serve import logs
 from retriever.serve import settings as limits
 from retriever.serve.app import SHUTTING_DOWN, create_app
 from retriever.serve.collections import ServedCollections
@@ -25,7 +29,6 @@ from retriever.serve.problems import MEDIA_TYPE, Problem
 from retriever.serve.settings import Settings
 from retriever.terminal import one_line, plural
 
-SECONDS_TO_FINISH = 30
 SECONDS_IDLE = 30
 
 
@@ -111,7 +114,11 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
 
 class Server(uvicorn.Server):
-    """A server that runs the application until SIGINT or SIGTERM. It then ends without an error."""
+    """A server that runs the application until SIGINT or SIGTERM. It then ends without an error.
+
+    The running requests have `SECONDS_TO_FINISH`. At the latest `SECONDS_TO_CLOSE` after that, or at a second signal,
+    the process ends, whatever its threads do. What was acknowledged is stored, because a collection survives that.
+    """
 
     def __init__(self, app: FastAPI) -> None:
         super().__init__(
@@ -125,7 +132,7 @@ class Server(uvicorn.Server):
                 ws="none",
                 lifespan="on",
                 timeout_keep_alive=SECONDS_IDLE,
-                timeout_graceful_shutdown=SECONDS_TO_FINISH,
+                timeout_graceful_shutdown=limits.SECONDS_TO_FINISH,
             )
         )
         self._state = app.state
@@ -139,18 +146,39 @@ class Server(uvicorn.Server):
         yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            _end("A second signal arrived", 128 + sig)
         self._state.unready = SHUTTING_DOWN
+        seconds = limits.SECONDS_TO_FINISH + limits.SECONDS_TO_CLOSE
+        last = threading.Timer(seconds, _end, [f"After {seconds:g} seconds, some work is still running", 0])
+        last.daemon = True
+        last.start()
         super().handle_exit(sig, frame)
 
 
-def serve(folders: Sequence[Path], settings: Settings, *, progress: Progress = silent) -> None:
-    """Serve collections until a signal arrives. Print the address when all collections are loaded."""
+def _end(reason: str, code: int) -> None:
+    """End the process without waiting for its threads."""
+    with contextlib.suppress(OSError, ValueError):
+        if select.select([], [2], [], 0)[1]:  # a pipe that nobody reads would block
+            os.write(2, f"{reason}: ending now. What was stored is kept.\n".encode())
+    os._exit(code)
+
+
+def serve(
+    folders: Sequence[Path], settings: Settings, *, parents: Sequence[Path] = (), progress: Progress = silent
+) -> None:
+    """Serve collections until a signal arrives. Print the address when all collections are loaded.
+
+    Collections that are put into the folders `parents` later are served too.
+    """
     if not settings.loopback and not settings.token:
         raise Misuse(
             f"other machines can reach {settings.host} and could read every document: set `token`, or serve on "
             "127.0.0.1."
         )
-    collections = ServedCollections(folders, encoder=settings.encoder, device=settings.device, progress=progress)
+    collections = ServedCollections(
+        folders, parents, encoder=settings.encoder, device=settings.device, progress=progress
+    )
     try:
         listening = listening_socket(settings.host, settings.port)
     except BaseException:
@@ -167,7 +195,7 @@ def serve(folders: Sequence[Path], settings: Settings, *, progress: Progress = s
             _greet(url_of(listening), collections, settings)
 
     server = Server(create_app(collections, settings, on_loaded))
-    with listening:
+    with logs.written(settings.log_level), listening:
         server.run(sockets=[listening])
     if failure:
         raise failure
@@ -175,6 +203,9 @@ def serve(folders: Sequence[Path], settings: Settings, *, progress: Progress = s
 
 def _greet(url: str, collections: ServedCollections, settings: Settings) -> None:
     """Print the collections, the address, and a warning if other machines can reach the server."""
+    for parent in collections.parents if not list(collections) else ():
+        where = one_line(str(parent))
+        click.echo(f"There is no collection in {where} yet. Make one with: retriever index SOURCE -i {where}/NAME")
     for folder in collections:
         facts = folder.served.summary
         held = f"{plural(facts.documents, 'document')} in {plural(facts.passages, 'passage')}"

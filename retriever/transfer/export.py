@@ -3,20 +3,22 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from indexes.folder.collection import Collection
+from retriever.encoder.base import AnyEncoder
 from retriever.encoder.encoder import Encoder
-from retriever.errors import Misuse, requires_extra
+from retriever.errors import Misuse, requires_extra, shown
 from retriever.files import atomic_write
 from retriever.progress import Progress, silent
 from retriever.transforms import Transform
 
 RowFormat = Literal["parquet", "npy"]
 Format = RowFormat | Literal["sentence-transformers"]
+MODEL = "sentence-transformers"
 ROWS = 4096
 
 
@@ -45,10 +47,21 @@ def export(
     return [target / name for name in names]
 
 
-def export_model(target: Path, encoder: Encoder, transform: Transform) -> list[Path]:
+def check_format(format: object) -> None:
+    known = [*get_args(RowFormat), MODEL]
+    if format not in known:
+        raise Misuse(f"unknown `format` {shown(format)}; known: {', '.join(known)}.")
+
+
+def export_model(target: Path, encoder: AnyEncoder, transform: Transform) -> list[Path]:
     """Write the encoder and the transform as a folder that sentence-transformers loads. Return the files."""
     from retriever.transfer.sentence_transformers import write_sentence_folder
 
+    if not isinstance(encoder, Encoder):
+        raise Misuse(
+            f"the encoder {encoder.identity.name} has no files, so it cannot be written as a folder for "
+            "sentence-transformers; export the vectors instead, as parquet or npy."
+        )
     _refuse_existing(target, folder=True)
     with atomic_write(target.resolve()) as temporary:
         temporary.mkdir()
@@ -79,21 +92,13 @@ def _blocks(collection: Collection, transform: Transform, total: int, progress: 
             return
         after = keys[-1][:2]
         documents = store.documents(list({key[0] for key in keys}))
-        facts = [
-            {
-                "id": documents[document]["id"],
-                "title": documents[document]["title"],
-                "passage": position,
-                "start": start,
-                "end": end,
-                "text": documents[document]["text"][start:end],
-                "metadata": documents[document]["metadata"],
-            }
-            for document, position, start, end, _ in keys
-        ]
+        facts = []
+        for document, position, start, end, _ in keys:
+            own = documents[document]
+            place = {"passage": position, "start": start, "end": end, "text": own["text"][start:end]}
+            facts.append({"id": own["id"], "title": own["title"], **place, "metadata": own["metadata"]})
         numbers = sorted({key[4] for key in keys})
-        place = {number: row for row, number in enumerate(numbers)}
-        raw = store.vectors(numbers, collection.dimension)[[place[key[4]] for key in keys]]
+        raw = store.vectors(numbers, collection.dimension)[np.searchsorted(numbers, [key[4] for key in keys])]
         yield facts, raw, transform.apply(raw)
         done += len(facts)
         progress("exporting", done, total)
@@ -119,25 +124,22 @@ def _write_parquet(target: Path, blocks: Iterator[Block], raw_width: int, width:
     )
     with pq.ParquetWriter(target, schema, compression="zstd") as writer:
         for facts, raw, vectors in blocks:
-            columns = {name: [fact[name] for fact in facts] for name in schema.names[:6]}
-            columns["metadata"] = [json.dumps(fact["metadata"], ensure_ascii=False) for fact in facts]
-            arrays = [pa.array(columns[field.name], field.type) for field in list(schema)[:7]]
-            arrays.append(pa.FixedSizeListArray.from_arrays(raw.ravel(), raw_width))
-            arrays.append(pa.FixedSizeListArray.from_arrays(vectors.ravel(), width))
-            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+            rows = [fact | {"metadata": json.dumps(fact["metadata"], ensure_ascii=False)} for fact in facts]
+            columns = [*pa.Table.from_pylist(rows, schema=pa.schema(list(schema)[:-2])).columns]
+            columns.append(pa.FixedSizeListArray.from_arrays(raw.ravel(), raw_width))
+            columns.append(pa.FixedSizeListArray.from_arrays(vectors.ravel(), width))
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 
 
 def _write_npy(target: Path, blocks: Iterator[Block], total: int, raw_width: int, width: int) -> list[str]:
     paths = [target / "passages.jsonl", target / "raw.npy", target / "vectors.npy"]
-    raw_file = np.lib.format.open_memmap(paths[1], "w+", np.float32, (total, raw_width))
-    vector_file = np.lib.format.open_memmap(paths[2], "w+", np.float32, (total, width))
-    row = 0
-    with paths[0].open("w", encoding="utf-8") as lines:
+    # The arrays are not mapped into memory: if the disk were full, a signal would end the process.
+    with paths[0].open("w", encoding="utf-8") as lines, paths[1].open("wb") as raw_file, paths[2].open("wb") as file:
+        for array, columns in ((raw_file, raw_width), (file, width)):
+            header = {"descr": "<f4", "fortran_order": False, "shape": (total, columns)}
+            np.lib.format.write_array_header_1_0(array, header)
         for facts, raw, vectors in blocks:
             lines.writelines(json.dumps(fact, ensure_ascii=False) + "\n" for fact in facts)
-            raw_file[row : row + len(raw)] = raw
-            vector_file[row : row + len(raw)] = vectors
-            row += len(raw)
-    raw_file.flush()
-    vector_file.flush()
+            raw_file.write(raw.astype("<f4").tobytes())
+            file.write(vectors.astype("<f4").tobytes())
     return [path.name for path in paths]

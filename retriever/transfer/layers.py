@@ -101,14 +101,14 @@ class _Net:
         self.layers.append(Dense(wires.matrix, wires.bias, activation))
         return _Wires.straight(len(wires) // 2 if activation == "GLU" else len(wires))
 
-    def relu(self, kept: _Wires, bent: _Wires) -> tuple[_Wires, _Wires]:
-        """Add a layer that applies ReLU to `bent` and passes `kept` through unchanged."""
+    def relu(self, kept: _Wires, activated: _Wires) -> tuple[_Wires, _Wires]:
+        """Add a layer that applies ReLU to `activated` and passes `kept` through unchanged."""
         n = len(kept)
-        given = self.add(_join(kept, kept.times(-1), bent), "ReLU")
+        given = self.add(_join(kept, kept.times(-1), activated), "ReLU")
         return given[:n] + given[n : 2 * n].times(-1), given[2 * n :]
 
-    def tanh(self, kept: _Wires, bent: _Wires) -> tuple[_Wires, _Wires]:
-        given = self.add(_join(kept.times(SMALL), bent), "Tanh")
+    def tanh(self, kept: _Wires, activated: _Wires) -> tuple[_Wires, _Wires]:
+        given = self.add(_join(kept.times(SMALL), activated), "Tanh")
         return given[: len(kept)].times(1 / SMALL), given[len(kept) :]
 
 
@@ -124,7 +124,7 @@ def layers_of(transform: Transform) -> list[Layer]:
 
 
 def _affine(transform: Affine) -> list[Layer]:
-    tensors = _wide(transform)
+    tensors = _float64_tensors(transform)
     net = _Net()
     if "mean" not in tensors:
         return []
@@ -137,17 +137,17 @@ def _affine(transform: Affine) -> list[Layer]:
 
 
 def _flow(flow: Flow) -> list[Layer]:
-    tensors = _wide(flow)
+    tensors = _float64_tensors(flow)
     net = _Net()
     z = net.add(_Wires.straight(flow.dimension_in).plus(-tensors["mean"])).through(tensors["matrix"])
     if flow.couplings.rounds:  # without couplings, the radial map changes only lengths, so it can be left out
-        z = _bent(net, flow.radial, z)
+        z = _radial(net, flow.radial, z)
         z = _coupled(net, flow.couplings, tensors, flow.share, z)
     net.add(z.times(flow.temper))
     return net.layers
 
 
-def _bent(net: _Net, radial: Radial, z: _Wires) -> _Wires:
+def _radial(net: _Net, radial: Radial, z: _Wires) -> _Wires:
     """Add the layers of the radial map.
 
     They compute z / r and c / r, with r^2 = |z|^2 + c^2, and multiply z / r by a factor that is a function of c / r.
@@ -211,5 +211,5 @@ def _bert_flow(flow: BertFlow) -> list[Layer]:
     return net.layers
 
 
-def _wide(transform: Transform) -> dict[str, Array]:
+def _float64_tensors(transform: Transform) -> dict[str, Array]:
     return {name: tensor.astype(np.float64) for name, tensor in transform.state.tensors.items()}

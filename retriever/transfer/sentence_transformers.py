@@ -120,7 +120,7 @@ def _write_word_model(folder: Path, encoder: Encoder) -> None:
 
     GPT is used because with zero blocks it adds nothing to the embeddings but positions, which are zero here.
     """
-    vectors = encoder.torch_model.input_embeddings()
+    vectors = encoder.input_embeddings()
     length = encoder.identity.max_length
     config = {
         "model_type": "openai-gpt",

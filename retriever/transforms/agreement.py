@@ -10,15 +10,21 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from indexes.faiss.vectors import unit_rows
-from retriever.corpus.passages import sentences, words
+from indexes.terms import NO_STEMS, text_terms
+from retriever.corpus.passages import sentences
 from retriever.corpus.short_texts import first_words, word_units
 from retriever.errors import FitFailed, FitWarning
-from retriever.transforms import Transform, fit, parse
+from retriever.transforms.affine import whiten
+from retriever.transforms.base import StepProgress, Transform, fit
+from retriever.transforms.flow.flow import Flow
+from retriever.transforms.moments import Spectrum, equal_rows
+from retriever.transforms.spec import parse
 
 QUERIES = 400
 FEWEST_QUERIES = 30
@@ -35,9 +41,7 @@ class Bm25:
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        from scipy import sparse  # imported here, because a search imports this module but does not need scipy
-
-        counts = [Counter(words(text)) for text in texts]
+        counts = [Counter(text_terms(text, NO_STEMS)) for text in texts]
         self.vocabulary = {word: number for number, word in enumerate(dict.fromkeys(w for c in counts for w in c))}
         lengths = np.array([sum(count.values()) for count in counts], np.float64)
         rows = np.repeat(np.arange(len(texts)), [len(count) for count in counts])
@@ -47,19 +51,23 @@ class Bm25:
         idf = np.log(1 + (len(texts) - holding + 0.5) / (holding + 0.5))
         norm = K1 * (1 - B + B * lengths / max(lengths.mean(), 1e-9))
         weights = idf[columns] * frequencies * (K1 + 1) / (frequencies + norm[rows])
-        shape = (len(texts), len(self.vocabulary))
-        self._weights = sparse.csr_matrix((weights, (rows, columns)), shape=shape)
+        order = np.argsort(columns, kind="stable")
+        self._texts, self._weights = rows[order], weights[order]
+        self._first = np.searchsorted(columns[order], np.arange(len(self.vocabulary) + 1))
+        self._count = len(texts)
 
     def scores(self, queries: Sequence[str]) -> NDArray[np.float64]:
-        """Return the scores, with one row per query and one column per text."""
-        from scipy import sparse
+        """Return the scores, with one row per query and one column per text.
 
-        found = [[self.vocabulary[w] for w in words(query) if w in self.vocabulary] for query in queries]
-        rows = np.repeat(np.arange(len(queries)), [len(own) for own in found])
-        columns = np.array([word for own in found for word in own], np.int64)
-        shape = (len(queries), len(self.vocabulary))
-        matrix = sparse.csr_matrix((np.ones(len(columns)), (rows, columns)), shape=shape)
-        return np.asarray((matrix @ self._weights.T).toarray())
+        A sparse matrix of scipy would do the same, but importing it takes longer than all scores of a small collection.
+        """
+        scores = np.zeros((len(queries), self._count))
+        for query, own in zip(queries, scores, strict=True):
+            for word in text_terms(query, NO_STEMS):
+                if (column := self.vocabulary.get(word)) is not None:
+                    place = slice(self._first[column], self._first[column + 1])
+                    own[self._texts[place]] += self._weights[place]
+        return scores
 
 
 @dataclass(frozen=True)
@@ -132,17 +140,61 @@ def _cut(
     return queries, origins
 
 
+class Fits:
+    """Fits many transforms to one sample of raw vectors.
+
+    All whitenings share one eigendecomposition of the covariance. All strengths of a flow share one training.
+    """
+
+    def __init__(
+        self, sample: NDArray[np.float32], seed: int, device: str = "cpu", progress: StepProgress = None
+    ) -> None:
+        self.sample = sample
+        self.seed = seed
+        self._device = device
+        self._progress = progress
+        self._flows: dict[str, Flow] = {}
+
+    def fit(self, spec: str) -> Transform:
+        """Fit a transform, as `retriever.transforms.fit` does."""
+        parsed = parse(spec)
+        if parsed.family == "whiten" and self._spectrum:
+            return whiten(self._spectrum, parsed, self.seed)
+        if parsed.family != "flow":
+            return fit(spec, self.sample, seed=self.seed, device=self._device, progress=self._progress)
+        training = str({name: value for name, value in parsed.options.items() if name != "strength"})
+        if training not in self._flows:
+            flow = fit(spec, self.sample, seed=self.seed, device=self._device, progress=self._progress)
+            if not isinstance(flow, Flow):
+                return flow
+            self._flows[training] = flow
+        return self._flows[training].at_strength(spec)
+
+    def candidate(self, spec: str) -> Transform | None:
+        """Fit a candidate. Return None if it cannot be fitted, or if the fit fell back to another family."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)
+            try:
+                transform = self.fit(spec)
+            except FitFailed:
+                if spec == "none":
+                    raise
+                return None
+        return transform if transform.family == parse(spec).family else None
+
+    @cached_property
+    def _spectrum(self) -> Spectrum | None:
+        """The spectrum of the sample.
+
+        None if there is none, because `fit` refuses the sample or cannot learn from it.
+        """
+        usable = len(self.sample) and np.isfinite(self.sample).all() and not equal_rows(self.sample)
+        return Spectrum.of(self.sample) if usable else None
+
+
 def fit_candidate(spec: str, sample: NDArray[np.float32], seed: int) -> Transform | None:
-    """Fit a candidate. Return None if it cannot be fitted, or if the fit fell back to another family."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)
-        try:
-            transform = fit(spec, sample, seed=seed)
-        except FitFailed:
-            if spec == "none":
-                raise
-            return None
-    return transform if transform.family == parse(spec).family else None
+    """Fit one candidate. Return None if it cannot be fitted, or if the fit fell back to another family."""
+    return Fits(sample, seed).candidate(spec)
 
 
 def agreement_of(
@@ -154,8 +206,9 @@ def agreement_of(
     seed: int,
 ) -> dict[str, NDArray[np.float64]]:
     """Fit each transform to the sample, and return its agreement per question. Leave out what cannot be fitted."""
-    fits = {spec: fit_candidate(spec, sample, seed) for spec in specs}
-    return {spec: questions.agreement(fit, queries, passages) for spec, fit in fits.items() if fit is not None}
+    fits = Fits(sample, seed)
+    found = {spec: fits.candidate(spec) for spec in specs}
+    return {spec: questions.agreement(fitted, queries, passages) for spec, fitted in found.items() if fitted}
 
 
 def paired_gain(scores: NDArray[np.float64], base: NDArray[np.float64]) -> tuple[float, float, float, float]:

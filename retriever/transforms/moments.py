@@ -1,4 +1,4 @@
-"""Computes the mean, covariance and shrinkage of many vectors, in float64 and chunk by chunk."""
+"""Computes the mean, covariance, shrinkage and principal axes of many vectors, in float64 and chunk by chunk."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 # Rows that are converted to another precision at a time, so that the converted copies stay small.
-CHUNK = 8192
+CHUNK, FEW = 8192, 64
 # Differences below this fraction of the vectors' size are treated as float32 rounding, not as data.
 ROUNDING = 1e-6
 
@@ -62,12 +62,28 @@ def principal_axes(covariance: Array) -> tuple[Array, Array]:
     return values, axes * signs
 
 
+@dataclass(frozen=True)
+class Spectrum:
+    """The mean of `count` vectors, the eigenvalues and eigenvectors of their covariance, and its shrinkage."""
+
+    count: int
+    mean: Array
+    values: Array
+    axes: Array
+    shrinkage: float
+
+    @classmethod
+    def of(cls, vectors: Array) -> "Spectrum":
+        found = moments(vectors)
+        return cls(len(vectors), found.mean, *principal_axes(found.covariance), found.shrinkage)
+
+
 def equal_rows(vectors: Array) -> bool:
     """Return whether all vectors are equal, up to rounding."""
     first = vectors[0].astype(np.float64)
     size = float(np.abs(first).max())
-    for start in range(0, len(vectors), CHUNK):
-        if np.abs(vectors[start : start + CHUNK] - first).max() > ROUNDING * size:
+    for start in range(0, len(vectors), FEW):  # nearly always, the first few differ already
+        if np.abs(vectors[start : start + FEW] - first).max() > ROUNDING * size:
             return False
     return True
 

@@ -30,7 +30,9 @@ from indexes.generation import Generation
 from indexes.protocol import AnyCollection
 from retriever.corpus.passages import words
 from retriever.errors import Damaged
-from retriever.transforms.base import Json, Transform, fit, load
+from retriever.transforms.affine import fit_gaussian
+from retriever.transforms.base import Json, Transform, load
+from retriever.transforms.moments import equal_rows
 
 NAME = "novelty"
 JSON_FILE = f"{NAME}.json"
@@ -191,8 +193,7 @@ def measure(
 
 def _fit(vectors: NDArray[np.float32]) -> Transform | None:
     """Fit a Gaussian with shrunk covariance. Return None if all vectors are equal."""
-    density = fit("whiten", vectors)
-    return density if density.family == "whiten" else None
+    return None if equal_rows(vectors) else fit_gaussian(vectors)
 
 
 def _scores(density: Transform, vectors: NDArray[np.float32]) -> Scores:

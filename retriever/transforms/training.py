@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from retriever.files import keep_torch_files
 from retriever.transforms.base import Json
 from retriever.transforms.moments import Array
 
@@ -42,6 +43,7 @@ def one_thread() -> Iterator[None]:
     The matrices are so small that two threads on two busy cores took three times as long as one thread. One thread also
     makes the result independent of the number of threads that torch is set to.
     """
+    keep_torch_files()
     import torch
 
     threads = torch.get_num_threads()

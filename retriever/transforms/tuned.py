@@ -55,6 +55,11 @@ class Verdict:
     declared: bool
     """Whether the model has a sentence-transformers pooling config and the vectors are of that pooling."""
 
+    @property
+    def tuned_at_sight(self) -> bool:
+        """True if the vectors look tuned, whatever a whitening gains."""
+        return self.votes - (self.gain < SMALL_GAIN) >= VOTES
+
     def describe(self) -> str:
         """Describe the signals in one clause."""
         looks = "looks tuned for similarity" if self.tuned else "does not look tuned for similarity on this text"
@@ -103,19 +108,32 @@ def judge(
 
 def _stability(passages: NDArray[np.float32], queries: NDArray[np.float32], others: NDArray[np.bool_]) -> float:
     """Return the mean Spearman correlation of a query's cosines to passages of other documents, raw and whitened."""
-    from scipy.stats import spearmanr
-
     whitening = fit_candidate(SOFT, np.concatenate([passages, queries]), 0)
     if whitening is None:
         return 0.0
     raw = unit_rows(queries) @ unit_rows(passages).T
     whitened = unit_rows(whitening.apply(queries)) @ unit_rows(whitening.apply(passages)).T
     found = [
-        spearmanr(first[other], second[other]).statistic
+        rank_correlation(first[other], second[other])
         for first, second, other in zip(raw, whitened, others, strict=True)
         if other.sum() > 2
     ]
     return float(np.nan_to_num(np.mean(found))) if found else 0.0
+
+
+def rank_correlation(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
+    """Return Spearman's rank correlation; NaN if all values of a side are equal.
+
+    `scipy.stats` has it too, but importing that module takes longer than the whole choice for a small collection.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
+
+
+def _ranks(values: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the rank of each value. Equal values have the mean of their ranks."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((counts.cumsum() - (counts - 1) / 2)[places], np.float64)
 
 
 def _contrast(passages: NDArray[np.float32], queries: NDArray[np.float32], own: NDArray[np.bool_]) -> float:

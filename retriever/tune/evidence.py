@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.faiss.vectors import unit_rows
+from retriever.encoder.encoder import Encoder
 from retriever.errors import Misuse
 from retriever.transforms import fit
-from retriever.transforms.agreement import Questions, sample_questions
+from retriever.transforms.agreement import Questions, agreement_of, sample_questions
+from retriever.transforms.tuned import WHITENINGS, judge
 from retriever.tune.texts import Texts, halves
 
 MOST_HALVES = 128
@@ -39,7 +41,7 @@ class Evidence:
         self.questions: Questions = sample_questions(self.passages, np.array(texts.documents, np.int64), seed)
         if reason := self.questions.too_few:
             raise Misuse(
-                f"the text is too short or too little to see whether tuning helps: in {len(self.passages):,} held-out "
+                f"there is too little text to measure whether tuning helps: in {len(self.passages):,} held-out "
                 f"passages, {reason}. Give more text, or use the encoder as it is."
             )
         self.halves = [pair for pair in map(halves, self.passages) if pair][:MOST_HALVES]
@@ -54,6 +56,15 @@ class Evidence:
             return 0.0
         queries, passages = np.split(vectors, [len(self.questions.texts)])
         return float(self.questions.agreement(fit("none", passages), queries, passages).mean())
+
+    def looks_tuned(self, encoder: Encoder) -> bool:
+        """Return whether the vectors of an encoder look tuned for similarity, before it is tuned on this text."""
+        queries, passages = encoder.encode_queries(self.questions.texts), encoder.encode(self.passages)
+        sample = np.concatenate([passages, queries])
+        scores = agreement_of(("none", *WHITENINGS), self.questions, queries, passages, sample, 0)
+        files = encoder.files
+        declared = files.declares_pooling and encoder.identity.pooling == files.own_pooling
+        return judge(self.questions, queries, passages, scores, declared=declared).tuned
 
     def measure(self, encode: Encode) -> Measurement:
         return Measurement(round(self.agreement(encode(self.texts)), 4), round(self._loss(encode), 4))

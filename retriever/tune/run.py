@@ -23,6 +23,10 @@ from retriever.tune.texts import Texts, read_texts, training_pairs
 MINUTES = 20.0
 MAX_LENGTH = 64
 """Maximum number of tokens of a text during tuning. The time of a step is about proportional to it."""
+ALREADY_TUNED = (
+    "The encoder looked tuned for similarity before. For such an encoder, agreement with BM25 does not show whether "
+    "tuning helped, and it often does not. Compare both encoders with your own questions: retriever evaluate"
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class Tuned:
     seconds: float
     stopped: str
     """The reason why tuning stopped."""
+    note: str
+    """A warning that tuning may have made the encoder worse. Empty if it did not look tuned for similarity before."""
 
 
 def tune(
@@ -85,10 +91,10 @@ def tune(
     if not run.stopped_rising and run.has_time():
         pairs = training_pairs(texts.training, training.BATCH_SIZE, seed)
         training.train(model, pairs, run, evidence, progress, seed)
-    return _finished(run, texts, minutes)
+    return _finished(run, texts, minutes, ALREADY_TUNED if evidence.looks_tuned(base) else "")
 
 
-def _finished(run: RunState, texts: Texts, minutes: float) -> Tuned:
+def _finished(run: RunState, texts: Texts, minutes: float, note: str) -> Tuned:
     before, best, last = run.evaluations[0], run.best, run.evaluations[-1]
     reason = "the agreement stopped rising" if run.stopped_rising else f"the budget of {minutes:g} minutes was used up"
     if last.step == 0:
@@ -114,4 +120,5 @@ def _finished(run: RunState, texts: Texts, minutes: float) -> Tuned:
         evaluations=tuple(run.evaluations),
         seconds=run.seconds(),
         stopped=reason,
+        note=note,
     )

@@ -146,7 +146,7 @@ class RunState:
 
 
 def best_of(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """Return the evaluation with the highest agreement. Of equally good ones, the first."""
+    """Return the evaluation with the highest agreement. In a tie, return the first."""
     return max(evaluations, key=lambda one: one.agreement)
 
 

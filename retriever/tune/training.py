@@ -39,7 +39,8 @@ def next_evaluation(step: int) -> int:
 
 
 class Supervisor(TrainerCallback):
-    """Evaluates the model, keeps the best state, and stops the trainer if the agreement or the time is at its end."""
+    """Evaluates the model, keeps the best state, and stops the trainer when the agreement stops rising or the time is
+    used up."""
 
     def __init__(self, state: RunState, evidence: Evidence, progress: Progress) -> None:
         self.state = state
@@ -85,7 +86,7 @@ class _InOrder(DefaultBatchSampler):
 
 class _Trainer(SentenceTransformerTrainer):
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
-        """Do not prepare a model card, because it would quote the corpus."""
+        """Add nothing, unlike the base class: a model card would quote the corpus."""
 
 
 def train(

@@ -9,7 +9,7 @@ import pytest
 from similarity import sentences
 
 from benchmarks import sentence_vectors as module
-from benchmarks.sentence_vectors import sentence_vectors, wiki_files
+from benchmarks.sentence_vectors import sentence_files, sentence_vectors
 from retriever.errors import BadSource, Damaged, Misuse
 from retriever.evaluate.models.encoders import Batches, TextEncoder, open_encoders
 
@@ -104,7 +104,7 @@ def test_bad_input(files: list[Path], tmp_path: Path, encoder: TextEncoder) -> N
     with pytest.raises(BadSource, match="cannot be read"):
         sentence_vectors([tmp_path / "broken.txt.gz"], encoder, 5, cache)
     with pytest.raises(Misuse, match="wiki_sentences"):
-        wiki_files(tmp_path)
+        sentence_files([], tmp_path)
     sentence_vectors(files, encoder, 5, cache)
     (stored,) = cache.glob("*.sqlite")
     stored.write_bytes(b"no database" * 500)

@@ -15,8 +15,7 @@ from benchmarks.sentence_vectors import sentence_vectors
 from benchmarks.speed import rivals
 from benchmarks.speed import tasks as speed_tasks
 from benchmarks.speed.process import MeasuredProcess
-from benchmarks.speed.rivals import OURS, REFERENCE, SYSTEMS, System, rival
-from benchmarks.speed.rivals.base import Documents, Queries, StoredVectors
+from benchmarks.speed.rivals import OURS, REFERENCE, SYSTEMS, Documents, Queries, StoredVectors, System, rival
 from benchmarks.speed.tasks import least_scores, recall
 from benchmarks.speed.worker import Worker
 from indexes.faiss.vectors import unit_rows
@@ -24,7 +23,7 @@ from retriever.errors import RetrieverError
 from retriever.evaluate.models.encoders import open_encoders
 
 COUNT = 240
-EXACT = (OURS, REFERENCE, "txtai", "lancedb")
+EXACT = (OURS, REFERENCE, "txtai", "lancedb", "sqlite-vec")
 """txtai's index is exact while it is as small as this."""
 
 

@@ -16,6 +16,7 @@ from indexes.folder.collection import Collection
 from retriever import Retriever
 from retriever.card.charts import steps
 from retriever.card.rendering import article, markdown, page
+from retriever.card.sections import sections
 from retriever.corpus.python_docs import stdlib_documents
 
 HOSTILE = "<script>alert(1)</script> | [x](javascript:alert(1)) ![i](http://evil.example/i.png)\n# owned\n<b onclick=x>"
@@ -46,7 +47,7 @@ def test_figures_are_those_of_the_vectors(folder: Path, tmp_path: Path) -> None:
         retriever.export(tmp_path / "out", "npy")
         info = retriever.info()
     vectors = {name: np.load(tmp_path / "out" / f"{name}.npy").astype(np.float64) for name in ("raw", "vectors")}
-    assert card.counts["documents"] == info["documents"] and card.counts["passages"] == len(vectors["raw"])
+    assert card.info["documents"] == info["documents"] and card.info["passages"] == len(vectors["raw"])
     assert card.space is not None
     for shape, rows in ((card.space.before, vectors["raw"]), (card.space.after, vectors["vectors"])):
         rows = np.unique(rows, axis=0)
@@ -73,16 +74,21 @@ def test_it_says_what_info_says(folder: Path) -> None:
         card, info = retriever.card(), retriever.info()
     found = card.to_json()
     assert json.loads(json.dumps(found, allow_nan=False)) == json.loads(json.dumps(found))
-    assert found["encoder"]["weights"] == info["encoder"]["weights"][:12]
     encoder = Path(info["encoder"]["name"])
-    assert encoder.is_absolute() and found["encoder"]["name"] == encoder.name
-    assert found["index"]["recall_at_10"] == info["index"]["measured"]["recall"]
-    assert found["index"]["low"] <= found["index"]["recall_at_10"] <= found["index"]["high"]
+    assert encoder.is_absolute() and found["info"]["encoder"]["name"] == encoder.name
+    assert found["info"] == {
+        **{key: value for key, value in info.items() if key != "folder"},
+        "encoder": {**info["encoder"], "name": encoder.name},
+    }
+    assert str(encoder.parent) not in json.dumps(found) and str(folder.parent) not in json.dumps(found)
     assert {field["name"]: field["documents"] for field in found["fields"]} == {"kind": 150, "length": 150}
     assert found["fields"][0]["values"] == [{"value": "class", "count": 75}, {"value": "module", "count": 75}]
     text = Parsed(page(card)).text
     measured = info["index"]["measured"]
+    assert measured["low"] <= measured["recall"] <= measured["high"]
     assert "recall@10 {recall:.3f} [{low:.3f}, {high:.3f}]".format(**measured) in text
+    weights = info["encoder"]["weights"]
+    assert weights[:12] in text and weights[:13] not in text
     assert str(encoder.parent) not in page(card)
 
 
@@ -94,8 +100,9 @@ def test_what_the_choice_saw(documents: list[dict[str, object]], tiny_bert: str,
     with Retriever.build(documents, tmp_path / "auto", encoder=tiny_bert, pooling="first-last") as retriever:
         card, info = retriever.card(), retriever.info()
     choice = info["choice"]
-    assert choice["candidates"] and card.choice is not None
-    assert [one["spec"] for one in card.choice["candidates"]] == [
+    assert choice["candidates"] and card.info["choice"] == choice
+    (table,) = next(section.tables for section in sections(card) if section.name == "choice")
+    assert [row[0] for row in table.rows] == [
         one["spec"] for one in sorted(choice["candidates"], key=lambda one: -one["agreement"])
     ]
     parsed = Parsed(page(card))
@@ -171,7 +178,7 @@ def test_no_transform_has_no_before_and_after(tiny_bert: str, tmp_path: Path) ->
         assert card.space and card.space.before is card.space.after
         assert "There is no transform" in parsed.text and "before, mean" not in parsed.text
         retriever.delete([str(n) for n in range(20)])
-        assert retriever.card().counts["documents"] == 0
+        assert retriever.card().info["documents"] == 0
 
 
 def test_a_collection_without_an_index(folder: Path, tmp_path: Path) -> None:
@@ -187,25 +194,40 @@ def test_a_collection_without_an_index(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs a folder that not even root can write to")
 def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for(folder: Path, run: Run) -> None:
-    output = run("card", folder, "--out", "/proc/x.html", code=1).output
+    output = run("card", "-i", folder, "--out", "/proc/x.html", code=1).output
     assert "/proc/x.html: " in output and ".part" not in output
 
 
 def test_the_command(folder: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run("card", folder).output.startswith("docs-card.html  ")
+    assert run("card", "-i", folder).output.startswith("docs-card.html  ")
     Parsed((tmp_path / "docs-card.html").read_text(encoding="utf-8"))
-    run("card", folder, "--out", tmp_path / "sub" / "card.md")
+    run("card", "-i", folder, "--out", tmp_path / "sub" / "card.md")
     assert (tmp_path / "sub" / "card.md").read_text(encoding="utf-8").startswith("# docs\n")
-    assert "a card is written as .html or .md" in run("card", folder, "--out", "card.pdf", code=2).output
-    assert "does not exist" in run("card", tmp_path / "nowhere", code=2).output
+    assert "a card is written as .html or .md" in run("card", "-i", folder, "--out", "card.pdf", code=2).output
+    assert "does not exist" in run("card", "-i", tmp_path / "nowhere", code=2).output
     damaged = shutil.copytree(folder, tmp_path / "damaged")
     manifest = next((damaged / "generations").glob("*/manifest.json"))
     manifest.write_text("{}", encoding="utf-8")
-    assert "verify --repair" in run("card", damaged, code=1).output
+    assert "verify --repair" in run("card", "-i", damaged, code=1).output
 
 
 def test_steps_are_round_and_inside() -> None:
     assert steps(0, 100) == [0, 20, 40, 60, 80, 100]
     assert steps(-0.03, 0.02) == [-0.03, -0.02, -0.01, 0, 0.01, 0.02]
     assert steps(0.5, 0.92) == [0.5, 0.6, 0.7, 0.8, 0.9]
+
+
+def test_it_opens_with_a_verdict_and_one_picture(folder: Path, tmp_path: Path) -> None:
+    place = Path(shutil.copytree(folder, tmp_path / "docs"))
+    with Retriever.open(place) as retriever:
+        retriever.describe(title=HOSTILE, description="What <i>modules</i> say.")
+        card = retriever.card()
+    text = article(card)
+    parsed = Parsed(text)
+    assert "What <i>modules</i> say." in parsed.text and "<i>" not in text
+    header, details = text.split("</header>")
+    assert "Search compares vectors transformed by whiten, as requested; no alternative was measured." in header
+    assert "of the ten nearest passages" in header  # the index is inexact
+    assert header.count("<svg") == 1 and details.count("<svg") == 1  # no plot is shown twice
+    assert markdown(card).count("Search compares vectors transformed by whiten") == 1

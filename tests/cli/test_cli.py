@@ -12,10 +12,11 @@ from pathlib import Path
 
 import click
 import pytest
-from samples import PETS, Run, make_cross_encoder, write_jsonl
+from samples import PETS, Run, make_bert, make_cross_encoder, write_jsonl
 
 import retriever.cli.main as cli
-from retriever.cli.errors import with_flags
+from indexes.faiss import auto, types
+from retriever.cli.display.errors import with_flags
 
 
 @pytest.fixture
@@ -107,13 +108,14 @@ def test_add_delete_info_rebuild(run: Run, collection: Path, tmp_path: Path) -> 
 
 
 def test_updates_embed_only_what_is_new(run: Run, collection: Path, pets: Path) -> None:
-    assert "5 unchanged; 0 texts embedded" in run("index", pets, "--index", collection).output
+    output = run("index", pets, "--index", collection, "-v").output
+    assert "No new documents, 5 unchanged; 5 in " in output and "0 embedded, 0 reused" in output
     records = [dict(pet) for pet in PETS[1:]]
     records[0]["text"] = "Dogs wag their tails."
     records.append({"id": "kitten", "title": "Cats", "text": PETS[0]["text"]})
     write_jsonl(pets, records)
-    output = run("index", pets, "--index", collection).output
-    assert "1 new document, 1 changed, 3 unchanged; 1 text embedded, 1 reused" in output
+    output = run("index", pets, "--index", collection, "-v").output
+    assert "1 new document, 1 changed, 3 unchanged; 6 in " in output and "1 embedded, 1 reused" in output
     assert json.loads(run("info", "--index", collection, "--json").output)["documents"] == 6
     assert "1 pruned" in run("index", pets, "--index", collection, "--prune").output
     assert json.loads(run("info", "--index", collection, "--json").output)["documents"] == 5
@@ -141,7 +143,7 @@ def test_query_files_and_trec_runs(run: Run, collection: Path, tmp_path: Path) -
 
 def test_min_score_and_more_than_there_are(run: Run, collection: Path) -> None:
     assert "only 5 documents" in run("search", "cats", "--index", collection, "-k", 100).output
-    assert "Nothing found" in run("search", "cats", "--index", collection, "--min-score", 1.1).output
+    assert "Nothing found" in run("search", "cats", "--index", collection, "--min-score", 100).output
 
 
 def test_only_a_number_of_hits_that_was_asked_for_is_missed(run: Run, collection: Path) -> None:
@@ -181,7 +183,7 @@ def test_query_files_are_told_the_keys_understood(
     (tmp_path / name).write_text(content)
     code = 2 if name == "q.csv" else 1
     output = run("search", "--queries", tmp_path / name, "--index", collection, code=code).output
-    assert "the known keys are text, title, _id and id" in output and "--text-key" not in output
+    assert "the known keys are text, title, _id, id, ID, Id and key" in output and "--text-key" not in output
 
 
 def test_names_mean_nothing_to_the_terminal(run: Run, tmp_path: Path, tiny_bert: str) -> None:
@@ -190,12 +192,12 @@ def test_names_mean_nothing_to_the_terminal(run: Run, tmp_path: Path, tiny_bert:
     )
     index = tmp_path / "ix[/] :cat:"
     output = run("index", source, "--index", index, "--encoder", tiny_bert, "--transform", "none").output
-    assert f"Search it: retriever search --index '{index}'" in output
+    assert f"Search: retriever search -i '{index}'" in output
     output += run("search", "x", "--index", index).output + run("info", "--index", index).output
     output += run("delete", "g\x1b", "--index", index, code=1).output
     queries = write_jsonl(tmp_path / "q.jsonl", [{"id": "q\x1b", "text": "[/] what\x1b[2J"}])
     output += run("search", "--queries", queries, "--index", index).output
-    trec = ("--trec", tmp_path / "r[bold]", "--min-score", 1.1)
+    trec = ("--trec", tmp_path / "r[bold]", "--min-score", 100)
     output += run("search", "--queries", queries, *trec, "--index", index).output
     run("verify", "--index", index)
     assert "\x1b" not in output
@@ -214,7 +216,9 @@ def test_a_folder_with_an_unrelated_table(run: Run, tmp_path: Path, tiny_bert: s
     assert "prices.csv: no column 'text'" in output and not (tmp_path / "c").exists()
     output = run("index", tmp_path / "docs", *where).output
     assert "1 new document" in output and "skipped prices.csv: no column 'text'" in output
-    assert "see --text-key" in output
+    assert "see --text-key" in output and "Not read" not in output, "no file is named twice"
+    (tmp_path / "run.py").write_text("pass")
+    assert "give --include '*.py'" in run("index", tmp_path / "run.py", *where, code=2).output
 
 
 def test_what_repair_leaves_is_a_failure(run: Run, collection: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +270,8 @@ def test_a_reader_that_leaves_is_no_error(collection: Path) -> None:
         (["export", "/dev/null"], 2, "already exists"),
         (["search", "cats", "--encoder", ""], 2, "is empty"),
         (["index", "pyproject.toml", "--encoder", " "], 2, "is empty"),
-        (["search", "cats", "--min-score", "nan"], 2, "must be a number"),
+        (["search", "cats", "--min-score", "nan"], 2, "must be a number from 0 to 100, not nan"),
+        (["search", "cats", "--min-score", "500"], 2, "must be a number from 0 to 100, not 500"),
         (["search", "--json"], 2, "the prompt cannot print JSON"),
         (["search", "cats", "--encoder", "/no/such/model"], 1, "if it has moved, give --encoder DIR"),
     ],
@@ -329,7 +334,7 @@ def test_bad_lines_are_skipped_and_listed(run: Run, tmp_path: Path, tiny_bert: s
     assert "2 new documents, 3 skipped" in output
     for line in ("mixed.jsonl:2", "mixed.jsonl:3", "mixed.jsonl:4"):
         assert line in output
-    assert "1 document had the id of an earlier document and replaced it." in output
+    assert "1 document had the id of an earlier document and replaced it: " in output
     assert "Another first." in run("search", "x", "--index", tmp_path / "c").output
 
 
@@ -518,13 +523,32 @@ def test_an_index_type_that_cannot_be_trained_says_so(run: Run, pets: Path, tmp_
     assert "cat" in run("search", "cats", *where).output
 
 
+def test_what_is_chosen_later_is_said_in_one_line(run: Run, pets: Path, tmp_path: Path, tiny_bert: str) -> None:
+    untuned = make_bert(tmp_path / "untuned", pooling=False)
+    shown = run("index", pets, "--index", tmp_path / "c", "--encoder", untuned).output
+    assert "Nothing is chosen yet: the choice needs 100 passages, and so far the collection has 5." in shown
+    assert "chosen yet" not in run("index", pets, "--index", tmp_path / "d", "--encoder", tiny_bert).output
+
+
+def test_a_chosen_index_that_is_not_exact_is_named(
+    run: Run, tmp_path: Path, tiny_bert: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(types, "SCANNED_EXACTLY", 0)
+    monkeypatch.setattr(types, "candidates", lambda count, dimension: ["SQ8"])
+    monkeypatch.setattr(auto, "candidates", types.candidates)
+    source = write_jsonl(tmp_path / "a.jsonl", [{"id": str(i), "text": f"text {i} of many"} for i in range(120)])
+    where = ("--index", tmp_path / "c", "--encoder", tiny_bert, "--transform", "none")
+    assert "Chosen for this text: index SQ8 with recall@10 " in run("index", source, *where).output
+    assert "Chosen for this text" not in run("index", source, *where).output
+
+
 def found(output: str) -> list[str]:
     return [json.loads(line)["id"] for line in output.splitlines()]
 
 
 def test_search_by_words_by_both_and_with_filters(run: Run, collection: Path) -> None:
     def search(*args: object) -> list[str]:
-        return found(run("search", *args, "--index", collection, "--json").output)
+        return found(run("search", *args, "--index", collection, "--json").stdout)
 
     assert search("gold fish bowls", "--mode", "lexical") == ["fish"], "by stem"
     assert search('"bowl" NEAR(* -', "--mode", "lexical") == ["fish"]
@@ -546,6 +570,25 @@ def test_search_by_words_by_both_and_with_filters(run: Run, collection: Path) ->
 def test_a_bad_filter_says_where_and_what(run: Run, collection: Path, filter_: str, message: str) -> None:
     output = run("search", "cat", "--index", collection, "--where", filter_, code=2).output
     assert message in output
+
+
+def test_a_search_looks_for_both_and_explains(run: Run, collection: Path) -> None:
+    output = run("search", "bowl", "--index", collection, "-k", 1, "--explain").output
+    assert "fish" in output and "by meaning" in output and "by words" in output and "“bowl”" in output
+    (hit,) = map(
+        json.loads, run("search", "bowl", "--index", collection, "-k", 1, "--json", "--explain").stdout.splitlines()
+    )
+    assert 0 < hit["relevance"] <= 100 and hit["explanation"]["words_rank"] == 1
+    assert hit["explanation"]["matched"] == ["bowl"]
+    plain = run("search", "bowl", "--index", collection, "-k", 1, "--json").stdout
+    assert json.loads(plain)["explanation"] is None
+
+
+def test_a_misspelt_word_gets_a_suggestion(run: Run, collection: Path) -> None:
+    output = run("search", "bwol", "--index", collection, "--mode", "lexical").output
+    assert "Nothing found" in output and "Did you mean: bowl" in output
+    assert "by meaning alone" in run("search", "bwol", "--index", collection).output
+    assert "The query has no words" in run("search", "!?", "--index", collection).output
 
 
 def test_similar(run: Run, collection: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from retriever.cli.demo import QUESTIONS
+from retriever.cli.index import QUESTIONS
 from retriever.corpus import Document
 from retriever.corpus.python_docs import stdlib_documents
 

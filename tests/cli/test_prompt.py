@@ -1,6 +1,7 @@
 """The interactive session and what reaches the terminal: what is typed, whatever it is, gets an answer."""
 
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,8 +132,18 @@ def test_more_shows_none_twice_where_a_deeper_search_ranks_otherwise(retriever: 
 
 
 def test_compare_honours_the_least_score(retriever: Retriever, shown: io.StringIO) -> None:
-    Prompt(retriever, options=Options(min_score=1.1)).answer(":compare cat")
+    Prompt(retriever, options=Options(min_score=100)).answer(":compare cat")
     assert "Nothing found." in shown.getvalue() and "raw encoder" not in shown.getvalue()
+
+
+def test_why_a_hit_was_found(retriever: Retriever, shown: io.StringIO) -> None:
+    prompt = Prompt(retriever)
+    prompt.answer(":why 1")
+    assert "Search first" in shown.getvalue()
+    prompt.answer("cat")
+    assert "by meaning" not in shown.getvalue(), "hits are explained only if the user asks"
+    prompt.answer(":why 1")
+    assert "was found by meaning" in shown.getvalue() and "by words" in shown.getvalue()
 
 
 def test_terminals_obey_nothing_of_ours() -> None:
@@ -145,8 +156,8 @@ def test_terminals_obey_nothing_of_ours() -> None:
 
 
 def hit(**fields: object) -> Hit:
-    return Hit(**{"rank": 1, "score": 0.5, "id": "i", "title": "", "passage": "p", "start": 0, "end": 1, "metadata": {},
-                  **fields})  # type: ignore[arg-type]  # fmt: skip
+    return Hit(**{"rank": 1, "score": 0.5, "relevance": 50.0, "id": "i", "title": "", "passage": "p", "start": 0,
+                  "end": 1, "metadata": {}, **fields})  # type: ignore[arg-type]  # fmt: skip
 
 
 def test_hits_show_names_as_they_are(shown: io.StringIO) -> None:
@@ -154,7 +165,7 @@ def test_hits_show_names_as_they_are(shown: io.StringIO) -> None:
     text = shown.getvalue()
     assert "\x1b[2J" not in text and "a\ufffd[2J b" in text
     assert "[/] :cat:" in text
-    assert "T" * 119 + "…" in text and "T" * 120 not in text
+    assert "T" * 59 + "…" in text and "T" * 60 not in text
     assert "\x1b[2m  a\ufffd" in text, "the id is dim, and not bold with it"
     assert text.count("alone") == 1
 
@@ -165,12 +176,13 @@ def test_an_untitled_document_is_named_once(shown: io.StringIO) -> None:
     assert "k\ufffd: v\ufffd" in shown.getvalue()
 
 
-def test_what_was_skipped_is_told_on_one_line_each(shown: io.StringIO) -> None:
+def test_what_was_skipped_is_told_in_whole_words(shown: io.StringIO) -> None:
     report = IngestReport(skipped=1, skipped_list=[Skipped("f\x1b.txt:1", "word " * 40 + "end")])
     report.prune_refused = "nothing was pruned, because a line was skipped"
     show_ingest(report, "c")
-    line = next(line for line in shown.getvalue().splitlines() if "skipped f" in line)
-    assert "f\ufffd.txt:1" in line and "end" in line
+    text = " ".join(re.sub("\x1b\\[[0-9]*m", "", shown.getvalue()).split())
+    assert f"skipped f\ufffd.txt:1: {'word ' * 40}end" in text
+    assert max(map(len, shown.getvalue().splitlines())) < 100
     assert "Warning: nothing was pruned, because a line was skipped." in shown.getvalue()
 
 

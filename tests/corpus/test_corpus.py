@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever.corpus import Corpus, Document, Keys, Skipped
-from retriever.corpus.document import text_id
+from retriever.corpus.document import content_id, text_id
 from retriever.errors import Misuse
 
 ROOT = Path(__file__).parents[2]
@@ -50,6 +51,22 @@ def documents(corpus: Corpus) -> list[Document]:
     return [item for item in read if isinstance(item, Document)]
 
 
+def by_content(file: str, text: str, source: str, **metadata: Any) -> Document:
+    """A row without an id, which goes by its content."""
+    digest = Document("", text, "", metadata).content_hash().hex()
+    return Document(f"{file}#{digest[:16]}", text, "", metadata, source)
+
+
+FILE = {"file", "folder", "format", "date", "language", "encoding"}
+
+
+def own(item: Document | Skipped) -> Document | Skipped:
+    """A document without the metadata that every file has."""
+    if isinstance(item, Skipped):
+        return item
+    return replace(item, metadata={key: value for key, value in item.metadata.items() if key not in FILE})
+
+
 def skipped(corpus: Corpus) -> list[tuple[str, str]]:
     return [(item.where, item.reason) for item in corpus if isinstance(item, Skipped)]
 
@@ -75,7 +92,7 @@ def test_jsonl(write: Write, name: str) -> None:
     assert documents(Corpus([path])) == [
         Document("a", "x\u2028y", "T", {"url": "u", "year": 1999}, f"{name}:1"),
         Document("7", "seven", "", {}, f"{name}:4"),
-        Document(f"{name}:5", "no id", "", {"big": 123456789012345678901234567890}, f"{name}:5"),
+        by_content(name, "no id", f"{name}:5", big=123456789012345678901234567890),
     ]
 
 
@@ -115,7 +132,6 @@ BAD_LINES = [
     (b'{"text": "\\u0000"}', "has no text: 'text' is empty"),
     (b'{"text": "x", "id": 1.5}', "its id is a number, not a string or an integer"),
     (b'{"text": "x", "id": true}', "its id is a boolean, not a string or an integer"),
-    (b'{"text": "x", "id": ""}', "its id is empty"),
     (b'{"text": "x", "id": "a\\u0000"}', "its id holds a NUL character"),
     (b'{"text": "x", "title": ["t"]}', "its title is a list, not a string"),
     (b'{"text": "x", "metadata": "m"}', "its metadata is a string, not an object"),
@@ -168,7 +184,7 @@ def test_csv(write: Write, name: str) -> None:
         Skipped(f"{name}:5", "has 3 columns, but the header has 4"),
         Skipped(f"{name}:6", "has no text: 'text' is empty"),
         Skipped(f"{name}:7", "has 5 columns, but the header has 4"),
-        Skipped(f"{name}:8", "its id is empty"),
+        Document(content_id(name, "", "no id", {"lang": "en"}), "no id", "", {"lang": "en"}, f"{name}:8"),
         Document("5", "nul", "t", {"lang": "en"}, f"{name}:9"),
     ]
 
@@ -179,7 +195,7 @@ def test_csv_with_bad_quotes_bad_bytes_and_huge_fields(write: Write) -> None:
         "t.csv",
         b'id,text\n1,"a"b\n2,caf\xe9\n3,"line\nbad \xff\nline"\n4,' + huge + b'\n5,"never closed\n6,swallowed\n',
     )
-    read = list(Corpus([path]))
+    read = list(Corpus([path], encoding="utf-8"))
     assert [item.where if isinstance(item, Skipped) else item.id for item in read] == [
         *("t.csv:2", "t.csv:3", "t.csv:4", "4", "t.csv:8")
     ]
@@ -228,7 +244,7 @@ def test_parquet(write: Write, name: str) -> None:
         "tags": ["a"],
     }
     assert second == Skipped(f"{name}:2", "has no text: 'text' is null")
-    assert third.id == f"{name}:3" and third.metadata["score"] is None
+    assert third.id == f"{name}#{third.content_hash().hex()[:16]}" and third.metadata["score"] is None
     json.dumps(third.metadata, allow_nan=False)
 
 
@@ -240,7 +256,7 @@ def test_parquet_with_invalid_utf8_loses_only_that_row(write: Write) -> None:
     )
     read = list(Corpus([write("t.parquet", parquet({"text": bad}))]))
     assert isinstance(read[0], Skipped) and read[0].where == "t.parquet:1"
-    assert read[1] == Document("t.parquet:2", "b", "", {}, "t.parquet:2")
+    assert read[1] == by_content("t.parquet", "b", "t.parquet:2")
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.parquet"])
@@ -277,22 +293,24 @@ def test_text_files(write: Write) -> None:
     write("b/y.md.gz", "```\n# no heading\n```\n# A *heading* #\n\nBody.\n")
     write("b/z.md", "# Only a heading\n")
     write("b/empty.txt", " \n")
+    write("b/w.md", "\n# Top #\n\nBody of it.\n")
     folder = write("b/bad.txt", b"ok\n\xff").parent
-    assert list(Corpus([folder])) == [
-        Skipped("bad.txt", "invalid UTF-8: byte 0xff at position 4"),
+    assert list(map(own, Corpus([folder], encoding="utf-8"))) == [
+        Skipped("bad.txt", "is not utf-8: 'utf-8' codec can't decode byte 0xff in position 3: invalid start byte"),
         Skipped("empty.txt", "has no text"),
+        Document("w.md", "Body of it.\n", "Top", {}, "w.md:4"),
         Document("x.txt", "One.\nTwo.\n", "", {}, "x.txt"),
-        Document("y.md.gz", "```\n# no heading\n```\n\nBody.", "A *heading*", {}, "y.md.gz"),
+        Document("y.md.gz", "```\n# no heading\n```\n# A *heading* #\n\nBody.\n", "A *heading*", {}, "y.md.gz"),
         Document("z.md", "# Only a heading\n", "Only a heading", {}, "z.md"),
     ]
 
 
 def test_a_text_file_by_lines(write: Write) -> None:
     path = write("a.txt", b"one\r\n\n\xff\nthree")
-    assert list(Corpus([path], lines=True)) == [
-        Document("a.txt:1", "one", "", {}, "a.txt:1"),
+    assert list(Corpus([path], lines=True, encoding="utf-8")) == [
+        by_content("a.txt", "one", "a.txt:1"),
         Skipped("a.txt:3", "invalid UTF-8: byte 0xff at position 1"),
-        Document("a.txt:4", "three", "", {}, "a.txt:4"),
+        by_content("a.txt", "three", "a.txt:4"),
     ]
 
 
@@ -300,6 +318,8 @@ def test_a_text_file_by_lines(write: Write) -> None:
     ("given_bytes", "expected"),
     [
         (b'\n {"id": "a", "text": "x"}\n{"text": "y"}\nno\n', ["a", text_id("y"), "stdin:4: not valid JSON"]),
+        (b"id;text\na;one\nb;two\n", ["a", "b"]),
+        (b"id\ttext\na\tone\n", ["a"]),
         (b"plain {\n\n[x]\n", [text_id("plain {"), text_id("[x]")]),
         (b"", []),
     ],
@@ -342,19 +362,38 @@ def test_a_file_is_read_once_and_names_never_clash(write: Write, tmp_path: Path)
     first, second = write("a/n.txt", "first"), write("b/n.txt", "second")
     (tmp_path / "a" / "link.txt").symlink_to(tmp_path / second)
     assert [(d.id, d.text) for d in documents(Corpus([first, first.parent, str(first), first.parent]))] == [
-        ("a/n.txt", "first"),
+        ("n.txt", "first"),
         ("link.txt", "second"),
     ]
     (tmp_path / "a" / "link.txt").unlink()
     assert [(d.id, d.text) for d in documents(Corpus(["a", "b"]))] == [("n.txt", "first"), ("b/n.txt", "second")]
 
 
-def test_a_file_given_by_itself_goes_by_its_path_in_every_run(write: Write, tmp_path: Path) -> None:
+def test_ids_are_the_same_from_wherever_a_file_is_read(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old, new = write("2023/report.md", "old"), write("2024/report.md", "new")
-    assert [[d.id for d in documents(Corpus([path]))] for path in (old, new, tmp_path / new, "./2023/report.md")] == [
-        *(["2023/report.md"], ["2024/report.md"], [f"{tmp_path}/2024/report.md"], ["2023/report.md"])
-    ]
-    assert [d.id for d in documents(Corpus([write("2024/t.csv", "text\nx\n")]))] == ["2024/t.csv:2"]
+    table = write("2024/t.csv", "text\nx\n")
+    assert [d.id for d in documents(Corpus([old, new]))] == ["report.md", "2024/report.md"]
+    read = [documents(Corpus([path])) for path in (table, tmp_path / table, "./2024/../2024/t.csv")]
+    folders = [documents(Corpus([path])) for path in ("2024", tmp_path / "2024", "./2023/../2024")]
+    monkeypatch.chdir(tmp_path / "2024")
+    read.append(documents(Corpus(["t.csv"])))
+    folders += [documents(Corpus(["."])), documents(Corpus(["../2024"]))]
+    assert all(found == [by_content("t.csv", "x", "t.csv:2")] for found in read)
+    assert all(found == folders[0] for found in folders) and folders[0][0].id == "report.md"
+
+
+@pytest.mark.parametrize("key", ["id", "ID", "_id", "Id", "key"])
+def test_columns_that_are_ids(write: Write, key: str) -> None:
+    (found,) = documents(Corpus([write("t.csv", f"{key},text\n7,x\n")]))
+    assert (found.id, found.metadata) == ("7", {})
+
+
+def test_an_inserted_row_changes_no_other_id(write: Write) -> None:
+    before = {d.id for d in documents(Corpus([write("t.csv", "text,year\na,1\nb,2\na,3\n")]))}
+    after = {d.id for d in documents(Corpus([write("t.csv", "text,year\nnew,0\na,1\nb,2\na,3\n")]))}
+    assert len(before) == 3 and before < after and len(after) == 4
 
 
 def test_lines_of_stdin_are_known_by_their_text_in_every_run() -> None:
@@ -372,7 +411,7 @@ def test_a_table_of_something_else_does_not_stop_a_folder(write: Write, name: st
     table, text = Corpus(["docs"])
     assert table == Skipped(name, "no column 'text'; found: 'price'; see `Keys(text=...)`")
     assert isinstance(text, Document) and text.text == "after it"
-    with pytest.raises(Misuse, match=f"docs/{name}: no column 'text'"):
+    with pytest.raises(Misuse, match=f"{name}: no column 'text'"):
         list(Corpus([f"docs/{name}"]))
 
 
@@ -382,7 +421,7 @@ def test_keys_that_cannot_be_changed_are_named(write: Write) -> None:
             message = str(list(Corpus([path], keys=Keys(fixed=True))))
         except Misuse as error:
             message = str(error)
-        assert "the known keys are text, title, _id and id" in message and "--" not in message
+        assert "the known keys are text, title, _id, id, ID, Id and key" in message and "--" not in message
 
 
 def test_misuse_is_told_before_anything_is_read(write: Write, tmp_path: Path) -> None:
@@ -390,9 +429,9 @@ def test_misuse_is_told_before_anything_is_read(write: Write, tmp_path: Path) ->
         Corpus([])
     with pytest.raises(Misuse, match=r"no such file or folder: .*gone\.txt, .*lost$"):
         Corpus([tmp_path / "gone.txt", tmp_path, str(tmp_path / "lost")])
-    with pytest.raises(Misuse, match=r"a\.pdf: unknown type of file; the known types are \.jsonl, \.csv, .*\.gz"):
-        Corpus([write("x/a.pdf", "%PDF")])
-    with pytest.raises(Misuse, match="no readable file in this folder"):
+    with pytest.raises(Misuse, match=r"a\.xyz: unknown type of file; the known types are \.jsonl, .*\.csv, .*\.gz"):
+        Corpus([write("x/a.xyz", "%PDF")])
+    with pytest.raises(Misuse, match="no readable file in this folder; the known types are"):
         Corpus([tmp_path / "x"])
     os.mkfifo(tmp_path / "pipe.txt")
     with pytest.raises(Misuse, match="not a regular file"):
@@ -459,8 +498,12 @@ def test_content_hash_depends_on_content_only() -> None:
 
 @given(st.binary(max_size=200))
 def test_no_bytes_on_stdin_break_the_reader(data: bytes) -> None:
-    for item in Corpus(["-"], stdin=io.BytesIO(b"{" + data)):
-        assert isinstance(item, Document | Skipped)
+    try:
+        read = list(Corpus(["-"], stdin=io.BytesIO(b"{" + data)))
+    except Misuse as error:
+        assert "standard input is not text" in str(error)
+    else:
+        assert all(isinstance(item, Document | Skipped) for item in read)
 
 
 @given(st.lists(st.dictionaries(st.text(max_size=5), st.text(max_size=20), max_size=4), max_size=5))

@@ -98,10 +98,10 @@ def test_passages_fit_the_real_tokenizer(minilm: Callable[[list[str]], list[int]
     ids=lambda text: repr(text[:10]),
 )
 def test_pathological_text_ends_soon(text: str, minilm: Callable[[list[str]], list[int]]) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     check(text, "title", 254, minilm)
     check(text, "title", 254, characters)
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
 
 
 def test_short_text_is_not_counted() -> None:

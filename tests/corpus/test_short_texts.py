@@ -1,10 +1,12 @@
 """Short texts cut from passages: short, different, each a part of the passage it came from."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.corpus.short_texts import PHRASE, SENTENCE, short_texts
+from retriever.corpus.short_texts import MOST_OF_A_PASSAGE, PHRASE, SENTENCE, short_texts
 
 MOST_CHARACTERS = 2 * SENTENCE[1]
 ENGLISH = (
@@ -35,7 +37,7 @@ def plain(text: str) -> str:
 @given(passages, st.integers(0, 15), st.integers(0, 2**32))
 def test_every_text_is_a_short_part_of_a_passage(texts: list[str], count: int, seed: int) -> None:
     found = short_texts(texts, count, seed)
-    assert len(found) <= min(count, len(texts)) and len(set(found)) == len(found)
+    assert len(found) <= min(count, MOST_OF_A_PASSAGE * len(texts)) and len(set(found)) == len(found)
     for short in found:
         assert short.strip() == short != ""
         homes = [text for text in texts if plain(short) in plain(text)]
@@ -63,8 +65,9 @@ def test_half_are_sentences_and_half_phrases() -> None:
 
 def test_a_passage_of_one_sentence_gives_a_phrase_only() -> None:
     for seed in range(50):
-        [short] = short_texts([SINGLE], 5, seed)
-        assert short in SINGLE and PHRASE[0] <= len(short.split()) <= PHRASE[1]
+        found = short_texts([SINGLE], 5, seed)
+        assert 1 <= len(found) <= MOST_OF_A_PASSAGE
+        assert all(short in SINGLE and PHRASE[0] <= len(short.split()) <= PHRASE[1] for short in found)
 
 
 def test_a_phrase_that_is_the_whole_passage_is_left_out_however_it_is_spaced() -> None:
@@ -98,13 +101,17 @@ def test_white_space_is_no_text() -> None:
 
 @pytest.mark.parametrize("texts", [[], [""], [" \n\t "], ["word"], ["two words", "and three words"], ["", ENGLISH]])
 def test_little_to_cut_from(texts: list[str]) -> None:
-    assert len(short_texts(texts, 10, 0)) <= texts.count(ENGLISH)
+    assert len(short_texts(texts, 10, 0)) <= MOST_OF_A_PASSAGE * texts.count(ENGLISH)
     assert short_texts(texts, 0, 0) == []
 
 
-def test_one_text_a_passage() -> None:
+def test_few_passages_give_four_texts_each_and_many_passages_one() -> None:
     texts = [f"{ENGLISH} This is number {n} of many such texts." for n in range(10)]
-    assert 5 <= len(short_texts(texts, 100, 0)) <= 10
+    assert 25 <= len(short_texts(texts, 100, 0)) <= MOST_OF_A_PASSAGE * 10
+    numbered = [f"{n} {n} {n} {n}, it is {n} {n} {n} {n}." for n in range(100, 200)]
+    found = short_texts(numbered, 50, 0)
+    homes = [number[0] for text in found if (number := re.search(r"\d+", text))]
+    assert len(found) == 50 and len(homes) > 40 and len(set(homes)) == len(homes)
     assert len(short_texts(texts, 3, 0)) == 3
 
 

@@ -1,6 +1,8 @@
 """Documents from Python: each one is taken as files' are, or told why it is not."""
 
+import datetime
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +24,11 @@ def test_texts_and_dicts_are_read_as_lines_of_files_are() -> None:
     assert only({"_id": 7, "text": "x\0y", "title": 1984, "year": 1999, "metadata": {"url": "u"}}) == Document(
         "7", "xy", "1984", {"year": 1999, "url": "u"}, "document 1"
     )
+    day = datetime.date(2024, 5, 1)
+    assert only({"id": "a", "text": "x", "when": day, "metadata": {"till": day}}) == Document(
+        "a", "x", "", {"when": "2024-05-01", "till": "2024-05-01"}, "document 1"
+    )
+    assert only({"id": 1.0, "text": "x"}) == Document("1", "x", "", {}, "document 1")
     assert only({"id": "a", "text": "x", "metadata": None}) == Document("a", "x", "", {}, "document 1")
     assert only(Document("a", "x", "t", {"n": [1]})) == Document("a", "x", "t", {"n": [1]})
     assert only(Skipped("f:1", "broken")) == Skipped("f:1", "broken")
@@ -120,3 +127,9 @@ def test_an_error_met_while_looking_ahead_is_raised_in_its_place() -> None:
     assert isinstance(next(items), Document)
     with pytest.raises(BadSource, match="the line broke"):
         next(items)
+
+
+def test_a_file_is_not_taken_for_a_text(tmp_path: Path) -> None:
+    for given in (tmp_path, str(tmp_path)):
+        with pytest.raises(Misuse, match=r"to read files, give Corpus\(\['/"):
+            Source(given)  # type: ignore[arg-type]

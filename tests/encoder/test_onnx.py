@@ -1,5 +1,6 @@
 """Encoders run by ONNX Runtime, against torch; exported once, and made again when what was exported is damaged."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -12,9 +13,10 @@ from samples import PETS, Run, make_bert, write_jsonl
 
 from retriever.encoder.encoder import Encoder
 from retriever.encoder.model_files import POOLINGS
-from retriever.encoder.runtimes.onnx_runtime import FACTS, WEIGHTS, export_folder, is_exported
+from retriever.encoder.runtimes.onnx_runtime import FACTS, GRAPH, WEIGHTS, export_folder, is_exported
 from retriever.encoder.runtimes.torch_model import TorchModel
 from retriever.errors import EncoderUnavailable, Misuse
+from retriever.files import cache_folder
 
 TEXTS = [
     "Cats purr.",
@@ -118,12 +120,64 @@ def test_what_was_exported_is_checked_and_made_again(tmp_path: Path) -> None:
     damaged = bytearray((graph / WEIGHTS).read_bytes())
     damaged[len(damaged) // 2] ^= 1
     (graph / WEIGHTS).write_bytes(damaged)
-    assert not is_exported(graph)
-    np.testing.assert_array_equal(Encoder(str(folder), device="cpu").encode(TEXTS), before)
+    again = Encoder(str(folder), device="cpu")
+    np.testing.assert_array_equal(again.encode(TEXTS), before)
+    assert again.note == f"the exported encoder {graph} was damaged, so it was exported again"
     assert is_exported(graph)
+    (graph / WEIGHTS).write_bytes((graph / WEIGHTS).read_bytes()[:100])
+    assert not is_exported(graph)
+    encoder.load()
+    assert encoder.note == ""
 
 
 @pytest.mark.heavy
+def test_a_graph_of_another_version_is_made_again(tmp_path: Path) -> None:
+    """The files are what was written, but this ONNX Runtime cannot read them."""
+    folder = make_bert(tmp_path / "m", seed=9)
+    encoder = Encoder(str(folder), device="cpu")
+    before = encoder.encode(TEXTS)
+    graph = export_folder(encoder.identity)
+    (graph / GRAPH).write_bytes(b"of a version to come")
+    facts = json.loads((graph / FACTS).read_text())
+    facts["files"][GRAPH] = hashlib.sha256(b"of a version to come").hexdigest()
+    (graph / FACTS).write_text(json.dumps(facts))
+    assert is_exported(graph)
+    again = Encoder(str(folder), device="cpu")
+    np.testing.assert_array_equal(again.encode(TEXTS), before)
+    assert "could not be read by this version of ONNX Runtime" in again.note and again.note.endswith("exported again")
+    assert is_exported(graph) and (graph / GRAPH).read_bytes() != b"of a version to come"
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("change", ["nothing is named", "a file is not named", "another file is named"])
+def test_a_manifest_that_does_not_name_every_file_is_not_trusted(tmp_path: Path, change: str) -> None:
+    encoder = Encoder(str(make_bert(tmp_path / "bert")), device="cpu")
+    encoder.encode(TEXTS)
+    folder = export_folder(encoder.identity)
+    facts = json.loads((folder / FACTS).read_text())
+    if change == "nothing is named":
+        facts["files"] = {}
+    elif change == "a file is not named":
+        del facts["files"][WEIGHTS]
+    else:
+        facts["files"]["more.bin"] = facts["files"][WEIGHTS]
+        (folder / "more.bin").write_bytes((folder / WEIGHTS).read_bytes())
+    assert is_exported(folder)
+    (folder / FACTS).write_text(json.dumps(facts))
+    assert not is_exported(folder)
+    assert not folder.exists()
+
+
+def test_a_relative_cache_folder_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The XDG specification says so: it would be another folder in every working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    assert cache_folder() == tmp_path / "home" / ".cache" / "flow-retriever"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert cache_folder() == tmp_path / "cache" / "flow-retriever"
+
+
 def test_a_model_that_cannot_be_exported_runs_on_torch_and_says_why(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +218,8 @@ SEARCH = (
     "from retriever.cli.main import main\n"
     "try: main()\n"
     "except SystemExit as end: assert not end.code, end.code\n"
-    "heavy = {'torch', 'transformers', 'scipy', 'pandas', 'pyarrow', 'sklearn'} & set(sys.modules)\n"
+    "heavy = {'torch', 'transformers', 'scipy', 'pandas', 'pyarrow', 'sklearn', 'narwhals', 'onnx',\n"
+    "    'py3langid', 'pathspec', 'yaml', 'jinja2', 'fastapi', 'mcp', 'matplotlib'} & set(sys.modules)\n"
     "assert not heavy, heavy"
 )
 

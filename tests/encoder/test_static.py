@@ -66,6 +66,7 @@ def test_what_was_learned_is_told(collection: Path) -> None:
     assert info["encoder"]["pooling"] == "learned" and info["transform"]["family"] == "none"
     found = info["learning"]
     assert found["steps"] > 0 and found["loss_after"] < found["loss_before"] and found["seconds"] < 90
+    assert found["budget"] == learning.MOST_SECONDS and "limit" not in found["reason"]
 
 
 def test_rows_are_whitened_as_often_as_words_occur(tiny_bert: str) -> None:
@@ -78,11 +79,8 @@ def test_rows_are_whitened_as_often_as_words_occur(tiny_bert: str) -> None:
     values = np.linalg.eigvalsh(np.cov(rows.T, bias=True))
     assert values.max() <= 1 + 1e-3
     raw = Encoder(tiny_bert).torch_model.input_embeddings()
-    whole = [
-        Encoder(tiny_bert).tokenizer.encode(f" {word}", add_special_tokens=False).ids
-        for t in texts
-        for word in t[:-1].split()
-    ]
+    tokenizer = Encoder(tiny_bert).tokenizer
+    whole = [tokenizer.encode(f" {word}", add_special_tokens=False).ids for t in texts for word in t[:-1].split()]
     summed = np.stack([raw[ids].sum(axis=0) / np.sqrt(len(ids)) for ids in whole]).astype(np.float64)
     variance = np.linalg.eigvalsh(np.cov(summed.T, bias=True))
     expected = variance / (variance + SHRINKAGE * variance.mean())
@@ -111,15 +109,35 @@ def test_learning_is_the_same_for_the_same_seed(tmp_path: Path, tiny_bert: str) 
     texts = [document["text"] for document in topical(120)]
     for name in ("one", "two"):
         learn_folder(texts, Encoder(tiny_bert), tmp_path / name)
-    one, two = (Encoder(str(tmp_path / name)).encode(texts) for name in ("one", "two"))
-    assert np.abs(one - two).max() < 1e-5
+    one, two = (Encoder(str(tmp_path / name)).identity for name in ("one", "two"))
+    assert one.weights == two.weights
+
+
+def test_learning_is_the_same_to_the_bit_with_several_threads(tiny_bert: str) -> None:
+    import torch
+
+    texts = [document["text"] for document in topical(600, words=150)]
+    table, threads = word_table(texts, Encoder(tiny_bert)), torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        found = {learning.learn(table, texts)[0].rows.tobytes() for _ in range(3)}
+    finally:
+        torch.set_num_threads(threads)
+    assert len(found) == 1
+
+
+def test_a_few_long_documents_are_enough_to_learn_from(tiny_bert: str) -> None:
+    texts = [" ".join(document["text"] for document in topical(80, words=150, seed=seed)) for seed in range(4)]
+    _, found = learning.learn(word_table(texts, Encoder(tiny_bert)), texts)
+    assert found.read == 4 and found.documents >= 120 and "learned from 12" in found.reason
 
 
 def test_learning_keeps_to_its_time(monkeypatch: pytest.MonkeyPatch, tiny_bert: str) -> None:
     monkeypatch.setattr(learning, "MOST_SECONDS", 0.0)
     texts = [document["text"] for document in topical(120)]
     _, found = learning.learn(word_table(texts, Encoder(tiny_bert)), texts)
-    assert found.steps <= 1
+    assert found.steps <= 1 and found.budget == 0.0
+    assert found.reason.endswith("the limit of 0 s of CPU ended it")
 
 
 @pytest.mark.parametrize(
@@ -152,6 +170,14 @@ def test_any_text_has_a_finite_vector(texts: list[str]) -> None:
     vectors = table.encode([*texts, "", "something else"])
     assert np.isfinite(vectors).all()
     assert all(np.isclose(length, 1, atol=1e-5) or length == 0 for length in np.linalg.norm(vectors, axis=1))
+
+
+def test_emoji_are_words(tiny_bert: str) -> None:
+    texts = ["😀🚀", "🍕 🐍", "the 🚀"]
+    table = word_table(texts, Encoder(tiny_bert))
+    *vectors, query, marks = table.encode([*texts, "🚀!", "?!"])
+    with_rocket, without, with_word = (float(vector @ query) for vector in vectors)
+    assert min(with_rocket, with_word) > max(without, 0.4) and not marks.any()
 
 
 def test_another_encoder_is_refused(collection: Path, tiny_bert: str, other_bert: str) -> None:
@@ -191,9 +217,14 @@ def test_a_copy_and_a_salvaged_collection_have_the_table(collection: Path, tmp_p
 
 def test_command(tmp_path: Path, tiny_bert: str, run: Run) -> None:
     source = write_jsonl(tmp_path / "topics.jsonl", topical(110))
-    told = run("index", source, "--index", tmp_path / "made", "--encoder", tiny_bert, "--pooling", "learned").output
-    assert "lowered the loss on other documents" in told
+    run("index", source, "--index", tmp_path / "made", "--encoder", tiny_bert, "--pooling", "learned")
+    told = " ".join(run("info", "--index", tmp_path / "made").output.split())
+    assert "learned from 110 documents" in told and "lowered the loss on other documents" in told
+    assert "The table has the words" not in told
     assert "music-" in run("search", "--index", tmp_path / "made", "the melody of a violin").output
+    run("index", write_jsonl(tmp_path / "more.jsonl", topical(120)), "--index", tmp_path / "made")
+    told = run("info", "--index", tmp_path / "made").output
+    assert "The table has the words of the first 110 of 120 documents" in " ".join(told.split())
 
 
 def test_a_folder_of_the_user_is_not_replaced(tmp_path: Path) -> None:

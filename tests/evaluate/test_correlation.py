@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from retriever.evaluate.measures.correlation import edit_distance, pair_cosines, pearson, spearman, spearman_wmean
+from retriever.evaluate.measures.similarity import edit_distance, pair_cosines, pearson, spearman, spearman_wmean
 
 
 def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:

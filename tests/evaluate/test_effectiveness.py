@@ -9,8 +9,9 @@ from scipy.stats import norm
 from sklearn.metrics import average_precision_score, ndcg_score
 
 from retriever.evaluate.measures.intervals import mean_interval, sign_flip_p
-from retriever.evaluate.rankings import METRICS, Hits, Ranking, compare, scores
+from retriever.evaluate.rankings import METRICS, Hits, Ranking, comparisons, scores
 from retriever.evaluate.results import Configuration
+from retriever.evaluate.retrieval import compare
 
 LOG2_3 = np.log2(3)
 
@@ -80,7 +81,7 @@ def test_each_is_compared_with_the_raw_of_its_own_encoder_and_pooling() -> None:
         ranking("one", "flow", better, "cls"),
         ranking("bm25", "", better, ""),
     ]
-    first, flow, same, other, bm25 = compare(given)
+    first, flow, same, other, bm25 = comparisons(compare(given))
     assert first.base is None and first.p is None and first.low < first.mean < first.high
     assert flow.base == given[0].configuration
     gains = np.array([better[query] - raw[query] for query in queries])
@@ -107,5 +108,5 @@ def test_p_and_interval_agree_with_the_normal_approximation() -> None:
 
 
 def test_one_query_says_nothing() -> None:
-    (_, found) = compare([ranking("one", "none", {"q": 0.2}), ranking("one", "flow", {"q": 0.7})])
+    (_, found) = comparisons(compare([ranking("one", "none", {"q": 0.2}), ranking("one", "flow", {"q": 0.7})]))
     assert (found.low, found.high, found.gain_low, found.gain_high, found.p) == (0, 1, -1, 1, 1)

@@ -12,9 +12,8 @@ from samples import Run
 from similarity import sentences, write_set
 
 from retriever.encoder.encoder import Encoder
-from retriever.evaluate.isotropy import SpaceMeasurer
+from retriever.evaluate.isotropy import SpaceMeasurer, bin_figures, ranked_embeddings, read_ranks
 from retriever.evaluate.models.encoders import open_encoders
-from retriever.evaluate.vocabulary import bin_figures, ranked_embeddings, read_ranks
 from retriever.transforms import fit
 
 

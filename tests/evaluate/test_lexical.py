@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 from similarity import write_set
 
 from retriever.encoder.encoder import Encoder
-from retriever.evaluate.measures.correlation import edit_distance
+from retriever.evaluate.measures.similarity import edit_distance
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_split_that_is_not_there(run: Run, data: Path, tiny_bert: str) -> None
 @pytest.mark.shared
 def test_the_gold_scores_come_near_the_published_figure(shared_data: Path) -> None:
     from retriever.evaluate.data.sts_sets import read_sets
-    from retriever.evaluate.lexical import LexicalScorer
+    from retriever.evaluate.sts import LexicalScorer
 
     pairs = read_sets(shared_data, ["stsb"]).sets[0].of("dev")
     assert LexicalScorer(pairs, "word").gold_correlation == pytest.approx(-24.61, abs=1)

@@ -19,11 +19,11 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from retriever.corpus.passages import words
 from retriever.encoder.encoder import Encoder
 from retriever.evaluate.data.qa_sets import QaPair, read_qa
-from retriever.evaluate.measures.overlap import BASELINES, bm25
+from retriever.evaluate.measures.similarity import BASELINES, bm25
+from retriever.evaluate.models.encoders import VectorCache
 from retriever.evaluate.qa import judge, lexical_rows, rank_candidates
 from retriever.evaluate.rankings import comparisons
 from retriever.evaluate.results import Row
-from retriever.evaluate.vectors import VectorCache
 from retriever.transforms import fit
 from retriever.transforms.agreement import Bm25
 
@@ -220,7 +220,7 @@ def test_words_alone() -> None:
 
 @pytest.mark.shared
 def test_words_alone_reach_their_known_figures(shared_data: Path) -> None:
-    rows = [row.to_json() for found in read_qa(shared_data).sets for row in lexical_rows(found)]
+    rows = [row._asdict() for found in read_qa(shared_data).sets for row in lexical_rows(found)]
 
     def value(dataset: str, baseline: str, metric: str) -> float:
         (found,) = pick(rows, dataset=dataset, transform=baseline, metric=metric)

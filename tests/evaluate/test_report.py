@@ -422,3 +422,51 @@ def test_three_thousand_queries_keep_their_texts(tmp_path: Path) -> None:
     dots = section(page, "scatter").find("circle")
     assert all("what is known of" in dot.find("title")[0].text for dot in dots)
     assert (tmp_path / "report.html").stat().st_size <= LARGEST
+
+
+def test_it_leads_with_tested_contests(page: Element, bench: Bench) -> None:
+    """Each gain, interval and p is checked against the rankings, with scipy's permutation test."""
+    from scipy.stats import permutation_test
+
+    scores = {(one.dataset, *group_of_ranking(one)): one.scores[MAIN] for one in bench.rankings}
+    figure = page.find("figure", "contests")[0]
+    rows = [one for one in figure.find("div") if one.find("dt")]
+    expected = [("flow", "raw"), ("hybrid", "bm25")]
+    assert len(rows) == len({one.dataset for one in bench.rankings}) * 2 * len(expected)
+    for row in rows:
+        named, (told,) = row.find("dt")[0].text, [one.text for one in row.find("span")]
+        system, rival = next(pair for pair in expected if named.startswith(f"{pair[0]} against {pair[1]} "))
+        dataset, series, _ = named.removeprefix(f"{system} against {rival} ").split(", ")
+        own = scores[dataset, series, system]
+        other = scores[dataset, "without an encoder" if rival == "bm25" else series, rival]
+        gains = np.array([own[query] - other[query] for query in own])
+        assert told.startswith(f"{100 * gains.mean():+.1f}".replace("-", "−"))
+        p = permutation_test(
+            (gains,), np.mean, permutation_type="samples", n_resamples=9999, rng=np.random.default_rng(0)
+        ).pvalue
+        if rival == "bm25" and not 0.03 < p < 0.07:
+            outcome = "within chance" if p >= 0.05 else "better" if gains.mean() > 0 else "worse"
+            assert outcome in told
+    verdict = page.find("p", "verdict")[0].text
+    assert verdict.startswith("Flow is better than the raw vectors on ") and "hybrid is better than BM25 on" in verdict
+
+
+def group_of_ranking(one: Ranking) -> tuple[str, str]:
+    line = one.configuration
+    if not line.pooling:
+        return "without an encoder", line.encoder
+    return f"{line.encoder} ({line.pooling})", "raw" if line.transform == "none" else line.transform
+
+
+def test_a_difference_within_chance_is_called_so(tmp_path: Path) -> None:
+    topics = make_topics("cranfield", queries=20)
+    rankings = [
+        make_ranking(topics, RAW._replace(transform="hybrid"), 1.0, seed=1),
+        make_ranking(topics, Configuration("bm25", "", "", "documents"), 1.0, seed=2),
+    ]
+    page = write(Bench([topics], rankings, []), tmp_path)
+    assert page.find("p", "verdict")[0].text.startswith("The difference between hybrid and BM25 is within chance (")
+    (row,) = [one for one in page.find("figure", "contests")[0].find("div") if one.find("dt")]
+    assert row.attributes["class"] == "within-chance" and "within chance" in row.text
+    alone = write(Bench([topics], rankings[:1], []), tmp_path)
+    assert not alone.find("p", "verdict") and not alone.find("figure", "contests")

@@ -273,13 +273,13 @@ def test_what_is_compared_unless_told_otherwise() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_minilm_reproduces_its_known_figures(shared_data: Path, run: Run, tmp_path: Path) -> None:
-    """nDCG@10 on Cranfield: dense 37.6, words 35.3, both 41.4 when this was written."""
+    """nDCG@10 on Cranfield: dense 37.6, words 35.5, both 40.5 when this was written."""
     command = ["bench", "retrieval", "--data", shared_data / "cranfield", "--json", "--cache", tmp_path]
     rows = json.loads(run(*command, *(f"--transform={one}" for one in ("none", "bm25", "hybrid"))).stdout)
     (words,) = pick(rows, encoder="bm25", metric="ndcg@10")
     (dense,), (both,) = (pick(rows, transform=one, metric="ndcg@10") for one in ("none", "hybrid"))
     assert dense == pytest.approx(37.6, abs=0.1)
-    assert words == pytest.approx(35.3, abs=0.1)
+    assert words == pytest.approx(35.5, abs=0.1)
     assert both > max(dense, words) + 2
 
 

@@ -3,7 +3,6 @@
 import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from similarity import NAMES, sentences, write_set, write_sets
 from retriever.encoder.encoder import Encoder
 from retriever.evaluate import fitting
 from retriever.evaluate.data.published import published_rows
-from retriever.evaluate.vectors import VectorCache
+from retriever.evaluate.models.encoders import VectorCache
 from retriever.transforms import FAMILIES, Transform, fit, parse
 
 PNG = b"\x89PNG\r\n"
@@ -117,14 +116,14 @@ def test_interrupted_it_goes_on(
 ) -> None:
     command = ["bench", "sts", "--data", data, *where, "--out", tmp_path / "out", "--dataset", "sts12"]
     specs = ["--transform", "none", "--transform", "center", "--transform", "whiten"]
-    whole = fitting.fit
+    whole = fitting.Fits.fit
 
-    def stopped(spec: str, *args: Any, **options: Any) -> Transform:
+    def stopped(self: fitting.Fits, spec: str) -> Transform:
         if spec == "whiten":
             raise KeyboardInterrupt
-        return whole(spec, *args, **options)
+        return whole(self, spec)
 
-    monkeypatch.setattr(fitting, "fit", stopped)
+    monkeypatch.setattr(fitting.Fits, "fit", stopped)
     assert "Run the same command again to continue" in run(*command, *specs, code=130).output
     assert {row["transform"] for row in rows_in(tmp_path / "out") if row["seed"] == 0} == {"none", "center"}
     monkeypatch.undo()

@@ -9,8 +9,14 @@ from numpy.typing import NDArray
 from samples import Run
 
 from retriever.encoder.encoder import Encoder
-from retriever.evaluate.models.onnx_weights import dequantised, encoder_weights
-from retriever.evaluate.models.untuned import WEIGHTS_SHA256, damage, weights_sha256, write_model
+from retriever.evaluate.models.untuned import (
+    WEIGHTS_SHA256,
+    damage,
+    dequantised,
+    encoder_weights,
+    weights_sha256,
+    write_model,
+)
 
 onnx = pytest.importorskip("onnx")
 

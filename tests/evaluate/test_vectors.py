@@ -9,8 +9,14 @@ from similarity import sentences
 
 from retriever.encoder.encoder import Encoder
 from retriever.errors import Damaged, Misuse
-from retriever.evaluate.models.encoders import Batches, TextEncoder, open_encoders
-from retriever.evaluate.vectors import SAVED_EVERY, VectorCache, default_cache
+from retriever.evaluate.models.encoders import (
+    SAVED_EVERY,
+    Batches,
+    TextEncoder,
+    VectorCache,
+    default_cache,
+    open_encoders,
+)
 
 
 class Counting(TextEncoder):

@@ -12,7 +12,7 @@ from samples import PETS, Run
 
 from retriever import Retriever
 from retriever.errors import BadFilter, Misuse, RetrieverError
-from retriever.search.searcher import LONGEST_QUERY
+from retriever.search.request import LONGEST_QUERY
 from retriever.terminal import lines, one_line
 
 PARTS = st.sampled_from(

@@ -1,6 +1,7 @@
 """Ingestion that is killed, run again, and fed changes; always reopened from disk."""
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from samples import write_jsonl
 
 from indexes.folder.collection import Collection
 from retriever import Corpus, Document, Retriever, Skipped
+from retriever.corpus import files
 from retriever.errors import BadSource, Misuse
 
 RUN = (
@@ -104,6 +106,122 @@ def test_prune(tmp_path: Path, tiny_bert: str) -> None:
         assert len(retriever) == 15
     with pytest.raises(Misuse, match="no document in the source"):
         Retriever.build([], tmp_path / "c", prune=True)
+
+
+def test_prune_keeps_what_has_an_unreadable_new_version(tmp_path: Path, tiny_bert: str) -> None:
+    pets = [{"id": name, "text": f"The {name} sleeps."} for name in ("ant", "bee", "cow")]
+    Retriever.build(pets, tmp_path / "c", encoder=tiny_bert).close()
+    broken = {**pets[0], "when": object()}
+    with Retriever.build([pets[2], pets[1], broken], tmp_path / "c", prune=True) as retriever:
+        assert "nothing was pruned" in retriever.report.prune_refused and "ant" in retriever
+
+
+def test_duplicate_ids_are_named(tmp_path: Path, tiny_bert: str) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("id,text\n" + "".join(f"{n},{name} {n}\n" for n in range(9)))
+    with Retriever.build(Corpus([tmp_path / "a.csv", tmp_path / "b.csv"]), tmp_path / "c", encoder=tiny_bert) as made:
+        assert made.report.duplicate_ids == 9
+        assert made.report.duplicates == [(str(n), f"b.csv:{n + 2}", f"a.csv:{n + 2}") for n in range(5)]
+
+
+def test_a_source_that_is_only_added_makes_nothing_gone(tmp_path: Path, tiny_bert: str) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "old.txt").write_text("An old note.")
+    (tmp_path / "new.txt").write_text("A new note.")
+    Retriever.build(Corpus([tmp_path / "notes"]), tmp_path / "c", encoder=tiny_bert).close()
+    with Retriever.build(Corpus([tmp_path / "new.txt"]), tmp_path / "c") as added:
+        assert (added.report.new, added.report.gone, len(added)) == (1, 0, 2)
+    with Retriever.build(Corpus([tmp_path / "notes"]), tmp_path / "c") as again:
+        assert (again.report.unchanged, again.report.gone_ids) == (1, ["new.txt"])
+
+
+def test_files_and_rows_that_moved_are_recognised(tmp_path: Path, tiny_bert: str) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "h.md").write_text("# Budget\n\nThe budget was approved in March.\n")
+    (notes / "f.md").write_text("---\nauthor: Ada\n---\nThe roof was mended in June.\n")
+    (notes / "rows.csv").write_text('text,year\nOwls hunt at night.,1999\n"Cats purr\nand sleep.",2001\n')
+    Retriever.build(Corpus([notes]), tmp_path / "c", encoder=tiny_bert).close()
+    for old, new in (("h.md", "heading.md"), ("f.md", "front.md"), ("rows.csv", "animals.csv")):
+        (notes / old).rename(notes / new)
+    with Retriever.build(Corpus([notes]), tmp_path / "c") as again:
+        report = again.report
+        moved = {(old.partition("#")[0], new.partition("#")[0]) for old, new in report.renamed}
+        assert moved == {("h.md", "heading.md"), ("f.md", "front.md"), ("rows.csv", "animals.csv")}
+        assert (len(report.renamed), report.gone, report.texts_embedded, len(again)) == (4, 0, 0, 4)
+
+
+def test_a_second_run_compares_the_folder_with_the_collection(tmp_path: Path, tiny_bert: str) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    for name in ("same", "changes", "moves", "goes", "breaks", "empties"):
+        (notes / f"{name}.txt").write_text(f"A text on what {name}.")
+    first = Retriever.build(Corpus([notes]), tmp_path / "c", encoder=tiny_bert)
+    assert first.report.new == 6 and first.report.files and first.report.files.read == {"txt": 6}
+    first.close()
+
+    (notes / "changes.txt").write_text("Another text.")
+    (notes / "moves.txt").rename(notes / "moved.txt")
+    (notes / "goes.txt").unlink()
+    (notes / "breaks.txt").write_bytes(b"\x7fELF" + bytes(range(256)) * 9)
+    (notes / "empties.txt").write_text("")
+    (notes / "comes.txt").write_text("A new text.")
+    with Retriever.build(Corpus([notes]), tmp_path / "c") as again:
+        report = again.report
+        assert (report.new, report.changed, report.unchanged, report.pruned) == (2, 1, 1, 0)
+        assert report.renamed == [("moves.txt", "moved.txt")] and report.texts_embedded == 2
+        assert (report.gone, sorted(report.gone_ids)) == (2, ["empties.txt", "goes.txt"])
+        assert len(again) == 7, "nothing but the old name of the renamed file was removed"
+    with Retriever.build(Corpus([notes]), tmp_path / "c", prune=True) as pruned:
+        assert (pruned.report.pruned, pruned.report.gone, pruned.report.prune_refused) == (2, 0, "")
+        assert pruned.document("breaks.txt").text == "A text on what breaks.", "it could not be read"
+        assert len(pruned) == 5
+    with Retriever.open(tmp_path / "c") as added:
+        assert added.add([{"id": "alone", "text": "One more."}]).gone == 0
+
+
+def test_files_that_did_not_change_are_not_read(
+    tmp_path: Path, tiny_bert: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retriever.corpus.files.SETTLED", 0.0)
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    for name in ("a", "b", "c"):
+        (notes / f"{name}.md").write_text(f"# {name}\n\nThe text of {name}.")
+    Retriever.build(Corpus([notes]), tmp_path / "c", encoder=tiny_bert).close()
+    opened: list[str] = []
+    regular = files.regular_file
+    monkeypatch.setattr(files, "regular_file", lambda path: opened.append(path.name) or regular(path))
+
+    def again() -> tuple[list[str], int, int, int]:
+        opened.clear()
+        with Retriever.build(Corpus([notes]), tmp_path / "c") as retriever:
+            report = retriever.report
+            assert report.files and report.files.read == {"md": 3} and len(retriever) == 3
+            return list(opened), report.unchanged, report.changed, report.new
+
+    assert again() == (["a.md"], 3, 0, 0), "only the first is read, before the collection is opened"
+    (notes / "b.md").write_text("# b\n\nAnother text.")
+    assert again() == (["a.md", "b.md"], 2, 1, 0)
+    assert again() == (["a.md"], 3, 0, 0)
+    os.utime(notes / "c.md", ns=(1, 1))
+    assert again() == (["a.md", "c.md"], 2, 1, 0), "its date changed"
+    with Retriever.open(tmp_path / "c") as retriever:
+        retriever.delete(["c.md"])
+    assert again() == (["a.md", "c.md"], 2, 0, 1)
+
+
+def test_rows_of_a_file_that_could_not_be_read_whole_are_not_pruned(tmp_path: Path, tiny_bert: str) -> None:
+    table, text = tmp_path / "t.jsonl", tmp_path / "z.txt"
+    table.write_text('{"id": 1, "text": "one"}\n{"id": 2, "text": "two"}\n')
+    text.write_text("A text.")
+    Retriever.build(Corpus([table, text]), tmp_path / "c", encoder=tiny_bert).close()
+    table.write_text('{"id": 1, "text": "one"}\n{"id": 2, "text": \n')
+    with Retriever.build(Corpus([table]), tmp_path / "c", prune=True) as retriever:
+        assert retriever.report.pruned == 1 and len(retriever) == 2, "the text is gone, the row may be the broken line"
+    table.write_text('{"id": 1, "text": "one"}\n{"id": 3, "text": " "}\n')
+    with Retriever.build(Corpus([table]), tmp_path / "c", prune=True) as retriever:
+        assert retriever.report.pruned == 1 and len(retriever) == 1, "a row without text was read"
 
 
 def test_stop_stores_what_came_before(tmp_path: Path, tiny_bert: str) -> None:
@@ -209,7 +327,8 @@ def test_memory_is_bounded_by_all_that_a_document_holds(tmp_path: Path, tiny_ber
 from retriever import Document, Retriever
 def documents():
     for number in range(40):
-        large = f"{number} " * 5_000_000
+        # Long words, because the index of words would take half a minute of CPU for many short ones.
+        large = f"{number:0>40} " * 375_000
         title, metadata = ("", {"large": large}) if sys.argv[3] == "metadata" else (large, {})
         yield Document(str(number), f"text {number}", title, metadata)
 retriever = Retriever.build(documents(), sys.argv[1], encoder=sys.argv[2], precision="fp32", transform="none")

@@ -36,7 +36,7 @@ def test_few_documents_keep_single_precision(tmp_path: Path, tiny_bert: str) -> 
 
 def test_the_text_decides_and_the_choice_is_kept(tmp_path: Path, tiny_bert: str, run: Run) -> None:
     source = write_jsonl(tmp_path / "s.jsonl", documents(1200))
-    told = run("index", source, "--index", tmp_path / "c", "--encoder", tiny_bert, "--transform", "none").output
+    told = run("index", source, "--index", tmp_path / "c", "--encoder", tiny_bert, "--transform", "none", "-v").output
     with Retriever.open(tmp_path / "c") as made:
         choice = made.info()["precision_choice"]
         chosen = made.info()["encoder"]["precision"]
@@ -61,7 +61,7 @@ def test_asked_for_it_is_taken_and_another_is_refused(tmp_path: Path, tiny_bert:
         stored = made.collection.store.vectors(list(range(1, 31)), made.collection.dimension)
         distances = np.abs(expected[:, None] - stored[None]).max(axis=2).min(axis=1)
         assert distances.max() < 2e-3 * np.abs(expected).max(), "what is stored is what integers gave"
-        (hit,) = made.search(few[7]["text"], 1)
+        (hit,) = made.search(few[7]["text"], 1, mode="dense")
         assert hit.id == "7" and hit.score > 0.999
     with pytest.raises(Mismatch, match="precision fp32 instead of int8"):
         Retriever.build(few, tmp_path / "c", precision="fp32")

@@ -32,18 +32,30 @@ def test_documents_are_the_hits(pets: Retriever) -> None:
     assert [document.page_content for document in found] == [hit.passage for hit in hits]
     for document, hit in zip(found, hits, strict=True):
         own = {"id": hit.id, "title": hit.title, "rank": hit.rank, "score": hit.score}
+        own["relevance"] = hit.relevance
         assert document.metadata == hit.metadata | own | {"start": hit.start, "end": hit.end}
 
 
 def test_options_are_those_of_a_search(pets: Retriever) -> None:
-    lexical = CollectionRetriever(retriever=pets, options={"mode": "lexical"})
+    lexical = CollectionRetriever(retriever=pets, search_kwargs={"mode": "lexical"})
     assert [document.id for document in lexical.invoke("goldfish")] == ["fish"]
-    legless = CollectionRetriever(retriever=pets, options={"where": ["legs = 0"]})
+    legless = CollectionRetriever(retriever=pets, search_kwargs={"where": ["legs = 0"]})
     assert [document.id for document in legless.invoke("a horse")] == ["fish"]
     with pytest.raises(BadFilter, match="did you mean 'legs'"):
-        CollectionRetriever(retriever=pets, options={"where": ["leg = 0"]}).invoke("a horse")
+        CollectionRetriever(retriever=pets, search_kwargs={"where": ["leg = 0"]}).invoke("a horse")
     with pytest.raises(Misuse, match="empty"):
         lexical.invoke(" ")
+
+
+def test_search_kwargs_are_honoured(pets: Retriever) -> None:
+    three = CollectionRetriever(retriever=pets, search_kwargs={"k": 3, "where": {"lang": "en"}})
+    assert [document.id for document in three.invoke("a horse")] == ["bird"]
+    assert len(CollectionRetriever(retriever=pets, search_kwargs={"k": 3}).invoke("a horse")) == 3
+    assert len(CollectionRetriever(retriever=pets).invoke("a horse", k=2, mode="dense")) == 2
+    with pytest.raises(TypeError, match="filter"):
+        CollectionRetriever(retriever=pets, search_kwargs={"filter": {}}).invoke("a horse")
+    with pytest.raises(ValueError, match="search_type"):
+        CollectionRetriever(retriever=pets, search_type="mmr")  # type: ignore[call-arg]
 
 
 def test_awaited_and_in_batches(pets: Retriever) -> None:
@@ -58,7 +70,7 @@ def test_awaited_and_in_batches(pets: Retriever) -> None:
 def test_in_a_chain(pets: Retriever) -> None:
     joined = RunnableLambda(lambda found: " / ".join(document.page_content for document in found))
     chain = {
-        "context": CollectionRetriever(retriever=pets, k=1, options={"mode": "lexical"}) | joined,
+        "context": CollectionRetriever(retriever=pets, k=1, search_kwargs={"mode": "lexical"}) | joined,
         "question": RunnablePassthrough(),
     } | RunnableLambda(lambda given: f"{given['question']} -> {given['context']}")
     assert chain.invoke("Who does gallop?") == "Who does gallop? -> Horses gallop over the fields in the morning."

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import click
 import pytest
+from crashes import strace_works
 from samples import PETS, write_jsonl
+from traced import API, HAYSTACK, Place
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,7 +54,8 @@ def retriever(python: Path, folder: Path, *args: object) -> str:
 def test_it_holds_two_importable_names(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.partition("/")[0] for name in archive.namelist()}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"retriever", "indexes"}
+    startup = "flow_retriever_no_telemetry.pth"  # no importable name
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"retriever", "indexes", startup}
 
 
 def test_the_commands_work_from_it(installed: Path, tmp_path: Path, tiny_bert: str) -> None:
@@ -73,6 +76,16 @@ def test_the_commands_work_from_it(installed: Path, tmp_path: Path, tiny_bert: s
     (tmp_path / "stsb.tsv").write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
     options = ["--encoder", tiny_bert, "--transform", "none", "--cache", tmp_path / "cache", "--dataset", "stsb"]
     assert "none" in retriever(installed, tmp_path, "bench", "sts", "--data", tmp_path, *options)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not strace_works(), reason="strace is missing, or may not trace")
+def test_nobody_is_told_anything_whatever_is_imported_first(installed: Path, tmp_path: Path, tiny_bert: str) -> None:
+    place = Place(tmp_path, tiny_bert, installed)
+    place.traced("-c", API.format(first="import onnxruntime"), tiny_bert).check()
+    place.traced("-c", "import onnxruntime, indexes").check(nothing_written=True)
+    pytest.importorskip("haystack", reason="needs the extra haystack")
+    place.traced("-c", HAYSTACK.format(first="import haystack")).check()
 
 
 def test_a_users_own_benchmarks_folder_is_imported(installed: Path, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_free_pages_are_left_out_where_they_are_known(folder: Path, tmp_path: Pa
     with Pages(folder / DATABASE) as pages:
         free = pages.free
         assert pages.header_lost and free and not pages.freelist_lost
-        assert any(b"part 400 met" in pages.page(number) for number in free), "the deleted text is still there"
+        assert any(b"part 300 met" in pages.page(number) for number in free), "the deleted text is still there"
     report = salvage(tmp_path / "one", folder)
     assert contents(tmp_path / "one") == stored and "deleted" not in " ".join(report.notes)
     overwrite(folder / DATABASE, 32, bytes(8))
@@ -145,12 +145,46 @@ def test_without_the_encoder(folder: Path, tmp_path: Path, tiny_bert: str) -> No
 
 def test_a_damaged_text_is_kept_for_a_human(folder: Path, tmp_path: Path) -> None:
     with sqlite3.connect(folder / DATABASE) as connection:
+        connection.execute("DROP TRIGGER words_change_begins")
+        connection.execute("DROP TRIGGER words_change_ends")
         connection.execute("UPDATE documents SET text = 'Number 7 is old.' WHERE id = 'd7'")
     connection.close()
     report = salvage(tmp_path / "new", folder)
     assert report.lost == ["d7"] and report.quarantine is not None
     (row,) = [json.loads(line) for line in report.quarantine.read_text().splitlines()]
     assert row["reason"] == "does not match its content hash" and "Number 7 is old." in row["row"]
+
+
+@pytest.mark.parametrize("column", ["id", "title", "text"])
+def test_a_text_that_is_no_unicode_is_moved_away(folder: Path, column: str) -> None:
+    with Retriever.open(folder) as retriever:
+        count, connection = len(retriever), retriever.collection.store.db.conn
+        connection.execute(f"UPDATE documents SET {column} = CAST(x'63617420ff' AS TEXT) WHERE id = 'd7'")  # noqa: S608
+        connection.commit()
+    with Retriever.open(folder) as retriever:
+        assert len(retriever.verify().bad_documents) == 1
+        report = retriever.verify(repair=True)
+        assert any("moved 1 damaged document" in line for line in report.repaired) and not report.left
+        assert retriever.verify().clean and len(retriever) == count - 1
+        assert retriever.search("Number 8 is even.", 1, mode="lexical")[0].id == "d8"
+
+
+@pytest.mark.parametrize("value", ["'\"xx\"'", "'null'", "x'ff'", "'7'", "'\"'"])
+def test_a_damaged_language_is_no_reason_to_lose_a_document(folder: Path, value: str) -> None:
+    stored = contents(folder)
+    with Retriever.open(folder) as retriever:
+        connection = retriever.collection.store.db.conn
+        connection.execute(f"UPDATE settings SET value = {value} WHERE key = 'language'")  # noqa: S608
+        connection.commit()
+    with Retriever.open(folder) as retriever:
+        for mode in ("lexical", "hybrid"):
+            with pytest.raises(Damaged, match="verify --repair"):
+                retriever.search("Number 8", mode=mode)  # type: ignore[arg-type]
+        assert any("'language'" in problem for problem in retriever.verify().problems)
+        report = retriever.verify(repair=True)
+        assert any("language" in line for line in report.repaired) and not report.left
+        assert retriever.verify().clean and contents(folder) == stored
+        assert retriever.search("Number 8 is even.", 1, mode="lexical")[0].id == "d8"
 
 
 @pytest.mark.parametrize("passages_too", [False, True])
@@ -185,9 +219,10 @@ def test_a_vector_without_its_passage_is_no_silent_miss(folder: Path, index_type
         connection.execute("DROP TRIGGER passage_leaves")
         connection.execute("DELETE FROM passages WHERE vector = ?", [vector])
         connection.commit()
-        for options in ({}, {"where": ["n >= 0"]}, {"space": "raw"}, {"mode": "hybrid"}):
-            with pytest.raises(Damaged, match=r"passages of vector|lacks passages|have their first passage"):
-                retriever.search("Number 8 is even.", 300, **options)  # type: ignore[arg-type]
+        for options in ({}, {"where": ["n >= 0"]}, {"space": "raw"}):
+            for mode in ("dense", "hybrid"):
+                with pytest.raises(Damaged, match=r"passages of vector|lacks passages|have their first passage"):
+                    retriever.search("Number 8 is even.", 300, mode=mode, **options)  # type: ignore[arg-type]
 
 
 def test_settings_lost_in_every_copy(folder: Path, tmp_path: Path, tiny_bert: str) -> None:

@@ -132,12 +132,12 @@ def test_a_log_that_ends_before_what_was_acknowledged(begun: Path) -> None:
 
 
 def test_an_index_that_is_damaged_counts_for_nothing(begun: Path) -> None:
-    noted = wal._noted(begun / DATABASE)
-    assert len(noted) == 2 and noted[0] == noted[1] and noted[0].frames == wal.read(begun / DATABASE).sound > 0
+    headers = wal._index_headers(begun / DATABASE)
+    assert len(headers) == 2 and headers[0] == headers[1] and headers[0].frames == wal.read(begun / DATABASE).sound > 0
     flip(begun / INDEX, 16)
-    assert wal._noted(begun / DATABASE) == noted[1:]
+    assert wal._index_headers(begun / DATABASE) == headers[1:]
     flip(begun / INDEX, 48 + 16)
-    assert wal._noted(begun / DATABASE) == []
+    assert wal._index_headers(begun / DATABASE) == []
     refuse_broken_log(begun)
     with Retriever.open(begun) as retriever:
         assert retriever.verify().clean

@@ -25,6 +25,7 @@ MISTAKES: list[Callable[[Any], object]] = [
 USES: list[Callable[[Any], object]] = [
     len,
     lambda retriever: retriever.search("cats"),
+    lambda retriever: retriever.search("cats", mode="dense"),
     lambda retriever: retriever.search("cats", mode="lexical"),
     lambda retriever: retriever.similar("d1"),
     lambda retriever: retriever.document("d1"),
@@ -79,14 +80,15 @@ def test_a_closed_collection_says_so(folder: Path, use: Callable[[Any], object])
 )
 def test_a_damaged_row_is_damage_however_it_is_read(folder: Path, statement: str) -> None:
     with sqlite3.connect(folder / "documents.sqlite") as connection:
-        connection.execute("DROP TRIGGER IF EXISTS words_change")
+        connection.execute("DROP TRIGGER words_change_begins")
+        connection.execute("DROP TRIGGER words_change_ends")
         connection.execute(statement)
     connection.close()
     reads: list[Callable[[Retriever], object]] = [
-        lambda retriever: retriever.search("Number 7 is odd.", 300),
+        lambda retriever: retriever.search("Number 7 is odd.", 300, mode="dense"),
         lambda retriever: retriever.search("Number 7 is odd.", 300, mode="lexical"),
         lambda retriever: retriever.search("Number 7 is odd.", 300, mode="hybrid", where=["n >= 0"]),
-        lambda retriever: retriever.search("Number 7 is odd.", 300, space="raw"),
+        lambda retriever: retriever.search("Number 7 is odd.", 300, mode="dense", space="raw"),
         lambda retriever: retriever.similar("d7"),
         lambda retriever: retriever.document("d7"),
         lambda retriever: retriever.collection.transform_files(),

@@ -31,7 +31,7 @@ def cosines(retriever: Retriever, queries: list[str], folder: Path) -> tuple[lis
 
 def assert_equals_brute_force(retriever: Retriever, queries: list[str], k: int, folder: Path) -> None:
     ids, expected = cosines(retriever, queries, folder)
-    for row, hits in zip(expected, retriever.search_many(queries, k), strict=True):
+    for row, hits in zip(expected, retriever.search_many(queries, k, mode="dense"), strict=True):
         order = np.argsort(-row, kind="stable")[:k]
         np.testing.assert_allclose([hit.score for hit in hits], row[order], atol=1e-6)
         for hit, place in zip(hits, order, strict=True):
@@ -77,14 +77,16 @@ def test_lossy_indexes_score_exactly_what_they_find(tmp_path: Path, tiny_bert: s
     documents = some_documents(500)
     with Retriever.build(documents, tmp_path / "c", encoder=tiny_bert, index_type=index_type) as retriever:
         ids, rows = cosines(retriever, ["cat dog owl"], tmp_path / "out")
-        hits = retriever.search("cat dog owl", 10)
+        hits = retriever.search("cat dog owl", 10, mode="dense")
         scores = dict(zip(ids, rows[0], strict=True))
         np.testing.assert_allclose([hit.score for hit in hits], [scores[hit.id] for hit in hits], atol=2e-6)
         assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-        assert len(retriever.search("cat dog owl", 500)) == 500, "all of them, whatever the index finds by itself"
+        assert len(retriever.search("cat dog owl", 500, mode="dense")) == 500, (
+            "all of them, whatever the index finds by itself"
+        )
         retriever.delete([f"d{i}" for i in range(495)])
         retriever.rebuild()
-        assert len(retriever.search("cat dog owl", 500)) == 5
+        assert len(retriever.search("cat dog owl", 500, mode="dense")) == 5
 
 
 def test_long_documents_are_found_by_their_passage(tmp_path: Path, tiny_bert: str) -> None:
@@ -116,7 +118,7 @@ def test_similar_and_document(tmp_path: Path, tiny_bert: str) -> None:
     with Retriever.build(documents, tmp_path / "c", encoder=tiny_bert, transform="center") as retriever:
         hits = retriever.similar("d7", 5)
         assert len(hits) == 5 and "d7" not in {hit.id for hit in hits}
-        by_text = [hit for hit in retriever.search(documents[7].text, 6) if hit.id != "d7"]
+        by_text = [hit for hit in retriever.search(documents[7].text, 6, mode="dense") if hit.id != "d7"]
         assert [hit.id for hit in hits] == [hit.id for hit in by_text][:5]
         assert retriever.document("d7").text == documents[7].text
         with pytest.raises(Misuse, match="no document 'nope'"):
@@ -126,10 +128,10 @@ def test_similar_and_document(tmp_path: Path, tiny_bert: str) -> None:
 def test_raw_space_is_the_encoders_own(tmp_path: Path, tiny_bert: str) -> None:
     documents = some_documents(100)
     with Retriever.build(documents, tmp_path / "whitened", encoder=tiny_bert, transform="whiten") as whitened:
-        raw = whitened.search("cat owl", 10, space="raw")
-        flowed = whitened.search("cat owl", 10)
+        raw = whitened.search("cat owl", 10, mode="dense", space="raw")
+        flowed = whitened.search("cat owl", 10, mode="dense")
     with Retriever.build(documents, tmp_path / "plain", encoder=tiny_bert, transform="none") as plain:
-        expected = plain.search("cat owl", 10)
+        expected = plain.search("cat owl", 10, mode="dense")
     assert [(hit.id, round(hit.score, 6)) for hit in raw] == [(hit.id, round(hit.score, 6)) for hit in expected]
     assert [hit.id for hit in flowed] != [hit.id for hit in raw]
 
@@ -168,10 +170,10 @@ def test_ties_come_by_arrival_and_fewer_hits_are_the_first_of_more(tmp_path: Pat
     spellings = ["".join(c.upper() if i >> n & 1 else c for n, c in enumerate("abcdefgh")) for i in range(200)]
     documents = [Document(f"t{i:03}", f"{word} sea") for i, word in enumerate(spellings)]
     with Retriever.build(documents, tmp_path / "c", encoder=tiny_bert, transform="none") as retriever:
-        everything = [hit.id for hit in retriever.search("abcdefgh sea", 200)]
+        everything = [hit.id for hit in retriever.search("abcdefgh sea", 200, mode="dense")]
         assert everything == [document.id for document in documents]
         for k in (1, 3, 50):
-            assert [hit.id for hit in retriever.search("abcdefgh sea", k)] == everything[:k]
+            assert [hit.id for hit in retriever.search("abcdefgh sea", k, mode="dense")] == everything[:k]
 
 
 def test_similar_to_a_document_of_many_passages(tmp_path: Path, tiny_bert: str) -> None:

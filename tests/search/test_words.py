@@ -12,13 +12,15 @@ from bm25 import WORDS, bm25, some_documents
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from indexes import terms as terms_module
 from indexes.errors import Damaged, NotACollection
-from indexes.sqlite.words import query_words
+from indexes.sqlite import words as words_module
+from indexes.terms import MOST_TERMS, field_terms, text_terms, words_of
 from retriever import Document, Retriever
 
 
 def assert_is_bm25(retriever: Retriever, documents: list[Document], query: str) -> None:
-    expected = bm25(query, [f"{document.title} {document.text}" for document in documents])
+    expected = bm25(query, documents)
     by_id = dict(zip([document.id for document in documents], expected, strict=True))
     hits = retriever.search(query, len(documents), mode="lexical")
     assert {hit.id for hit in hits} == {id_ for id_, score in by_id.items() if score}
@@ -45,6 +47,25 @@ def test_scores_are_bm25(folder: Path, query: str) -> None:
         assert_is_bm25(retriever, some_documents(200), query)
 
 
+def test_the_common_words_of_a_large_collection_are_not_searched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rarest words are searched that as many documents have as FTS5 may find, and always one."""
+    documents = some_documents(200)
+    monkeypatch.setattr(words_module, "MANY", 100)
+    having = {word: sum(word in f"{one.title} {one.text}".split() for one in documents) for word in WORDS}
+    by_number = {number: word for word, number in having.items() if 2 * number <= 200}  # of equal ones, the last
+    rarest = [by_number[number] for number in sorted(by_number)]
+    query = " ".join(reversed(rarest))
+    monkeypatch.setattr(words_module, "MOST_FOUND_SHARE", 0)
+    for most, searched in ((having[rarest[0]] + having[rarest[1]], rarest[:2]), (1, rarest[:1]), (10_000, rarest)):
+        monkeypatch.setattr(words_module, "MOST_FOUND", most)
+        expected = bm25(" ".join(searched), documents)
+        best = np.argsort(-np.asarray(expected), kind="stable")[:5]
+        with Retriever.open(folder) as retriever:
+            hits = retriever.search(query, 5, mode="lexical")
+        assert [hit.id for hit in hits] == [documents[place].id for place in best]
+        np.testing.assert_allclose([hit.score for hit in hits], [expected[place] for place in best], rtol=1e-6)
+
+
 def test_follows_adds_changes_and_deletes(copy: Path) -> None:
     documents = {document.id: document for document in some_documents(200)}
     with Retriever.open(copy) as writer:
@@ -60,23 +81,21 @@ def test_follows_adds_changes_and_deletes(copy: Path) -> None:
 
 
 def test_stems_case_and_diacritics_do_not_matter(tmp_path: Path, tiny_bert: str) -> None:
-    texts = {
-        "a": "The CAFÉS were opened.",
+    english = {
+        "a": "The CAFÉS were opened in the morning, and people came to drink coffee and to read the newspapers.",
         "b": "Nothing of the kind.",
-        "हि": "हिन्दी भाषा में लिखा है",
         "Ꮳ": "ᏣᎳᎩ ᎦᏬᏂᎯᏍᏗ",  # capitals that Python folds and FTS5 does not
     }
-    documents = [Document(id_, text) for id_, text in texts.items()]
-    with Retriever.build(documents, tmp_path / "c", encoder=tiny_bert) as retriever:
-        for query, found in {
-            "cafe": "a",
-            "opening": "a",
-            "kinds": "b",
-            "हिन्दी": "हि",
-            "भाषा": "हि",
-            "ᏣᎳᎩ": "Ꮳ",
-        }.items():
-            assert [hit.id for hit in retriever.search(query, mode="lexical")] == [found], query
+    hindi = {"x": "हिन्दी भाषा में लिखा है", "y": "किताब"}
+    for language, texts, expected in (
+        ("en", english, {"cafe": "a", "opening": "a", "kinds": "b", "ᏣᎳᎩ": "Ꮳ"}),
+        ("hi", hindi, {"हिन्दी": "x", "भाषा": "x", "भाषाओं": "x", "किताबें": "y"}),
+    ):
+        documents = [Document(id_, text) for id_, text in texts.items()]
+        with Retriever.build(documents, tmp_path / language, encoder=tiny_bert) as retriever:
+            assert retriever.collection.words.language == language
+            for query, found in expected.items():
+                assert [hit.id for hit in retriever.search(query, mode="lexical")] == [found], query
 
 
 HOSTILE = [
@@ -91,14 +110,19 @@ def test_nothing_in_a_query_means_anything_to_fts5(folder: Path, query: str, mod
     with Retriever.open(folder) as retriever:
         hits = retriever.search(query, 5, mode=mode)  # type: ignore[arg-type]
         if mode == "lexical":
-            plain = " ".join(query_words(query))
-            assert hits == (retriever.search(plain, 5, mode="lexical") if plain else [])
+            plain = " ".join(words_of(query))
+            expected = retriever.search(plain, 5, mode="lexical") if plain else []
+            # The relevance is lower if no document has the parts joined, as of `title:cat`.
+            assert [(hit.id, hit.score) for hit in hits] == [(hit.id, hit.score) for hit in expected]
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40))
 @example("cat " * 2000)
 @example(" ".join(f"w{i}" for i in range(5000)))
+@example("x" * 300_000)
+@example('"' + "x" * 300_000)
+@example("_" * 300_000 + "$")
 def test_any_text_can_be_looked_for(folder: Path, query: str) -> None:
     if query.strip():
         with Retriever.open(folder) as retriever:
@@ -112,15 +136,39 @@ def test_as_many_as_anybody_asks_for(folder: Path, mode: str) -> None:
         assert len(hits) == len({hit.id for hit in hits}) > 100
 
 
-def test_of_many_allowed_documents_as_of_few(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Documents are named to SQLite or passed over, by their number; what is found is the same."""
+def test_of_allowed_documents_as_of_all(folder: Path) -> None:
     with Retriever.open(folder) as retriever:
         words = retriever.collection.words
-        allowed = np.arange(1, 201, 3)
-        few = words.best("cat dog", 20, allowed)
-        monkeypatch.setattr("indexes.sqlite.words.LISTED", 10)
-        assert words.best("cat dog", 20, allowed) == few
+        few = words.best("cat dog", 20, np.arange(1, 201, 3))
         assert few == [found for found in words.best("cat dog", 200) if found[0] % 3 == 1][:20]
+
+
+@pytest.mark.parametrize("kept", [0, 150, 2_000_000])
+def test_a_query_scores_as_fts5_scores_it(folder: Path, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sum over kept terms is, to the last bit, what FTS5 computes for the whole query, however few are kept."""
+    monkeypatch.setattr("indexes.sqlite.postings.MOST_KEPT", kept)
+    with Retriever.open(folder) as retriever:
+        words = retriever.collection.words
+        for query in ["cat", "cat dog", "dog cat bird", "cat dog", "bird of the cat", "nothing"]:
+            terms = " OR ".join(f'"{term}"' for term in words.terms(query))
+            rows = retriever.collection.store.db.conn.execute(
+                "SELECT rowid, -bm25(words, 1, 2, 1, 4) FROM words WHERE words MATCH ? ORDER BY 2 DESC, 1", [terms]
+            ).fetchall()
+            assert words.best(query, 300) == rows
+            assert words.scores(query, range(1, 300)) == dict(rows)
+
+
+def test_what_is_kept_of_terms_follows_every_change(copy: Path) -> None:
+    """Changes by this process and by another one, in which a known term gets and loses documents."""
+    with Retriever.open(copy) as retriever, Retriever.open(copy) as other:
+        words = retriever.collection.words
+        before = words.best("cat dog", 300)
+        for changing in (retriever, other):
+            changing.add([{"id": "new-cat", "text": "cat dog cat dog"}])
+            after = words.best("cat dog", 300)
+            assert len(after) == len(before) + 1
+            changing.delete(["new-cat"])
+            assert words.best("cat dog", 300) == before
 
 
 def test_a_collection_whose_first_run_was_cut_off_is_refused(copy: Path) -> None:
@@ -184,3 +232,58 @@ def test_damaged_words_are_found_and_made_again(copy: Path, damage: str) -> None
         assert "rebuilt the index of words" in report.repaired and not report.left
         assert retriever.verify().clean
         assert_is_bm25(retriever, some_documents(200), "cat dog")
+
+
+@pytest.mark.parametrize(
+    ("query", "suggestion"),
+    [("bow rainbowx", "bowl rainbowx"), ("Tabel tabel", "table table"), ("1799", None), ("tabel 1799", "table 1799")],
+)
+def test_suggestions_replace_whole_words_and_no_numbers(
+    tmp_path: Path, tiny_bert: str, query: str, suggestion: str | None
+) -> None:
+    documents = [*some_documents(20), Document("a", "A bowl on a table, bought in 1798.")]
+    with Retriever.build(documents, tmp_path / "c", encoder=tiny_bert, transform="none") as retriever:
+        assert retriever.answer_many([query], mode="lexical")[0].suggestion == suggestion
+
+
+LONG = {
+    "different words": " ".join(f"w{number}" for number in range(100_000)),
+    "marked words": " ".join(f"ü{number}" for number in range(90_000)),
+    "identifiers": " ".join(f"w{number}B.c" for number in range(70_000)),
+    "one identifier": "a.b " * 240_000,
+    "humps": "aB" * 400_000,
+    "one character": "中" * 500_000,
+    "characters": "".join(chr(0x4E00 + number % 20_000) for number in range(500_000)),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_query_as_long_as_may_be_is_read_as_far_as_it_counts(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The work does not grow with the length of the query: few words are stemmed, and none of the long ones is kept."""
+    stemmed = 0
+
+    def counted(word: str, language: str) -> str:
+        nonlocal stemmed
+        stemmed += 1
+        return stem(word, language)
+
+    stem = terms_module._stem
+    monkeypatch.setattr(terms_module, "_stem", counted)
+    with Retriever.open(folder) as retriever:
+        retriever.search(f"cat {LONG[name]}", 3, mode="lexical", explain=True)
+        hits = retriever.search(f"cat {LONG[name]}", 3, mode="lexical", explain=True)
+        assert hits[0].explanation is not None and hits[0].explanation.matched == ("cat",)
+        assert len(retriever.collection.words.terms(LONG[name])) <= MOST_TERMS
+        known = terms_module._known(retriever.collection.words.language)
+    assert stemmed < 50 * MOST_TERMS
+    assert all(len(run) <= terms_module.LONGEST for run in known)
+
+
+@given(st.text("ab1 .\n\u3000_\u4e2d\u0301", max_size=60), st.integers(1, 20))
+def test_long_texts_are_cut_between_terms(text: str, piece: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(terms_module, "PIECE", piece)
+        for terms in (text_terms, field_terms):
+            assert sorted(terms_module.joined(terms, text, "en").split()) == sorted(terms(text, "en"))

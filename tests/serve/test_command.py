@@ -14,6 +14,8 @@ import pytest
 from samples import Run
 from serving_process import served
 
+from retriever import Retriever
+
 Fresh = Callable[..., Path]
 
 
@@ -68,8 +70,9 @@ def test_space_around_the_token_and_capitals_of_an_origin_do_not_matter(fresh: F
 def test_what_it_refuses(fresh: Fresh, tmp_path: Path, run: Run) -> None:
     folder = fresh("one")
     assert "does not exist" in run("serve", tmp_path / "none", code=2).output
-    (tmp_path / "empty").mkdir()
-    assert "is not a collection" in run("serve", tmp_path / "empty", code=2).output
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("A note. An empty folder would be served.")
+    assert "is not a collection" in run("serve", tmp_path / "notes", code=2).output
     twin = fresh("deeper/one")
     output = " ".join(run("serve", folder, twin, code=2).output.split())
     assert str(folder) in output and str(twin) in output
@@ -88,6 +91,33 @@ def test_an_encoder_that_cannot_be_loaded_ends_it(fresh: Fresh, other_bert: str)
     assert done.returncode == 1
     assert "was made with the encoder" in done.stderr and "Traceback" not in done.stderr
     assert "Serving at" not in done.stdout
+
+
+def test_a_collection_whose_queries_nothing_can_encode_ends_it(tmp_path: Path) -> None:
+    Retriever.build(["north"], tmp_path / "function", encoder=lambda texts: [[len(text), 1] for text in texts]).close()
+    command = [sys.executable, "-m", "retriever", "serve", str(tmp_path / "function"), "--port", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    assert done.returncode == 1 and "Traceback" not in done.stderr and "Serving at" not in done.stdout
+    assert "<lambda> of a Python program" in done.stderr and "retriever search --mode lexical" in done.stderr
+
+
+def test_such_a_collection_does_not_keep_its_neighbours_from_being_served(fresh: Fresh) -> None:
+    folder = fresh("home/one")
+    other = folder.parent / "other"
+    Retriever.build(["north"], other, encoder=lambda texts: [[len(text), 1] for text in texts]).close()
+    with served(folder.parent) as (_, url, _):
+        listed = httpx.get(f"{url}v1/collections").json()
+        assert [one["name"] for one in listed["collections"]] == ["one"]
+        assert httpx.get(f"{url}v1/search", params={"q": "cats"}).status_code == 200
+
+
+def test_documents_that_brought_their_vectors_are_served_by_words(tmp_path: Path) -> None:
+    Retriever.build([{"id": "n", "text": "north", "vector": [0, 1]}], tmp_path / "brought").close()
+    with served(tmp_path / "brought") as (_, url, _):
+        found = httpx.get(f"{url}v1/search", params={"q": "north"}).json()
+        assert [hit["id"] for hit in found["hits"]] == ["n"] and "search by words" in found["note"]
+        refused = httpx.get(f"{url}v1/search", params={"q": "north", "mode": "dense"})
+        assert refused.status_code == 422 and "mode lexical" in refused.text
 
 
 def test_a_missing_extra_is_named(fresh: Fresh) -> None:

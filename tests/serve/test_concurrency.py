@@ -20,8 +20,10 @@ WORDS = ["cats", "dogs bark", "a bowl of goldfish", "parrots", "fields", "the mo
 def test_together_as_alone(server: Running) -> None:
     """Different queries in different ways, all at once, each as if nobody else had asked."""
     ways: list[dict[str, Any]] = [
-        {"k": 3},
-        {"k": 5, "mode": "hybrid"},
+        {"k": 3, "mode": "dense"},
+        {"k": 5},
+        {"k": 5, "explain": True},
+        {"k": 5, "min_score": 20},
         {"k": 2, "mode": "lexical"},
         {"k": 4, "where": ["legs = 4"]},
         {"k": 3, "space": "raw", "highlight": True},
@@ -39,7 +41,9 @@ def test_together_as_alone(server: Running) -> None:
         assert [hit["id"] for hit in one["hits"]] == [hit["id"] for hit in other["hits"]]
         for hit, same in zip(one["hits"], other["hits"], strict=True):
             assert same["score"] == pytest.approx(hit["score"], abs=1e-5)
+            assert same["relevance"] == pytest.approx(hit["relevance"], abs=0.11)
             assert same["highlight"] == hit["highlight"]
+            assert (same["explanation"] is None) == (hit["explanation"] is None)
 
 
 def test_queries_that_wait_are_searched_together(server: Running) -> None:

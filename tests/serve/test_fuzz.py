@@ -54,8 +54,8 @@ SCALARS: list[Any] = [
     "\u202e",
     "AND OR NOT * ( ) NEAR",
 ]
-KEYS = ["query", "queries", "collection", "k", "mode", "where", "space", "highlight", "min_score", "id", "documents"]
-KEYS += ["text", "title", "metadata", "x", "", "\ud800"]
+KEYS = ["query", "queries", "collection", "k", "mode", "where", "space", "highlight", "explain", "min_score", "id"]
+KEYS += ["documents", "text", "title", "metadata", "x", "", "\ud800"]
 HEADERS = [
     "Content-Type: application/json",
     "Content-Type: application/json; charset=utf-16",

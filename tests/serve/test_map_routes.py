@@ -178,6 +178,18 @@ def test_the_process_ends_with_the_one_that_started_it(made_collection: Path, tm
     assert process.returncode == 1 and not target.exists()
 
 
+def test_the_process_ends_cleanly(made_collection: Path, tmp_path: Path) -> None:
+    """Its standard input stays open, as a server keeps it."""
+    target = tmp_path / "map.npz"
+    command = [sys.executable, "-m", "retriever.serve.map_process", str(made_collection), str(target)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        said = process.stdout.read()
+        assert process.wait() == 0, said
+    assert "Fatal" not in said and target.exists()
+
+
 def test_a_process_that_fails_is_told_and_tried_again(
     fresh: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

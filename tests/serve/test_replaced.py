@@ -59,7 +59,7 @@ def test_what_takes_its_place_is_what_everybody_gets(fresh: Fresh, snakes: Path)
         assert [field["name"] for field in server.get("/v1/fields").json()["fields"]] == ["ells"]
         (listed,) = server.get("/v1/collections").json()["collections"]
         assert (listed["documents"], listed["problem"]) == (31, None)
-        assert server.get("/v1/card").json()["counts"]["documents"] == 31
+        assert server.get("/v1/card").json()["info"]["documents"] == 31
         assert server.get("/v1/map").status_code in (200, 202)
         assert server.post("/v1/documents", {"documents": [{"id": "x", "text": "new"}]}).json()["new"] == 1
     with Retriever.open(folder) as retriever:

@@ -3,11 +3,13 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 from serving import DOCUMENTS, SCRIPT, STRANGE_ID, Running, running
 
+from retriever import Corpus
 from retriever.retriever import Retriever
 from retriever.serve.app import PAGE
 from retriever.serve.models import Added, Collections, Document, Fields, SearchAnswer, SimilarAnswer
@@ -28,7 +30,7 @@ def test_collections(server: Running) -> None:
 @pytest.mark.parametrize("space", ["index", "raw"])
 def test_search_is_the_python_api(server: Running, made_collection: Path, mode: str, space: str) -> None:
     query = "cats hunt mice in the morning"
-    options = {"mode": mode, "space": space, "highlight": True, "where": ["legs >= 2"]}
+    options = {"mode": mode, "space": space, "highlight": True, "explain": True, "where": ["legs >= 2"]}
     answer = server.search(query, k=3, **options)
     SearchAnswer.model_validate(answer)
     with Retriever.open(made_collection) as retriever:
@@ -39,16 +41,78 @@ def test_search_is_the_python_api(server: Running, made_collection: Path, mode: 
         expected.limit,
         expected.strange,
     )
+    assert (answer["note"], answer["suggestion"]) == (expected.note, expected.suggestion)
     assert (answer["collection"], answer["query"], answer["generation"]) == ("pets", query, 1)
     assert answer["took_ms"] > 0
 
 
-def test_min_score_and_the_named_collection(server: Running) -> None:
-    best = server.search(QUERY, collection="others")["hits"]
-    assert [hit["rank"] for hit in best] == list(range(1, 8))
-    kept = server.search(QUERY, collection="others", min_score=best[2]["score"])
-    assert kept["hits"] == best[:3]
-    assert kept["collection"] == "others"
+def test_the_default_is_a_search_by_both(server: Running) -> None:
+    answer = server.search(QUERY)
+    assert answer["mode"] == "hybrid"
+    assert answer["hits"] == server.search(QUERY, mode="hybrid")["hits"]
+    assert all(hit["explanation"] is None for hit in answer["hits"])
+
+
+@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
+def test_relevance_is_0_to_100_and_falls_with_the_rank(server: Running, mode: str) -> None:
+    for query in (QUERY, "cats", "Goldfish swim round and round in a bowl.", "fish"):
+        found = [hit["relevance"] for hit in server.search(query, mode=mode)["hits"]]
+        assert found == sorted(found, reverse=True)
+        assert all(0 <= relevance <= 100 for relevance in found)
+
+
+def test_an_explanation_says_what_each_side_found(server: Running) -> None:
+    query = "cats hunt in the fields"
+    found = {mode: server.search(query, mode=mode, explain=True)["hits"] for mode in ("dense", "lexical", "hybrid")}
+    ranks = {mode: {hit["id"]: hit["rank"] for hit in hits} for mode, hits in found.items()}
+    for hit in found["hybrid"]:
+        why = hit["explanation"]
+        assert why["meaning_rank"] == ranks["dense"][hit["id"]]
+        assert why["words_rank"] == ranks["lexical"].get(hit["id"])
+        assert 0 <= why["meaning"] <= 100 and 0 <= why["words"] <= 100 and 0 < why["weight"] < 1
+        assert (why["bm25"] > 0) == (hit["id"] in ranks["lexical"])
+    first = next(hit for hit in found["hybrid"] if hit["id"] == "cat")
+    assert first["explanation"]["matched"] == ["cats", "hunt"]
+    for hit in found["dense"]:
+        assert (hit["explanation"]["words"], hit["explanation"]["weight"]) == (None, 1)
+        assert hit["explanation"]["cosine"] == hit["score"]
+    for hit in found["lexical"]:
+        assert (hit["explanation"]["meaning"], hit["explanation"]["weight"]) == (None, 0)
+        assert hit["explanation"]["bm25"] == hit["score"]
+
+
+def test_a_misspelt_word_is_noted_and_corrected(server: Running) -> None:
+    answer = server.search("goldfsh")
+    assert answer["note"] == "No document has a word of the query, so these hits are by meaning alone."
+    assert answer["suggestion"] == "Goldfish"
+    assert len(answer["hits"]) == 7
+    answer = server.search("goldfsh", mode="lexical")
+    assert (answer["hits"], answer["note"]) == ([], "No document has a word of the query.")
+    corrected = server.search(answer["suggestion"])
+    assert (corrected["note"], corrected["suggestion"]) == ("", None)
+    assert corrected["hits"][0]["id"] == "fish"
+
+
+def test_a_quoted_phrase_must_occur(server: Running) -> None:
+    assert {hit["id"] for hit in server.search("bark in the morning")["hits"]} > {"dog", "horse"}
+    assert [hit["id"] for hit in server.search('bark "in the morning"')["hits"]] == ["horse"]
+
+
+@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
+def test_min_score_is_a_relevance(server: Running, mode: str) -> None:
+    query = "cats and dogs in the morning"
+    best = server.search(query, mode=mode)["hits"]
+    middle = (best[0]["relevance"] + best[-1]["relevance"]) / 2
+    kept = server.search(query, mode=mode, min_score=middle)["hits"]
+    assert kept == [hit for hit in best if hit["relevance"] > middle]
+    assert 0 < len(kept) < len(best)
+    assert server.search(query, mode=mode, min_score=0)["hits"] == best
+
+
+def test_the_named_collection(server: Running) -> None:
+    answer = server.search(QUERY, collection="others")
+    assert answer["collection"] == "others"
+    assert [hit["rank"] for hit in answer["hits"]] == list(range(1, 8))
 
 
 def test_batch_is_each_query_alone_in_order(server: Running) -> None:
@@ -200,3 +264,109 @@ def test_page_files_have_etags(server: Running) -> None:
         first = server.get(f"/{file.name}")
         again = server.get(f"/{file.name}", headers={"If-None-Match": first.headers["etag"]})
         assert (first.status_code, again.status_code, again.content) == (200, 304, b"")
+
+
+def test_title_description_and_examples(fresh: Callable[[str], Path]) -> None:
+    folder = fresh("pets")
+    with running([folder]) as server:
+        (one,) = server.get("/v1/collections").json()["collections"]
+        assert (one["title"], one["description"]) == (None, None)
+        with Retriever.open(folder) as retriever:
+            retriever.describe(title="Pets <b>", description="Animals.")
+        (one,) = server.get("/v1/collections").json()["collections"]
+        assert (one["title"], one["description"]) == ("Pets <b>", "Animals.")
+        found = server.get("/v1/examples").json()["examples"]
+        texts = " ".join(f"{document.get('title', '')} {document['text']}" for document in DOCUMENTS)
+        assert len(found) == 3 and all(text in texts for text in found)
+        assert server.get("/v1/examples", params={"collection": "nowhere"}).status_code == 404
+
+
+def test_numbers_and_dates_have_a_range_and_values_can_be_searched(tiny_bert: str, tmp_path: Path) -> None:
+    documents = [
+        {
+            "id": str(n),
+            "text": f"number {n}",
+            "metadata": {
+                "year": 1990 + n % 30,
+                "price": str(n / 4),  # as from a CSV file
+                "day": f"2020-{1 + n % 12:02d}-{1 + n % 28:02d}",
+                "at": f"2020-01-{1 + n % 28:02d}T10:00:00Z",
+                "grade": n % 3,
+                "author": f"Person {n} of <b>Zürich</b>",
+                "odd": [float("1e308"), -1e308, n][n % 3],
+            },
+        }
+        for n in range(60)
+    ]
+    documents[7]["metadata"] |= {"day": "2020-02-31", "year": 10**400}  # type: ignore[operator]
+    Retriever.build(documents, tmp_path / "c", encoder=tiny_bert, transform="none", precision="fp32").close()
+    with running([tmp_path / "c"]) as server:
+        found = {one["name"]: one for one in server.get("/v1/fields").json()["fields"]}
+        ranges = {name: one["range"] for name, one in found.items()}
+        assert ranges["grade"] is ranges["author"] is None
+        year = ranges["year"]
+        assert (year["kind"], year["least"], year["greatest"], year["whole"]) == ("number", 1990, 2019, True)
+        assert sum(year["histogram"]) == 59 and all(many >= 0 for many in year["histogram"])
+        assert (ranges["price"]["least"], ranges["price"]["greatest"], ranges["price"]["whole"]) == (0, 14.75, False)
+        day, at = ranges["day"], ranges["at"]
+        assert (day["kind"], day["least"], day["whole"], at["kind"], at["whole"]) == (
+            "date",
+            "2020-01-01",
+            True,
+            "date",
+            False,
+        )
+        assert at["greatest"] == "2020-01-28" and sum(ranges["odd"]["histogram"]) == 60
+        # What the page asks for finds what it shows.
+        hits = server.search("number", k=100, mode="dense", where=["day >= '2020-03-01'", "day <= '2020-03-31'"])[
+            "hits"
+        ]
+        assert {hit["metadata"]["day"][:7] for hit in hits} == {"2020-03"}
+        assert len(server.search("number", k=100, mode="dense", where=["price >= 14", "price <= 14.75"])["hits"]) == 4
+
+        def values(**asked: str) -> dict[str, Any]:
+            answer = server.get("/v1/fields/values", params={"field": "author", **asked})
+            assert answer.status_code == 200
+            return dict(answer.json())
+
+        assert [one["value"] for one in values(contains="PERSON 42 OF")["values"]] == ["Person 42 of <b>Zürich</b>"]
+        assert len(values(contains="zürich")["values"]) == 20 and values(contains="zürich")["more"]
+        assert values(contains="nobody") == {"values": [], "more": False}
+        assert server.get("/v1/fields/values", params={"field": "nothing"}).status_code == 404
+        assert server.get("/v1/fields/values").status_code == 422
+
+
+def test_a_document_says_where_an_offset_is(tiny_bert: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    text = "# Cats\n\nThey purr.\n\n## Food\n\nThey eat mice.\n"
+    (tmp_path / "in" / "pets.md").write_text(text, encoding="utf-8")
+    encoder = {"encoder": tiny_bert, "transform": "none", "precision": "fp32"}
+    Retriever.build(Corpus([tmp_path / "in"]), tmp_path / "c", **encoder).close()
+    with running([tmp_path / "c"]) as server:
+        stored = server.get("/v1/documents/pets.md").json()
+        assert stored["place"]["line"] == 3 and stored["text"].startswith("They purr")
+        start = stored["text"].index("They eat")
+        place = server.get("/v1/documents/pets.md", params={"start": start}).json()["place"]
+        assert place == {"file": "pets.md", "line": 7, "page": None, "headings": ["Cats", "Food"]}
+        assert server.get("/v1/documents/pets.md", params={"start": -1}).status_code == 422
+        assert server.get("/v1/documents/pets.md", params={"start": 10**6}).status_code == 200
+
+
+def test_a_search_in_the_url_is_the_same_search(server: Running) -> None:
+    asked: dict[str, Any] = {"k": 2, "mode": "dense", "where": ["legs >= 2", "legs <= 4"], "highlight": True}
+    posted = server.search("hunts at night", **asked)
+    response = server.get("/v1/search", params={"q": "hunts at night", **asked})
+    assert response.status_code == 200, response.text
+    assert response.json() | {"took_ms": 0} == posted | {"took_ms": 0}
+    other = server.get("/v1/search", params={"q": "cats", "collection": "others"}).json()
+    assert other["collection"] == "others" and other["mode"] == "hybrid"
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [("", "q"), ("q=", "q"), ("q=x&k=many", "k"), ("q=x&what=1", "what"), ("q=x&where=+", "where.0")],
+)
+def test_a_wrong_search_in_the_url_is_named(server: Running, query: str, field: str) -> None:
+    response = server.get(f"/v1/search?{query}")
+    assert response.status_code == 422
+    assert [one["field"] for one in response.json()["errors"]] == [field]

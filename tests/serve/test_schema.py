@@ -10,11 +10,11 @@ import pytest
 from serving import Running, running
 
 # Whether a filter can be understood, or a text is more than space, no schema can say: 422 may also follow what the
-# schema allows. Too many queries may be refused for their bytes before they are counted.
+# schema allows. Too many queries may be refused for their bytes before they are counted, and a long address by 431.
 CONFIG = """
 [checks]
 positive_data_acceptance.expected-statuses = ["2xx", "404", "422"]
-negative_data_rejection.expected-statuses = ["400", "404", "405", "413", "415", "422"]
+negative_data_rejection.expected-statuses = ["400", "404", "405", "413", "415", "422", "431"]
 """
 
 
@@ -56,3 +56,12 @@ def test_every_status_is_described(server: Running) -> None:
                 if int(status) >= 400:
                     assert list(response["content"]) == ["application/problem+json"], (method, path, status)
     assert "HTTPValidationError" not in document["components"]["schemas"]
+
+
+def test_scores_are_described(server: Running) -> None:
+    schemas = server.get("/openapi.json").json()["components"]["schemas"]
+    asked = schemas["SearchRequest"]["properties"]
+    assert asked["mode"]["default"] == "hybrid"
+    assert {(one.get("minimum"), one.get("maximum")) for one in asked["min_score"]["anyOf"]} == {(0, 100), (None, None)}
+    assert "0 to 100" in schemas["Hit"]["properties"]["relevance"]["description"]
+    assert "weight of meaning" in schemas["Explanation"]["properties"]["weight"]["description"]

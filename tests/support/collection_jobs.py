@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from database_edits import damage_row
+
 Contents = dict[str, tuple[str, str, dict[str, Any]]]
 
 WORDS = "river mountain child plays eats paints red old young song book garden house road never always today".split()
@@ -191,9 +193,7 @@ def prepare(kind: str, seed: int, encoder: str, folder: str) -> None:
     _build(scenario, Path(folder), scenario.built)
     if kind == "repair":
         flip(next(Path(folder).glob("generations/*/vectors.faiss")), 60)
-        with sqlite3.connect(Path(folder) / "documents.sqlite") as connection:
-            connection.execute("UPDATE documents SET title = 'changed' WHERE id = ?", [scenario.damaged])
-        connection.close()
+        damage_row(Path(folder), "UPDATE documents SET title = 'changed' WHERE id = ?", scenario.damaged)
 
 
 def flip(path: Path, place: int, bit: int = 0) -> None:
@@ -333,6 +333,11 @@ def look(kind: str, seed: int, encoder: str, folder: str) -> list[str]:
     return _problems(scenario, path, done=False)
 
 
+def all_there(kind: str, seed: int, encoder: str, folder: str) -> list[str]:
+    """What is wrong with a collection after the end of the job."""
+    return _problems(Scenario.make(kind, seed, encoder), Path(folder), done=True)
+
+
 def go_on(kind: str, seed: int, encoder: str, folder: str) -> dict[str, Any]:
     """Run the job again, undisturbed: what is wrong then, and how many tokens were embedded once more."""
     scenario, path = Scenario.make(kind, seed, encoder), Path(folder)
@@ -390,7 +395,7 @@ def search_problems(retriever: Any, found: Contents) -> list[str]:
     problems = []
     ids = list(found)
     queries = [f"{found[i][0]}\n{found[i][1]}" if found[i][0] else found[i][1] for i in ids]
-    for id_, hits in zip(ids, retriever.search_many(queries, len(found)), strict=True):
+    for id_, hits in zip(ids, retriever.search_many(queries, len(found), mode="dense"), strict=True):
         if sorted(hit.id for hit in hits) != sorted(found):
             problems.append(f"a search finds {len(hits)} of {len(found)} documents")
         same = {other for other in found if found[other][:2] == found[id_][:2]}
@@ -404,6 +409,7 @@ JOBS: dict[str, Callable[..., Any]] = {
     "act": act,
     "change": change,
     "look": look,
+    "all there": all_there,
     "go on": go_on,
     "small write": small_write,
     "stumble": stumble,

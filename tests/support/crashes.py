@@ -23,7 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import power
 from collection_jobs import TALLY, TALLY_BYTES
+from power import Recording
 
 CALLS = (
     "write,pwrite64,writev,pwritev,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat,ftruncate,fallocate,"
@@ -294,6 +296,43 @@ class Disturber:
             kind, seed, what, lambda arguments: self.zygote.run("act", **arguments, largest_file=largest)
         )
 
+    @contextmanager
+    def recorded(self, kind: str, seed: int) -> Iterator[Recording]:
+        """Run the job undisturbed, and record what it writes."""
+        with self._copy(kind, seed) as folder:
+            recording, log = Recording(folder), self.zygote.scratch / "power.log"
+            arguments = {"kind": kind, "seed": seed, "encoder": self.zygote.encoder, "folder": str(folder)}
+            answer = self.zygote._traced([*power.OPTIONS, "-o", str(log)], "act", arguments)
+            assert "raised" not in (answer["result"] or {}), answer
+            recording.replay(log)
+            log.unlink()
+            made = self.zygote.scratch / "recorded"
+            recording.final(made)
+            try:
+                assert _files(made) == _files(folder), "the recording is not complete"
+            finally:
+                shutil.rmtree(made)
+        yield recording
+
+    def power_failures(self, kind: str, seed: int, count: int) -> Iterator[Outcome]:
+        """Run the job once, and look at so many folders that a power failure in the middle of it could have left."""
+        with self.recorded(kind, seed) as recording:
+            for moment, order, rng in power.images(recording, count, seed):
+                target = self.zygote.scratch / f"c{next(self._numbers)}"
+                recording.image(moment, order, rng, target)
+                written = len(recording.operations)
+                outcome = Outcome(f"{kind} {seed}, power lost at {moment} of {written}, pending: {order}", reached=True)
+                arguments = {"kind": kind, "seed": seed, "encoder": self.zygote.encoder, "folder": str(target)}
+                try:
+                    self.zygote.forget_embedded()
+                    if moment == written:  # the job has told that it is done
+                        outcome.problems += _found(self.zygote.run("all there", **arguments), "all there")
+                    outcome.problems += _found(self.zygote.run("look", **arguments), "look")
+                    outcome.problems += _found(self.zygote.run("go on", **arguments), "go on")
+                finally:
+                    shutil.rmtree(target, ignore_errors=True)
+                yield outcome
+
     def _disturbed(self, kind: str, seed: int, what: str, act: Callable[[dict[str, Any]], dict[str, Any]]) -> Outcome:
         with self._copy(kind, seed) as folder:
             arguments = {"kind": kind, "seed": seed, "encoder": self.zygote.encoder, "folder": str(folder)}
@@ -314,6 +353,12 @@ class Disturber:
                 outcome.embedded = returned["embedded"]
                 outcome.again, outcome.in_hand = returned["again"], returned["in_hand"]
         return outcome
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    """Every file that is on disk. The index of SQLite's log is shared memory."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith("-shm"))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def _wait(pid: int, seconds: float) -> None:

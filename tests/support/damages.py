@@ -120,7 +120,7 @@ Ranking = list[list[tuple[str, float]]]
 
 
 def ranking(retriever: Retriever) -> Ranking:
-    dense = [_shown(hits) for hits in retriever.search_many(QUERIES, 300)]
+    dense = [_shown(hits) for hits in retriever.search_many(QUERIES, 300, mode="dense")]
     return [*dense, *(_shown(retriever.search(query, 300, mode="lexical")) for query in QUERIES)]
 
 

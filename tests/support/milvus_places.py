@@ -72,7 +72,7 @@ def told(error: BaseException, place: str | Path) -> tuple[str, str]:
 def state(place: str | Path, *queries: str) -> dict[str, Any]:
     """What a reader sees of a collection: its documents and what some searches find."""
     with Retriever.open(place) as retriever:
-        found = {query: shown(retriever.search(query, 1000)) for query in queries}
+        found = {query: shown(retriever.search(query, 1000, mode="dense")) for query in queries}
         info = retriever.info()
         kept = ("documents", "passages", "transform", "fitted_on", "encoder", "dimension")
         return {"hits": found, "clean": retriever.verify().problems, **{key: info[key] for key in kept}}

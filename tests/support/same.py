@@ -13,7 +13,11 @@ def contents(folder: Path) -> dict[str, Any]:
     """All tables, and all files of the published generation."""
     found: dict[str, Any] = {}
     with contextlib.closing(sqlite3.connect(f"file:{folder / 'documents.sqlite'}?mode=ro", uri=True)) as connection:
-        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        # The index of words stores no text, so its own table cannot be read without the collection's SQL functions.
+        # Which files are known to be unchanged depends on how long before the run they were written.
+        tables = connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT IN ('words', 'files')"
+        ).fetchall()
         for (name,) in tables:
             found[name] = connection.execute(f'SELECT * FROM "{name}"').fetchall()  # noqa: S608 - a table's own name
     found["settings"] = {key: _timeless(json.loads(value)) for key, value in found["settings"] if key not in TIMES}

@@ -41,24 +41,71 @@ def make_bert(folder: Path, *, seed: int = 0, width: int = 32, layers: int = 3, 
     `pooling` writes the pooling config of a sentence-transformers model. Without it, the pooling is chosen by default.
     """
     import torch
-    from transformers import BertConfig, BertModel
+    from safetensors.torch import save_file
 
+    config = {
+        "architectures": ["BertModel"],
+        "model_type": "bert",
+        "vocab_size": 30522,
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+        "intermediate_size": 2 * width,
+        "max_position_embeddings": 128,
+        "type_vocab_size": 2,
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+        "pad_token_id": 0,
+        "initializer_range": 0.4,
+        "dtype": "float32",
+    }
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        config = BertConfig(
-            vocab_size=30522,
-            hidden_size=width,
-            num_hidden_layers=layers,
-            num_attention_heads=4,
-            intermediate_size=2 * width,
-            max_position_embeddings=128,
-            initializer_range=0.4,
-        )
-        BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+        weights = _bert_weights(config)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
     if pooling:
         (folder / "1_Pooling").mkdir()
         (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
     return _with_tokenizer(folder)
+
+
+def _bert_weights(config: dict[str, Any]) -> dict[str, Any]:
+    """The weights that transformers' BertModel begins with, without its import, which takes many seconds."""
+    from torch import nn
+
+    width, inner = config["hidden_size"], config["intermediate_size"]
+
+    def output(size: int) -> nn.ModuleDict:
+        return nn.ModuleDict({"dense": nn.Linear(size, width), "LayerNorm": nn.LayerNorm(width)})
+
+    def layer() -> nn.ModuleDict:
+        attention = nn.ModuleDict({name: nn.Linear(width, width) for name in ("query", "key", "value")})
+        return nn.ModuleDict(
+            {
+                "attention": nn.ModuleDict({"self": attention, "output": output(width)}),
+                "intermediate": nn.ModuleDict({"dense": nn.Linear(width, inner)}),
+                "output": output(inner),
+            }
+        )
+
+    embeddings = {
+        "word_embeddings": nn.Embedding(config["vocab_size"], width, padding_idx=config["pad_token_id"]),
+        "position_embeddings": nn.Embedding(config["max_position_embeddings"], width),
+        "token_type_embeddings": nn.Embedding(config["type_vocab_size"], width),
+        "LayerNorm": nn.LayerNorm(width),
+    }
+    layers = nn.ModuleList(layer() for _ in range(config["num_hidden_layers"]))
+    bert = nn.ModuleDict({"embeddings": nn.ModuleDict(embeddings), "encoder": nn.ModuleDict({"layer": layers})})
+    for module in bert.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=config["initializer_range"])
+        if isinstance(module, nn.Linear):
+            nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            nn.init.zeros_(module.weight[module.padding_idx])
+    return {name: values.detach() for name, values in bert.state_dict().items()}
 
 
 def make_cross_encoder(folder: Path, kind: str = "Bert", labels: list[str] | int = 1, seed: int = 0) -> Path:

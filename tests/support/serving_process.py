@@ -11,9 +11,15 @@ import pytest
 
 
 @contextmanager
-def served(*arguments: object, **environment: str) -> Iterator[tuple["subprocess.Popen[str]", str, list[str]]]:
-    """The command in a process of its own, once it is ready: the process, its address, and what it said."""
-    command = [sys.executable, "-m", "retriever", "serve", *map(str, arguments), "--port", "0"]
+def served(
+    *arguments: object, code: str = "", **environment: str
+) -> Iterator[tuple["subprocess.Popen[str]", str, list[str]]]:
+    """The command in a process of its own, once it is ready: the process, its address, and what it said.
+
+    `code` starts the command in place of `python -m retriever`.
+    """
+    program = ["-c", code] if code else ["-m", "retriever"]
+    command = [sys.executable, *program, "serve", *map(str, arguments), "--port", "0"]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

@@ -2,10 +2,14 @@
 
     python tests/torture/run.py --only crashes,crowd --points 10000 --seconds 600 --out results/torture
 
-Every suite's line is written to OUT/torture.json when it is done, and kept there when only others are run again.
+Every suite's line is written to OUT/torture.json when it is done, with the date, the commit and a digest of the code of
+the product. A suite that is there, with as many points and seconds, of the same code and without failures, is not run
+again. So a stopped run goes on with what is missing. `--again` runs it anew. OUT/torture.md is the table for
+docs/promises.md.
 """
 
 import argparse
+import hashlib
 import itertools
 import json
 import multiprocessing
@@ -17,10 +21,12 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +38,10 @@ from collection_jobs import KINDS  # noqa: E402
 from crashes import Disturber, Outcome, Zygote, strace_works  # noqa: E402
 
 EXAMPLES_KEPT = 20
-LONG_RUNS = 12
-"""Of tests/torture/test_state_machine.py, when it is asked for its long ones."""
+MOST_SLOWER = 3
+"""How much slower searches may be beside a client that misbehaves. Only a long run can tell."""
+LONG_RUNS = 3 * 12
+"""Of tests/torture/test_state_machine.py in its three places, when it is asked for its long ones."""
 
 
 @dataclass
@@ -60,6 +68,7 @@ class Place:
     """Where to work, and how much."""
 
     scratch: Path
+    out: Path
     encoder: str
     points: int
     seconds: int
@@ -69,7 +78,7 @@ class Place:
 
 
 def crashes(place: Place) -> Line:
-    line = Line("crashes", "SIGKILL at every call that changes a file, seven jobs, other documents each round")
+    line = Line("crashes", f"SIGKILL at every call that changes a file, {len(KINDS)} jobs, other documents each round")
     return _disturbed(place, line, place.points, lambda seed, kind: (kind, seed, "signal=SIGKILL", None))
 
 
@@ -79,7 +88,7 @@ def faults(place: Place) -> Line:
     def of(seed: int, kind: str) -> Points:
         return kind, seed, f"error={'EIO' if seed % 2 else 'ENOSPC'}", 40
 
-    return _disturbed(place, line, place.points // 4, of)
+    return _disturbed(place, line, place.points // 2, of)
 
 
 def beside(place: Place) -> Line:
@@ -178,14 +187,14 @@ def signals(place: Place) -> Line:
 
 
 def _moments(place: Place, line: Line, wanted: int, point: Callable[[Disturber, str, int], Outcome]) -> Line:
-    zygote = Zygote(place.scratch / line.suite.replace(" ", "-"), place.encoder, core=0)
-    disturber, came_to = Disturber(zygote), Counter[str]()
-    for seed, kind in ((seed, kind) for seed in itertools.count(200) for kind in KINDS for _ in range(5)):
-        _count(line, came_to, point(disturber, kind, seed))
-        line.tried += 1
-        if line.tried >= wanted:
-            break
-    zygote.close()
+    came_to = Counter[str]()
+    with closing(Zygote(place.scratch / line.suite.replace(" ", "-"), place.encoder, core=0)) as zygote:
+        disturber = Disturber(zygote)
+        for seed, kind in ((seed, kind) for seed in itertools.count(200) for kind in KINDS for _ in range(5)):
+            _count(line, came_to, point(disturber, kind, seed))
+            line.tried += 1
+            if line.tried >= wanted:
+                break
     line.came_to = dict(came_to)
     return line
 
@@ -199,6 +208,25 @@ def _load() -> Iterator[None]:
         for burner in burners:
             burner.kill()
             burner.wait()
+
+
+def power(place: Place) -> Line:
+    """Folders that a power failure could have left: 21 of every recorded job, other documents each round."""
+    line = Line("power", "power lost: what was not synced is there in part, in another order, or not at all")
+    wanted = place.points // 5
+    came_to = Counter[str]()
+    with closing(Zygote(place.scratch / "power", place.encoder, core=0)) as zygote:
+        disturber = Disturber(zygote)
+        for seed, kind in ((seed, kind) for seed in itertools.count(300) for kind in KINDS):
+            for outcome in disturber.power_failures(kind, seed, min(21, wanted - line.tried)):
+                line.tried += 1
+                came_to[f"folders after {kind}"] += 1
+                for problem in outcome.problems:
+                    line.fail(f"{outcome.what}: {problem}")
+            if line.tried >= wanted:
+                break
+    line.came_to = dict(came_to)
+    return line
 
 
 def damaged_files(place: Place) -> Line:
@@ -223,7 +251,7 @@ def _damaged(place: Place, line: Line, what: str) -> Line:
         original = make(place.scratch / name / "c", place.encoder, with_log=logged, with_index=noted)
         cases = place.scratch / f"{name}-cases"
         cases.mkdir()
-        outcomes = damages.tortured(what, original, cases, place.points // 100, seed=7)
+        outcomes = damages.tortured(what, original, cases, place.points // 50, seed=7)
         line.tried += outcomes.tried
         for name, count in asdict(outcomes).items():
             if isinstance(count, int) and name != "tried":
@@ -235,7 +263,10 @@ def _damaged(place: Place, line: Line, what: str) -> Line:
 
 def machine(place: Place) -> Line:
     times = max(1, place.points // 1000)
-    line = Line("state machine", f"{LONG_RUNS * times} runs of 15 steps, kills among them, beside a plain model")
+    what = (
+        f"{LONG_RUNS * times} runs of 15 steps in a folder (with kills), in Milvus Lite and over HTTP, beside a model"
+    )
+    line = Line("state machine", what)
     return _by_pytest(
         line, LONG_RUNS * times, ["tests/torture/test_state_machine.py", "-k", "long"], RETRIEVER_TORTURE=times
     )
@@ -269,6 +300,50 @@ def crowd(place: Place) -> Line:
     return line
 
 
+def serving(place: Place) -> Line:
+    from serving_load import load
+
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(SUPPORT)])
+    runs = max(2, place.seconds // 120)
+    found = load(place.scratch / "serving" / "c", place.encoder, seconds=place.seconds, runs=runs)
+    what = f"4 clients, a writer, restarts and a client that misbehaves for {place.seconds} s"
+    line = Line("serving", what, found.searches)
+    line.came_to = {
+        "searches": found.searches,
+        "writes": found.writes,
+        "publications": found.publications,
+        "restarts": found.restarts,
+        "requests that misbehave": found.misbehaved,
+        "p99 in ms": round(1000 * found.p99(False)),
+        "p99 in ms, beside the client that misbehaves": round(1000 * found.p99(True)),
+    }
+    for problem in found.problems:
+        line.fail(problem)
+    if found.p99(True) > MOST_SLOWER * found.p99(False):
+        line.fail(f"p99 beside the client that misbehaves is more than {MOST_SLOWER} times that without it")
+    return line
+
+
+def forks(place: Place) -> Line:
+    line = Line("forks", "a child that is forked after opening works and ends, 1,000 times in each of four ways")
+    return _by_pytest(line, 4000, ["tests/encoder/test_forks.py", "-m", "torture"])
+
+
+def parsers(place: Place) -> Line:
+    """Fuzzing of every parser, guided by coverage."""
+    out = place.out / "fuzz"  # findings must outlive the run
+    command = [sys.executable, "tests/fuzz/run.py", "--seconds", str(place.seconds // 6), "--out", str(out)]
+    subprocess.run(command, cwd=ROOT, check=False)
+    done = json.loads((out / "fuzz.json").read_text())
+    line = Line("parsers", f"each parser of foreign bytes fuzzed for {place.seconds // 6} s, guided by coverage")
+    line.tried = sum(one["inputs"] for one in done.values())
+    line.came_to = {f"inputs for {name}": one["inputs"] for name, one in done.items()}
+    for name, one in done.items():
+        for finding in one["findings"]:
+            line.fail(f"{name}: {finding}")
+    return line
+
+
 SUITES: dict[str, Callable[[Place], Line]] = {
     "crashes": crashes,
     "faults": faults,
@@ -277,21 +352,26 @@ SUITES: dict[str, Callable[[Place], Line]] = {
     "short-writes": short_writes,
     "moments": moments,
     "signals": signals,
+    "power": power,
     "damaged-files": damaged_files,
     "damaged-database": damaged_database,
     "flipped-bits": flipped,
     "machine": machine,
     "fuzz": fuzz,
+    "forks": forks,
+    "parsers": parsers,
     "crowd": crowd,
+    "serving": serving,
 }
-TRACED = ("crashes", "faults", "beside", "stumbles")
+TRACED = ("crashes", "faults", "beside", "stumbles", "power")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(SUITES), help="suites, with commas between them")
     parser.add_argument("--points", type=int, default=10_000, help="crash points; the other suites go by it")
-    parser.add_argument("--seconds", type=int, default=600, help="how long the crowd stays")
+    parser.add_argument("--seconds", type=int, default=3600, help="how long the crowd stays, and the server serves")
+    parser.add_argument("--again", action="store_true", help="run suites that are done, too")
     parser.add_argument("--out", type=Path, default=Path("results/torture"))
     options = parser.parse_args()
     chosen = options.only.split(",")
@@ -304,23 +384,64 @@ def main() -> None:
 
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "torture.json"
-    lines: dict[str, dict[str, object]] = json.loads(path.read_text()) if path.exists() else {}
+    lines: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+    lines = {name: line for name, line in lines.items() if "asked" in line}
     with tempfile.TemporaryDirectory(prefix="torture") as scratch:
         os.environ["XDG_CACHE_HOME"] = str(Path(scratch) / "cache")
         encoder = str(make_bert(Path(scratch) / "tiny"))
-        place = Place(Path(scratch), encoder, options.points, options.seconds)
+        place = Place(Path(scratch), options.out.resolve(), encoder, options.points, options.seconds)
         for name in chosen:
+            asked = {"points": options.points, "seconds": options.seconds, "code": _code()}
+            done = lines.get(name)
+            if done and not options.again and done["asked"] == asked and not done["failures"]:
+                print(f"{name} was done on {done['date']} with the same code, as {done['commit']}", flush=True)
+                continue
             print(f"{name}…", flush=True)
-            before = sum(os.times()[:4])
-            line = SUITES[name](place)
+            before, commit = sum(os.times()[:4]), _commit()
+            try:
+                line = SUITES[name](place)
+            except Exception:
+                line = Line(name, "ended by an error of the suite itself")
+                line.fail(traceback.format_exc()[-3000:])
             line.cpu_seconds = round(sum(os.times()[:4]) - before, 1)
-            lines[name] = asdict(line)
+            lines[name] = {**asdict(line), "asked": asked, "date": date.today().isoformat(), "commit": commit}
             path.write_text(json.dumps(lines, indent=1) + "\n", encoding="utf-8")
+    (options.out / "torture.md").write_text(_markdown(lines), encoding="utf-8")
     _show(lines)
     sys.exit(1 if any(line["failures"] for line in lines.values()) else 0)
 
 
-def _show(lines: dict[str, dict[str, object]]) -> None:
+def _code() -> str:
+    """Return a digest of the product's files."""
+    digest = hashlib.sha256()
+    for path in sorted(
+        path for name in ("retriever", "indexes") for path in (ROOT / name).rglob("*") if path.is_file()
+    ):
+        if path.suffix != ".pyc":
+            digest.update(f"{path.relative_to(ROOT)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def _commit() -> str:
+    done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def _markdown(lines: dict[str, dict[str, Any]]) -> str:
+    """Return the table as the documentation shows it."""
+    rows = [
+        "| suite | what was tried | how often | what came of it | failures | date and commit |",
+        "|---|---|---|---|---|---|",
+    ]
+    for line in lines.values():
+        came_to = "; ".join(f"{name}: {count:,}" for name, count in sorted(line["came_to"].items()))
+        when = f"{line['date']}, {line['commit']}"
+        cells = [line["suite"], line["what"], f"{line['tried']:,}", came_to, str(line["failures"]), when]
+        rows.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _show(lines: dict[str, dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 

@@ -187,7 +187,7 @@ def test_scores_are_those_of_a_search(tmp_path: Path, tiny_bert: str, run: Run) 
     assert f"SentenceTransformer({str(tmp_path / 'model')!r})" in result.output.replace("\n", "")
     cosines = sentence_vectors(tmp_path / "model", ["dog fox sea"]) @ sentence_vectors(tmp_path / "model", texts).T
     with Retriever.open(tmp_path / "c", device="cpu") as retriever:
-        hits = retriever.search("dog fox sea", k=len(texts))
+        hits = retriever.search("dog fox sea", k=len(texts), mode="dense")
     found = {int(hit.id): hit.score for hit in hits}
     # The collection keeps raw vectors in half precision.
     np.testing.assert_allclose([found[i] for i in range(len(texts))], cosines[0], atol=3e-3)

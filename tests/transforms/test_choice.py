@@ -13,8 +13,9 @@ from samples import Run, make_bert
 from indexes.generation import INDEX_FILE
 from retriever import Document, Retriever
 from retriever.errors import EncoderUnavailable
-from retriever.transforms.agreement import Bm25, sample_questions
-from retriever.transforms.choice import CANDIDATES, STRENGTHS, Choice, Evidence, choose
+from retriever.transforms import fit
+from retriever.transforms.agreement import Bm25, Fits, sample_questions
+from retriever.transforms.choice import CANDIDATES, STRENGTHS, Choice, Evidence, Look, choose, choose_for
 from retriever.transforms.flow import training as flow_training
 from retriever.transforms.training import Training
 from retriever.transforms.tuned import WHITENINGS
@@ -57,7 +58,8 @@ class World:
         return (self.topics[about] + common + 0.3 * self.rng.normal(size=(len(texts), DIMENSION))).astype(np.float32)
 
     def choose(self, candidates: Sequence[str] = CANDIDATES, otherwise: str = "none") -> Choice:
-        return choose(self.evidence, self.encode, self.evidence.vectors, candidates=candidates, otherwise=otherwise)
+        fits = Fits(self.evidence.vectors, 0)
+        return choose(Look.at(self.evidence, self.encode), fits, candidates=candidates, otherwise=otherwise)
 
 
 def test_a_cone_is_undone() -> None:
@@ -77,13 +79,13 @@ def test_good_vectors_are_left_alone() -> None:
     choice = World(noise=0.0).choose()
     assert choice.chosen == "none"
     assert choice.verdict is not None and choice.verdict.tuned and "vectors are used as they are" in choice.reason
-    assert len(choice.candidates) == 1 + len(WHITENINGS)
+    assert [candidate.spec for candidate in choice.candidates] == ["none", WHITENINGS[0]], "it is seen at once"
     assert {candidate.spec for candidate in choice.candidates} <= set(CANDIDATES)
     assert all(0 <= candidate.agreement <= 1 + 1e-9 for candidate in choice.candidates)
 
 
 def test_too_little_to_judge_by() -> None:
-    choice = World(noise=3.0, passages=20).choose()
+    choice = World(noise=3.0, passages=100).choose()
     assert choice.chosen == "none" and "can be used as queries" in choice.reason and not choice.candidates
 
 
@@ -106,9 +108,42 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return steps
 
 
-@pytest.mark.parametrize("candidates", [CANDIDATES, STRENGTHS])
-def test_a_flow_is_trained_once_for_all_its_strengths(candidates: tuple[str, ...], trainings: list[int]) -> None:
-    choice = World(noise=3.0).choose(candidates)
+def test_a_flow_that_cannot_win_is_not_trained(trainings: list[int]) -> None:
+    choice = World(noise=3.0).choose()
+    assert not trainings and not set(STRENGTHS) & {candidate.spec for candidate in choice.candidates}
+    chosen = next(candidate for candidate in choice.candidates if candidate.spec == choice.chosen)
+    flows = World(noise=3.0).choose(STRENGTHS)
+    assert max(candidate.agreement for candidate in flows.candidates) < chosen.agreement
+
+
+def test_a_chosen_flow_is_not_trained_again(trainings: list[int]) -> None:
+    world = World(noise=3.0)
+    fits = Fits(world.evidence.vectors, 0)
+    choice = choose(Look.at(world.evidence, world.encode), fits, candidates=STRENGTHS, otherwise="flow")
+    assert fits.fit(choice.chosen).fingerprint == fit(choice.chosen, world.evidence.vectors).fingerprint
+    assert len(trainings) == 2, "once for the choice, and once for the comparison here"
+
+
+@pytest.mark.parametrize("spec", ["whiten", "whiten:soft=0.3", "whiten:dimension=7", "whiten:method=zca,gamma=0.5"])
+def test_whitenings_that_share_a_spectrum_equal_single_fits(spec: str) -> None:
+    vectors = World(noise=1.0).evidence.vectors
+    fits = Fits(vectors, 0)
+    fits.fit("whiten:soft=1")
+    assert fits.fit(spec).fingerprint == fit(spec, vectors).fingerprint
+
+
+@pytest.mark.parametrize("count", [99, 100])
+def test_below_a_hundred_passages_nothing_is_chosen(count: int) -> None:
+    world = World(noise=3.0, passages=count)
+    fits = Fits(world.evidence.vectors, 0)
+    choice = choose_for("auto", Look.at(world.evidence, world.encode), fits, with_short_texts=True)
+    assert choice is not None and choice.chosen == "none"
+    told = "the choice needs 100 passages, and so far the collection has 99"
+    assert (choice.reason == told) == (count == 99)
+
+
+def test_a_flow_is_trained_once_for_all_its_strengths(trainings: list[int]) -> None:
+    choice = World(noise=3.0).choose(STRENGTHS)
     assert set(STRENGTHS) <= {candidate.spec for candidate in choice.candidates}
     assert len({candidate.agreement for candidate in choice.candidates if candidate.spec in STRENGTHS}) > 1
     assert len(trainings) == 1
@@ -125,7 +160,7 @@ def test_among_strengths_none_is_only_what_they_are_compared_with() -> None:
 
 
 def test_too_little_to_judge_a_strength_by() -> None:
-    choice = World(noise=3.0, passages=20).choose(STRENGTHS, "flow")
+    choice = World(noise=3.0, passages=100).choose(STRENGTHS, "flow")
     assert choice.chosen == "flow" and "can be used as queries" in choice.reason and not choice.candidates
 
 
@@ -168,7 +203,7 @@ def test_passages_and_short_texts_of_the_fit_are_told_apart(tmp_path: Path, tiny
     with Retriever.build(sentences_of_words(), tmp_path / "c", encoder=tiny_bert, transform="flow") as retriever:
         counts = retriever.info()["fitted_on"]
         assert set(counts) == {"passages", "short_texts"}
-        assert counts["passages"] == 300 and 150 < counts["short_texts"] <= 300
+        assert counts["passages"] == 300 and 300 < counts["short_texts"] <= 1000
         assert retriever.info()["transform"]["fitted_on"] == sum(counts.values())
         generation = retriever.collection.generation()
         assert generation is not None and generation.manifest["fitted_on"] == counts
@@ -198,7 +233,7 @@ def test_without_sentences_to_judge_by_a_flow_has_its_default_strength(
         assert told["transform"]["family"] == told["transform"]["spec"] == "flow"
         assert told["transform"]["strength"] == 0.5 and told["fitted_on"]["passages"] == 80
         if told["fitted_on"]["short_texts"]:
-            assert told["choice"]["chosen"] == "flow" and "can be used as queries" in told["choice"]["reason"]
+            assert told["choice"]["chosen"] == "flow" and "so far the collection has 80" in told["choice"]["reason"]
         else:
             assert told["choice"] is None
         assert retriever.search(text(7))
@@ -240,7 +275,8 @@ def test_kept_with_the_collection_and_not_made_again(tmp_path: Path, tiny_bert: 
         retriever.rebuild(transform="center")
         assert retriever.info()["choice"] is None
         retriever.rebuild(transform="auto")
-        assert len(retriever.info()["choice"]["candidates"]) == len(choice["candidates"])
+        again = retriever.info()["choice"]
+        assert again["queries"] >= 30 and len(again["candidates"]) >= 10
 
 
 TEXT_WORDS = "ant bee cat dog elk fox gnu hen owl pig rat yak sea sky sun ice fog oak elm ash tin gem jar pot".split()

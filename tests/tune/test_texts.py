@@ -80,5 +80,5 @@ def test_no_documents(tiny_bert: str) -> None:
 def test_texts_that_share_no_words_give_no_evidence(tiny_bert: str) -> None:
     documents = [" ".join(f"w{number}x{word}" for word in range(5)) for number in range(300)]
     texts = read_texts(documents, Encoder(tiny_bert, max_length=64))
-    with pytest.raises(Misuse, match="too short or too little to see whether tuning helps"):
+    with pytest.raises(Misuse, match="too little text to measure whether tuning helps"):
         Evidence(texts, 0)

@@ -3,6 +3,7 @@
 import json
 import time
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tuning_made_up import articles
 
 from retriever import Retriever
 from retriever.encoder.encoder import Encoder
+from retriever.encoder.model_files import DEFAULT_ENCODER
 from retriever.errors import EncoderUnavailable, MissingExtra, Misuse, RetrieverError
 
 pytest.importorskip("accelerate")
@@ -128,6 +130,17 @@ def test_an_encoder_that_does_not_improve_is_left_alone(
     with pytest.raises(RetrieverError, match="tuning did not help, so no encoder was written"):
         tune(tiny_bert, articles(250), tmp_path / "tuned")
     assert not (tmp_path / "tuned").exists()
+
+
+def test_an_encoder_that_was_tuned_before_is_recognised(tiny_bert: str) -> None:
+    from retriever.corpus.python_docs import stdlib_documents
+    from retriever.tune.evidence import Evidence
+    from retriever.tune.texts import read_texts
+
+    documents = list(islice(stdlib_documents(), 0, 4000, 16))
+    for name, tuned in ((DEFAULT_ENCODER, True), (tiny_bert, False)):
+        encoder = Encoder(name, max_length=64, device="cpu")
+        assert Evidence(read_texts(documents, encoder), 0).looks_tuned(encoder) is tuned
 
 
 def test_refusals(tiny_bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

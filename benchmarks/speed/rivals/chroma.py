@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from benchmarks.speed.rivals.base import Documents, Found, Queries, Rival, StoredVectors
+from benchmarks.speed.rivals import Documents, Found, Queries, Rival, StoredVectors
 
 NAME = "documents"
 
@@ -35,7 +35,5 @@ class System(Rival):
 
     def search(self, queries: Queries, k: int) -> list[list[Found]]:
         found = self._collection.query(query_embeddings=self.encoder.vectors_of(queries), n_results=k)
-        return [
-            [Found(id_, text) for id_, text in zip(ids, texts, strict=True)]
-            for ids, texts in zip(found["ids"], found["documents"], strict=True)
-        ]
+        both = zip(found["ids"], found["documents"], strict=True)
+        return [list(map(Found, ids, texts)) for ids, texts in both]

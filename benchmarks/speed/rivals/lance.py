@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.speed.rivals.base import Documents, Found, Queries, Rival, StoredVectors
+from benchmarks.speed.rivals import Documents, Found, Queries, Rival, StoredVectors
 
 NAME = "documents"
 TOGETHER = 5000
@@ -46,12 +46,9 @@ def _embedded_schema(model: str) -> Any:
     from lancedb.pydantic import LanceModel, Vector
 
     function = get_registry().get("sentence-transformers").create(name=model, device="cpu")
-    members = {
-        "__annotations__": {"id": str, "text": str, "vector": Vector(function.ndims())},
-        "text": function.SourceField(),
-        "vector": function.VectorField(),
-    }
-    return type("Sentence", (LanceModel,), members)
+    kinds = {"id": str, "text": str, "vector": Vector(function.ndims())}
+    fields = {"text": function.SourceField(), "vector": function.VectorField()}
+    return type("Sentence", (LanceModel,), {"__annotations__": kinds, **fields})
 
 
 def _record_batches(documents: Documents, vectors: StoredVectors) -> Iterator[Any]:

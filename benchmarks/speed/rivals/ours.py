@@ -1,8 +1,7 @@
 """Our own system, used through its public API.
 
 With given vectors, the whole ingestion runs (splitting, storing, FAISS) with `--transform none` and an encoder that
-looks the vectors up. Without vectors, `Retriever.build` runs with all defaults: it chooses a precision, embeds, chooses
-and fits a transform, and builds the index.
+looks the vectors up. Without vectors, `Retriever.build` runs with all defaults, the choices of `auto` included.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.speed.rivals.base import Documents, Found, Matrix, Queries, Rival, StoredVectors
+from benchmarks.speed.rivals import Documents, Found, Matrix, Queries, Rival, StoredVectors
 from retriever import Retriever
+from retriever.encoder.base import AnyEncoder
 from retriever.encoder.batches import Encoding, TokenBatch
 from retriever.encoder.encoder import Encoder
 from retriever.errors import RetrieverError
@@ -21,9 +21,9 @@ BATCH = 32
 
 
 class LookingUp(Encoder):
-    """An encoder that looks up known vectors and has the identity of the real encoder.
+    """The real encoder, except that it looks up known vectors.
 
-    Other texts are really encoded, e.g. the short texts that are used to tune an index.
+    Other texts, e.g. those that tune an index, are encoded.
     """
 
     def __init__(self, name: str) -> None:
@@ -50,7 +50,7 @@ class LookingUp(Encoder):
         for places, tokens in _batches(len(texts)):
             yield places, self._look_up(texts, tokens)
 
-    def encoding(self, texts: Sequence[str], *, queries: bool = False) -> Encoding:
+    def encoding(self, texts: Sequence[str], *, queries: bool = False) -> Encoding[list[int]]:
         return Encoding(_batches(len(texts)), lambda tokens: self._look_up(texts, tokens), workers=1)
 
     def _look_up(self, texts: Sequence[str], tokens: list[list[int]]) -> Matrix:
@@ -78,40 +78,29 @@ class Fed(Retriever):
 
     looking_up: LookingUp | None = None
 
-    def encoder(self) -> Encoder:
+    def encoder(self) -> AnyEncoder:
         return self.looking_up or super().encoder()
 
 
 class System(Rival):
-    """A collection with the default index, which is exact."""
-
-    index_type: str | None = None
+    """A collection with the default index type. It is searched by meaning alone, as the other systems are."""
 
     def ingest(self, documents: Documents, vectors: StoredVectors | None) -> None:
+        own: dict[str, Any] = {"encoder": self.model, "device": "cpu"}
         if vectors is None:
-            plain = ({"id": id_, "text": text} for id_, text in documents)
-            Retriever.build(plain, self.folder, encoder=self.model, index_type=self.index_type, device="cpu").close()
+            Retriever.build(({"id": id_, "text": text} for id_, text in documents), self.folder, **own).close()
             return
         encoder = LookingUp(self.model)
 
         class Given(Fed):
             looking_up = encoder
 
-        stream = encoder.stream(documents, vectors)
-        with Given.build(
-            stream,
-            self.folder,
-            encoder=self.model,
-            transform="none",
-            index_type=self.index_type,
-            precision="fp32",
-            device="cpu",
-        ) as collection:
+        stream, options = encoder.stream(documents, vectors), {"transform": "none", "precision": "fp32", **own}
+        with Given.build(stream, self.folder, **options) as collection:
             embedded = collection.report.texts_embedded
         if encoder.given < embedded:
-            raise RetrieverError(
-                f"{embedded:,} texts were embedded, but the given vectors were used for only {encoder.given:,} of them."
-            )
+            used = f"the given vectors were used for only {encoder.given:,} of them."
+            raise RetrieverError(f"{embedded:,} texts were embedded, but {used}")
 
     def open(self) -> None:
         self._retriever = Fed.open(self.folder, encoder=self.model, device="cpu")
@@ -122,7 +111,7 @@ class System(Rival):
         if queries.vectors is not None:
             self._looking_up.know(queries)
             self._retriever.looking_up = self._looking_up
-        found = self._retriever.search_many(list(queries.texts), k)
+        found = self._retriever.search_many(list(queries.texts), k, mode="dense")
         return [[Found(hit.id, hit.passage) for hit in hits] for hits in found]
 
     def encode(self, texts: Sequence[str]) -> Matrix:
@@ -131,9 +120,3 @@ class System(Rival):
 
     def close(self) -> None:
         self._retriever.close()
-
-
-class Automatic(System):
-    """A collection with the fastest index that has a recall of 0.95."""
-
-    index_type = "auto"

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.speed.rivals.base import Documents, Found, Queries, Rival, StoredVectors
+from benchmarks.speed.rivals import Documents, Found, Queries, Rival, StoredVectors
 
 TOGETHER = 10_000
 

@@ -5,7 +5,7 @@ If vectors are given, its method `external` is used: txtai then calls our functi
 
 from collections.abc import Sequence
 
-from benchmarks.speed.rivals.base import Documents, Found, Matrix, Queries, Rival, StoredVectors
+from benchmarks.speed.rivals import Documents, Found, Matrix, Queries, Rival, StoredVectors
 
 
 class System(Rival):

@@ -1,8 +1,10 @@
-"""The group `retriever bench`. This module imports only click."""
+"""The group `retriever bench`. This module imports nothing heavy."""
 
 from collections.abc import MutableMapping
 
 import click
+
+from retriever.cli.config import add_variables
 
 
 class Bench(click.Group):
@@ -20,6 +22,7 @@ class Bench(click.Group):
         similarity = (space.sts, space.lexical, space.isotropy)
         for command in (search.retrieval, search.qa, *similarity, data.model, data.download):
             self.add_command(command)
+        add_variables(self, "RETRIEVER_BENCH")
         return self.commands
 
 

@@ -31,7 +31,7 @@ def model(folder: Path, hub: str | None) -> None:
         written = write_untuned(folder)
         what = f"{NAME}, DistilBERT-base-cased fine-tuned as a grammar tagger, never on similarity (Apache-2.0)"
     state = "written" if written else "already there; nothing was done"
-    console.out.print(one_line(f"{folder}: {what}; {state}. Use it with: --encoder {folder}"), soft_wrap=True)
+    console.say(one_line(f"{folder}: {what}; {state}. Use it with: --encoder {folder}"))
 
 
 @click.command()
@@ -51,6 +51,6 @@ def download(folder: Path, datasets: tuple[str, ...]) -> None:
     for outcome in fetch_all(folder, datasets):
         counts = ", ".join(f"{count:,} {kind}" for kind, count in outcome.counts.items())
         if counts or not outcome.notes:
-            console.out.print(f"{outcome.name}: {counts or 'already there'}", soft_wrap=True)
+            console.say(f"{outcome.name}: {counts or 'already there'}")
         show_notes([f"{outcome.name}: {note}" for note in outcome.notes])
-    console.out.print(one_line(f"The benchmarks read them with --data {folder}"), soft_wrap=True)
+    console.say(one_line(f"The benchmarks read them with --data {folder}"))

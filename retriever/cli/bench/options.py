@@ -82,8 +82,9 @@ def shared_options(
 def opened_experiment(
     name: str,
     encoders: Sequence[str],
-    transforms: Sequence[str],
-    seeds: int,
+    transforms: Sequence[str] = (),
+    seeds: int = 1,
+    *,
     cache: Path | None,
     out: Path | None,
     **encoder_options: Any,
@@ -91,10 +92,9 @@ def opened_experiment(
     """Yield the experiment of a command, with its results file open and a progress bar shown."""
     from retriever.cli.display import console
     from retriever.evaluate.fitting import DEFAULT_TRANSFORMS, canonical
-    from retriever.evaluate.models.encoders import open_encoders
+    from retriever.evaluate.models.encoders import VectorCache, open_encoders
     from retriever.evaluate.results import Results
     from retriever.evaluate.runs import Experiment
-    from retriever.evaluate.vectors import VectorCache
 
     if out:
         need("matplotlib", "the plots of --out")
@@ -131,7 +131,7 @@ def report(
     if not findings.measured + findings.reused:
         raise RetrieverError("\n".join(["nothing could be measured.", *findings.notes]))
     if as_json:
-        click.echo(json.dumps([row.to_json() for row in rows], ensure_ascii=False, indent=1))
+        click.echo(json.dumps([row._asdict() for row in rows], ensure_ascii=False, indent=1))
     else:
         show()
     show_notes(findings.notes)
@@ -140,4 +140,4 @@ def report(
         names = ["results.json", *(str(file.relative_to(out)) for file in write(out) if file.exists())]
         written = f"Written to {one_line(str(out))}: {one_line(', '.join(names))}"
     done = f"{plural(findings.measured, 'run')} measured, {findings.reused:,} taken from earlier results"
-    console.err.print(f"{done}. {written}", soft_wrap=True)
+    console.say(f"{done}. {written}", to=console.err)

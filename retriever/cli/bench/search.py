@@ -77,12 +77,12 @@ def retrieval(
     from retriever.cli.display import console
     from retriever.evaluate import retrieval as question
     from retriever.evaluate.data.beir import read_sets
+    from retriever.evaluate.models.encoders import collections_folder
     from retriever.evaluate.rankings import comparisons
     from retriever.evaluate.report.tables import show_retrieval
     from retriever.evaluate.results import Results
     from retriever.evaluate.runs import Experiment
     from retriever.evaluate.systems import open_models, systems_of
-    from retriever.evaluate.vectors import collections_folder
 
     need_for_rankings(out)
     systems = systems_of(transforms)
@@ -151,9 +151,9 @@ def qa(
     The sets are QNLI (area under the ROC curve), WikiQA (MAP, MRR), and search over all sentences of WikiQA (nDCG@10).
     The tables also show lexical baselines and published figures. By default, the transform auto is measured too.
     """
-    from retriever.evaluate import open_retrieval
     from retriever.evaluate import qa as question
     from retriever.evaluate.data.published import published_rows
+    from retriever.evaluate.data.qa_sets import DATASETS
     from retriever.evaluate.fitting import DEFAULT_TRANSFORMS
     from retriever.evaluate.report.tables import qa_tables, show, show_choices, show_retrieval
     from retriever.evaluate.results import RAW
@@ -161,18 +161,18 @@ def qa(
     from retriever.transforms.spec import AUTO
 
     need_for_rankings(out)
-    if not datasets and not question.pairs_there(data) and (data / question.OPEN_RETRIEVAL).is_dir():
+    pairs_there = any((data / known.file).is_file() for known in DATASETS.values())
+    if not datasets and not pairs_there and (data / question.OPEN_RETRIEVAL).is_dir():
         datasets = (question.OPEN_RETRIEVAL,)
     specs = [spec for spec in transforms or (*DEFAULT_TRANSFORMS, AUTO) if spec not in (BM25, HYBRID)]
     with opened_experiment("qa", transforms=specs or [RAW], out=out, **options) as experiment:
         findings = question.run(experiment, data, datasets=datasets, fits=fits, nli_sample=nli_sample)
-        opened = open_retrieval.run(experiment, data, datasets=datasets, transforms=transforms, fits=fits, **options)
+        opened = question.run_search(experiment, data, datasets=datasets, transforms=transforms, fits=fits, **options)
     rows, published = findings.rows, published_rows("qa")
     findings.add(opened)
 
     def tables() -> None:
-        for table in qa_tables(rows, published):
-            show(table)
+        show(*qa_tables(rows, published))
         show_choices(findings)
         if opened.rankings:
             show_retrieval(opened)

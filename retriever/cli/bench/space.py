@@ -38,8 +38,7 @@ def sts(
     rows, published = findings.rows, published_rows("sts")
 
     def tables() -> None:
-        for table in sts_tables(rows, published):
-            show(table)
+        show(*sts_tables(rows, published))
         show_choices(findings)
 
     def write(out: Path) -> Sequence[Path]:
@@ -77,13 +76,13 @@ def lexical(
     On STS-B, compute the correlation between cosine and edit distance, and compare it with the correlation between
     human scores and edit distance.
     """
-    from retriever.evaluate import lexical as question
+    from retriever.evaluate import sts as question
     from retriever.evaluate.data.published import published_rows
     from retriever.evaluate.report.tables import lexical_table, show
 
     need("rapidfuzz", "edit distances")
     with opened_experiment("lexical", out=out, **options) as experiment:
-        findings = question.run(experiment, data, split=split, unit=unit, fits=fits, nli_sample=nli_sample)
+        findings = question.run_lexical(experiment, data, split=split, unit=unit, fits=fits, nli_sample=nli_sample)
     rows = [*findings.rows, *published_rows("lexical")]
 
     def write(out: Path) -> Sequence[Path]:
@@ -111,8 +110,8 @@ def isotropy(
     """
     from retriever.evaluate import isotropy as question
     from retriever.evaluate.data.published import published_rows
+    from retriever.evaluate.isotropy import measure_words
     from retriever.evaluate.report.tables import isotropy_table, show, words_table
-    from retriever.evaluate.vocabulary import measure_words
 
     if data is None and texts is None:
         raise click.UsageError("give --data DIR with STS-B, or --texts FILE.")

@@ -1,1 +1,1 @@
-"""Terminal output of the commands: consoles, progress bars, tables, hits and reports."""
+"""Terminal output of the commands: consoles, progress bars, tables, hits, reports and the messages of errors."""

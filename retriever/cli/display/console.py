@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from retriever.corpus import Document
-from retriever.hits import Answer, Hit
+from retriever.hits import Answer, Explanation, Hit
 from retriever.progress import Progress as ProgressReport
 from retriever.retriever import Retriever
 from retriever.terminal import cut, duration, excerpt, one_line, size
@@ -22,12 +22,29 @@ from retriever.terminal import cut, duration, excerpt, one_line, size
 MOST_LISTED = 50
 QUIET_SECONDS = 10.0
 PASSAGE_LENGTH = 420
-TITLE_LENGTH = 120
+TITLE_LENGTH = 60
+MOST_MATCHED = 8
 CELL_LENGTH = 60
 
-# Names and texts come from users, so [markup] and :emoji: in them must not be interpreted.
-out = Console(highlight=False, markup=False, emoji=False)
-err = Console(stderr=True, highlight=False, markup=False, emoji=False)
+MOST_COLUMNS = 100
+SETTLING_SECONDS = 3.0
+"""A rate is not shown before a stage has run this long, because it would be misleading."""
+
+
+def _console(*, stderr: bool = False) -> Console:
+    # Names and texts come from users, so [markup] and :emoji: in them must not be interpreted.
+    made = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    made.width = min(made.width, MOST_COLUMNS)
+    return made
+
+
+out, err = _console(), _console(stderr=True)
+
+
+def say(text: str | Text, style: str | None = None, *, to: Console | None = None) -> None:
+    """Print a sentence, to standard output by default. Only a terminal wraps it, so that programs read whole lines."""
+    to = to or out
+    to.print(text, style=style, soft_wrap=not to.is_terminal)
 
 
 # ---- progress --------------------------------------------------------------------------------------------
@@ -35,15 +52,24 @@ err = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 class _Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        left = task.time_remaining
-        shown = f"{speed:,.0f}/s" if speed else ""
-        return Text(f"{shown}  {duration(left)} left" if left else shown, style="cyan")
+        if (task.finished_time or task.elapsed or 0) < SETTLING_SECONDS:
+            return Text()
+        return Text(_pace(task.finished_speed or task.speed, task.time_remaining), style="cyan")
+
+
+def _pace(rate: float | None, left: float | None) -> str:
+    """Format a rate and the time that is left. A slow rate is given per minute or per hour."""
+    if not rate:
+        return ""
+    units = ((1, "s"), (60, "min"), (3600, "h"))
+    seconds, unit = next((one for one in units if rate * one[0] >= 1), units[-1])
+    shown = f"{rate * seconds:,.0f}/{unit}"
+    return f"{shown}, {duration(left)} left" if left else shown
 
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[ProgressReport]:
-    """Show one progress bar per stage, with the rate and the time left.
+    """Show a progress bar for the current stage, with the rate and the time left. It is removed at the end.
 
     If standard error is not a terminal, print a plain line every QUIET_SECONDS instead.
     """
@@ -52,12 +78,14 @@ def progress_bar() -> Iterator[ProgressReport]:
         return
     count = TextColumn("{task.fields[count]}")
     columns = (TextColumn("{task.description}"), BarColumn(), count, _Rate(), TimeElapsedColumn())
-    with Progress(*columns, console=err, speed_estimate_period=20) as bars:
+    with Progress(*columns, console=err, speed_estimate_period=20, transient=True) as bars:
         tasks: dict[str, Any] = {}
 
         def report(stage: str, done: int, total: int | None, detail: str = "") -> None:
             if stage not in tasks:
                 tasks[stage] = bars.add_task(stage, total=total, count="")
+                for other in tasks:
+                    bars.update(tasks[other], visible=other == stage)
             bars.update(tasks[stage], completed=done, total=total, count=_count(done, total, detail))
 
         yield report
@@ -81,8 +109,8 @@ class _PlainProgress:
             self._stage, self._began, self._shown, self._first = stage, now, now, done
         elif now - self._shown >= QUIET_SECONDS:
             rate = (done - self._first) / (now - self._began)
-            left = f", {duration((total - done) / rate)} left" if total and rate else ""
-            err.print(f"{stage}: {_count(done, total, detail)}, {rate:,.0f}/s{left}")
+            pace = _pace(rate, (total - done) / rate if total and rate else None)
+            err.print(", ".join(filter(None, (f"{stage}: {_count(done, total, detail)}", pace))), soft_wrap=True)
             self._shown = now
 
 
@@ -102,7 +130,7 @@ def opened(index: str | Path, **options: Any) -> Iterator[Retriever]:
 
 def command(name: str, index: str | Path) -> str:
     """Return a command line that the user can copy."""
-    return f"retriever {name} --index {one_line(shlex.quote(str(index)))}"
+    return f"retriever {name} -i {one_line(shlex.quote(str(index)))}"
 
 
 def table(*headings: str, title: str | None = None) -> Table:
@@ -115,7 +143,7 @@ def table(*headings: str, title: str | None = None) -> Table:
 
 
 def warn(sentence: str, style: str = "yellow") -> None:
-    err.print(sentence, style=style, soft_wrap=True)
+    say(sentence, style, to=err)
 
 
 def show_notes(notes: Sequence[str]) -> None:
@@ -126,34 +154,58 @@ def show_notes(notes: Sequence[str]) -> None:
 
 def show_list(mark: str, style: str, sentences: Sequence[str]) -> None:
     for sentence in sentences[:MOST_LISTED]:
-        out.print(Text().append(mark, style=style).append(f" {one_line(sentence)}"), soft_wrap=True)
+        say(Text().append(mark, style=style).append(f" {one_line(sentence)}"))
     if len(sentences) > MOST_LISTED:
         out.print(f"… and {len(sentences) - MOST_LISTED:,} more.")
 
 
 def show_files(files: Iterable[Path]) -> None:
     for file in files:
-        out.print(f"{one_line(str(file))}  {size(file.stat().st_size)}", soft_wrap=True)
+        say(f"{one_line(str(file))}  {size(file.stat().st_size)}")
 
 
 # ---- hits and documents -----------------------------------------------------------------------------------
 
 
-def show_hits(hits: Sequence[Hit], *, filtered: bool = False) -> None:
-    """Show rank, score, title and id of each hit, and its passage with the matching sentence highlighted."""
+def show_hits(hits: Sequence[Hit], *, filtered: bool = False, explain: bool = True) -> None:
+    """Show rank, score, title and id of each hit, its passage with the matching sentence highlighted, and why."""
     if not hits:
         out.print(f"Nothing found{' among the documents that match the filter' if filtered else ''}.")
     for hit in hits:
-        head = Text().append(f"{hit.rank:>3}  ", style="bold").append(f"{hit.score:.3f}  ", style="cyan")
-        out.print(head + _name(hit.title, hit.id), soft_wrap=True)
+        head = Text().append(f"{hit.rank:>3}  ", style="bold").append(f"{hit.relevance:>3.0f}  ", style="cyan")
+        say(head + _name(hit.title, hit.id))
+        if (place := str(hit.place)) and place != hit.id:
+            say(Text(f"     {one_line(place)}", style="dim"))
         shown = excerpt(hit.passage, hit.highlight, PASSAGE_LENGTH)
         passage = Text(shown.before).append(shown.marked, style="bold yellow").append(shown.after)
         for line in passage.wrap(out, max(out.width - 5, 20)):
             out.print(Text("     ") + line)
+        if explain and hit.explanation:
+            say(Text(f"     {explained(hit.explanation)}", style="dim"))
 
 
-def show_novelty(answer: Answer) -> None:
-    """Warn about a query that is far from everything in the collection."""
+def explained(explanation: Explanation) -> str:
+    """Say in a sentence what each side of the search found."""
+    sides = ["the query is its id"] if explanation.same_id else []
+    if explanation.meaning is not None:
+        rank = f"rank {explanation.meaning_rank}" if explanation.meaning_rank else "not among the best"
+        sides.append(f"by meaning {explanation.meaning:.0f} ({rank}, cosine {explanation.cosine:.3f})")
+    if explanation.words is not None:
+        rank = f"rank {explanation.words_rank}" if explanation.words_rank else "not among the best"
+        found = ", ".join(f"“{one_line(word)}”" for word in explanation.matched[:MOST_MATCHED])
+        found += ", …" if len(explanation.matched) > MOST_MATCHED else ""
+        bm25 = f"{rank}, BM25 {explanation.bm25:.2f}" if explanation.bm25 else "none found"
+        sides.append(f"by words {explanation.words:.0f} ({bm25}){': ' + found if found else ''}")
+    if None not in (explanation.meaning, explanation.words):
+        sides.append(f"meaning counts {explanation.weight:.0%}")
+    return "; ".join(sides) + "."
+
+
+def show_answer_notes(answer: Answer) -> None:
+    """Print what the reader of the hits should know, e.g. that the query is far from everything in the collection."""
+    if answer.note:
+        suggestion = f" Did you mean: {one_line(answer.suggestion)}" if answer.suggestion else ""
+        warn(f"Note: {answer.note}{suggestion}", style="dim")
     if answer.strange:
         warn(
             "Note: this query is unlike anything in the collection "
@@ -184,11 +236,11 @@ def show_comparison(query: str, chosen: Sequence[Hit], raw: Sequence[Hit]) -> No
 
 
 def show_document(document: Document) -> None:
-    out.print(_name(document.title, document.id), soft_wrap=True)
+    say(_name(document.title, document.id))
     for key, value in document.metadata.items():
-        out.print(Text(f"{one_line(str(key))}: {one_line(str(value))}", style="dim"), soft_wrap=True)
+        say(Text(f"{one_line(str(key))}: {one_line(str(value))}", style="dim"))
     for line in document.text.splitlines():
-        out.print(one_line(line), soft_wrap=True)
+        say(one_line(line))
 
 
 def _name(title: str, id_: str) -> Text:
@@ -202,7 +254,7 @@ def _cell(hit: Hit | None) -> Text:
     if hit is None:
         return Text()
     name = cut(one_line(hit.title) or one_line(hit.id), CELL_LENGTH)
-    return Text().append(f"{hit.score:.3f} ", style="cyan").append(name)
+    return Text().append(f"{hit.relevance:>3.0f} ", style="cyan").append(name)
 
 
 def _moved(hit: Hit, raw_ranks: dict[str, int], shown: int) -> Text:

@@ -13,8 +13,10 @@ sentences that single precision finds too. ONNX Runtime's own quantization has .
 scale per row with smoothing .938. All of them run at 2.6 to 2.9 times the speed of sentence-transformers.
 
 Weights have 7 bits (-63 to 63), so that two products of a weight and an 8-bit activation fit into the 16 bits in which
-CPUs without VNNI instructions add them. The result is therefore the same on every machine. An eighth bit would raise
-the share by .012.
+CPUs without VNNI instructions add them. An eighth bit would raise the share by .012. The integer sums are therefore the
+same on every machine. The floats between them may differ in their last bits, so that a value between two integers is
+rounded to the other one. Two graphs that differ only in the order of such steps gave vectors with a median cosine of
+.99999 and a smallest one of .9992, of 84 sentences.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,6 +32,10 @@ ACTIVATION_LEVELS = 127
 SMALLEST_SCALE = 1e-8
 SMOOTHING = 0.5
 SMALLEST_SEEN = 1e-5
+# The activations are stored as unsigned integers. This one stands for 0.
+MIDDLE = 128
+# The operators that ONNX Runtime adds to those of ONNX.
+DOMAIN = "com.microsoft"
 
 Columns = NDArray[np.float64]
 
@@ -40,7 +46,7 @@ def quantize(model: Any, batches: Sequence[Mapping[str, NDArray[np.int64]]]) -> 
     `batches` are inputs of the model. They are used to measure the range of its activations. Return the number of
     multiplications that were replaced.
     """
-    from onnx import numpy_helper
+    from onnx import helper, numpy_helper
 
     graph = model.graph
     stored = {tensor.name: tensor for tensor in graph.initializer}
@@ -58,6 +64,8 @@ def quantize(model: Any, batches: Sequence[Mapping[str, NDArray[np.int64]]]) -> 
     kept = [tensor for tensor in graph.initializer if tensor.name in used]
     del graph.initializer[:]
     graph.initializer.extend(kept)
+    if DOMAIN not in {own.domain for own in model.opset_import}:
+        model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
     return len(products)
 
 
@@ -112,8 +120,10 @@ class _IntegerNodes:
         self.quantized: dict[str, tuple[str, str]] = {}
         self._constant("int8_levels", np.float32(ACTIVATION_LEVELS))
         self._constant("int8_smallest", np.float32(SMALLEST_SCALE))
-        self._constant("int8_middle", np.float32(128))
-        self._constant("int8_zero", np.uint8(128))
+        self._constant("int8_zero", np.uint8(MIDDLE))
+        self._constant("int8_zeros", np.array([MIDDLE], np.uint8))
+        self._constant("int8_one", np.float32(1))
+        self._constant("int8_row", np.array([-1], np.int64))
 
     def _constant(self, name: str, value: Any) -> str:
         from onnx import numpy_helper
@@ -122,7 +132,7 @@ class _IntegerNodes:
         return name
 
     def multiplication(self, node: Any, weights: NDArray[np.float32]) -> list[Any]:
-        from onnx import TensorProto, helper
+        from onnx import helper
 
         smooth = weights * self.smoothing[node.input[0]][:, None]
         largest = np.abs(smooth).max(axis=0)
@@ -131,12 +141,11 @@ class _IntegerNodes:
         self._constant(f"{name}_weights", np.round(smooth / scales).astype(np.int8))
         self._constant(f"{name}_scales", scales.astype(np.float32))
         rows, row_scales, before = self._rows(node.input[0], name)
+        factors = [rows, f"{name}_weights", "int8_one", f"{name}_scales", "int8_zero"]
         return [
             *before,
-            helper.make_node("MatMulInteger", [rows, f"{name}_weights", "int8_zero"], [f"{name}_sums"]),
-            helper.make_node("Cast", [f"{name}_sums"], [f"{name}_float"], to=TensorProto.FLOAT),
-            helper.make_node("Mul", [f"{name}_float", row_scales], [f"{name}_by_row"]),
-            helper.make_node("Mul", [f"{name}_by_row", f"{name}_scales"], [node.output[0]]),
+            helper.make_node("MatMulIntegerToFloat", factors, [f"{name}_by_column"], domain=DOMAIN),
+            helper.make_node("Mul", [f"{name}_by_column", row_scales], [node.output[0]]),
         ]
 
     def _rows(self, source: str, name: str) -> tuple[str, str, list[Any]]:
@@ -144,13 +153,15 @@ class _IntegerNodes:
 
         The list of nodes is empty if an earlier call for the same tensor returned them.
         """
-        from onnx import TensorProto, helper
+        from onnx import helper
 
         if source in self.quantized:
             return *self.quantized[source], []
         rows, scales = f"{name}_rows", f"{name}_row_scales"
         self.quantized[source] = rows, scales
-        self._constant(f"{name}_smoothing", (1 / self.smoothing[source]).astype(np.float32))
+        smoothing = 1 / self.smoothing[source]
+        self._constant(f"{name}_smoothing", smoothing.astype(np.float32))
+        self._constant(f"{name}_matrix", np.array([-1, len(smoothing)], np.int64))
         return (
             rows,
             scales,
@@ -160,9 +171,18 @@ class _IntegerNodes:
                 helper.make_node("ReduceMax", [f"{name}_abs"], [f"{name}_largest"], axes=[-1], keepdims=1),
                 helper.make_node("Div", [f"{name}_largest", "int8_levels"], [f"{name}_step"]),
                 helper.make_node("Max", [f"{name}_step", "int8_smallest"], [scales]),
-                helper.make_node("Div", [f"{name}_smooth", scales], [f"{name}_divided"]),
-                helper.make_node("Round", [f"{name}_divided"], [f"{name}_rounded"]),
-                helper.make_node("Add", [f"{name}_rounded", "int8_middle"], [f"{name}_shifted"]),
-                helper.make_node("Cast", [f"{name}_shifted"], [rows], to=TensorProto.UINT8),
+                # QuantizeLinear takes one scale for each row of a matrix.
+                helper.make_node("Reshape", [f"{name}_smooth", f"{name}_matrix"], [f"{name}_flat"]),
+                helper.make_node("Reshape", [scales, "int8_row"], [f"{name}_flat_scales"]),
+                helper.make_node("Shape", [f"{name}_flat_scales"], [f"{name}_count"]),
+                helper.make_node("Expand", ["int8_zeros", f"{name}_count"], [f"{name}_zeros"]),
+                helper.make_node(
+                    "QuantizeLinear",
+                    [f"{name}_flat", f"{name}_flat_scales", f"{name}_zeros"],
+                    [f"{name}_flat_rows"],
+                    axis=0,
+                ),
+                helper.make_node("Shape", [f"{name}_smooth"], [f"{name}_shape"]),
+                helper.make_node("Reshape", [f"{name}_flat_rows", f"{name}_shape"], [rows]),
             ],
         )

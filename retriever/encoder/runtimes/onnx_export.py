@@ -138,12 +138,11 @@ def _trace(model: TorchModel, path: Path) -> Any:
 def _optimise(graph: Any, scratch: Path, folder: Path) -> None:
     """Let ONNX Runtime optimise the graph, and save the result with its weights in a separate file."""
     import onnx
-    import onnxruntime
 
     plain, fused = scratch / "plain.onnx", scratch / "fused.onnx"
     onnx.save(graph, plain)
     # A higher level would make the graph specific to one kind of CPU.
-    level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    level = onnx_runtime.import_onnxruntime().GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     onnx_runtime.open_session(str(plain), graph_optimization_level=level, optimized_model_filepath=str(fused))
     onnx.save(
         onnx.load(fused),

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from indexes.mapped import MappedFile
 from retriever.encoder.model_files import ENCODER, EncoderIdentity, ModelFiles
 from retriever.encoder.model_loader import load_model, refuse_missing
 from retriever.errors import RetrieverError
@@ -26,6 +27,7 @@ class TorchModel:
         self.files = files
         self.identity = identity
         self.device = device
+        self.mapped = [MappedFile(path) for path in files.weight_files()]
 
     @cached_property
     def model(self) -> Any:

@@ -3,6 +3,7 @@
 The folder is an ordinary encoder: `retriever index --encoder DIR` and `SentenceTransformer(DIR)` both load it.
 """
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -43,7 +44,11 @@ def learn_folder(
     progress(STAGE, 0, None)
     table, learning = learn(word_table(texts, encoder, seed), texts, seed, progress)
     # The time that learning took is left out, so that the same table always has the same identity.
-    base = {"name": public_name(encoder.identity.name), "weights": encoder.identity.weights}
+    # A table that is learned again from a table still comes from the same BERT.
+    base = encoder.files.config.get("learned_from") or {
+        "name": public_name(encoder.identity.name),
+        "weights": encoder.identity.weights,
+    }
     # The name is fixed, so that the next run recognises and removes what a killed process left there.
     temporary = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -67,10 +72,11 @@ def _is_learned(folder: Path) -> bool:
 
 def write_table(table: "WordTable", folder: Path, facts: dict[str, Any]) -> None:
     """Write the files of a table into an existing folder."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     rows = table.rows / max(float(np.abs(table.rows).max()), 1e-12)
-    save_file({"embedding.weight": rows.astype(np.float32)}, folder / "model.safetensors")
+    # The library's own function for files would let nobody else read the file, unlike those beside it.
+    (folder / "model.safetensors").write_bytes(save({"embedding.weight": rows.astype(np.float32)}))
     table.tokenizer.save(str(folder / "tokenizer.json"))
     config = {"model_type": "static-embedding", "hidden_size": int(rows.shape[1]), "vocab_size": len(rows), **facts}
     write_json(folder / "config.json", config)
@@ -103,7 +109,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def cached_folder(identity: EncoderIdentity) -> Path:
-    """Return the place of a learned table that does not lie in the folder of its collection."""
+    """Return the folder of a learned table that is not stored in the folder of its collection."""
     files = f"{identity.weights} {identity.tokenizer} {identity.config}"
     return cache_folder() / "learned" / hashlib.sha256(files.encode()).hexdigest()[:32]
 
@@ -117,7 +123,7 @@ def find_folder(stored: EncoderIdentity, own: Path | None, given: str | None, wh
     files = None if given is None else ModelFiles(given)
     if files and files.static:
         return files.name
-    for folder in (own, cached_folder(stored)):
+    for folder in (_finished(stored, own), own, cached_folder(stored)):
         if folder is not None and folder.is_dir():
             base = ModelFiles(str(folder)).config.get("learned_from", {})
             if files and files.weights_sha256 != base.get("weights"):
@@ -128,14 +134,37 @@ def find_folder(stored: EncoderIdentity, own: Path | None, given: str | None, wh
             return str(folder)
     raise EncoderUnavailable(
         f"{where} was made with a word table, and its folder {own or cached_folder(stored)} is missing. Copy it from "
-        "the machine that made the collection, or give its place as `encoder`."
+        "the machine that made the collection, or give its location as `encoder`."
     )
+
+
+def next_folder(own: Path) -> Path:
+    """Return the temporary folder of a table that was learned again and will replace the old one."""
+    return own.with_name(f"{own.name}.next")
+
+
+def _finished(stored: EncoderIdentity, own: Path | None) -> Path | None:
+    """Return the next table if the collection uses it already, because a process was killed before it was moved."""
+    if own is None or not (following := next_folder(own)).is_dir():
+        return None
+    with contextlib.suppress(EncoderUnavailable):
+        return following if ModelFiles(str(following)).weights_sha256 == stored.weights else None
+    return None
+
+
+def replace_table(stored: EncoderIdentity, own: Path) -> None:
+    """Replace the old table by the next one if the collection uses the next one. Otherwise remove the next one."""
+    following = next_folder(own)
+    if _finished(stored, own):
+        shutil.rmtree(own, ignore_errors=True)
+        following.rename(own)
+    shutil.rmtree(following, ignore_errors=True)
 
 
 def copy_folder(
     stored: EncoderIdentity, own: Path | None, target: Path | None, where: object, given: str | None = None
 ) -> None:
-    """Copy the table of a collection, if it has one, to another collection. `target` is the place there.
+    """Copy the table of a collection, if it has one, to another collection. `target` is the folder there.
 
     The other arguments are those of `find_folder`.
     """

@@ -3,11 +3,13 @@
 The text of a document is split into a crop and the rest. Among many documents, the vector of the crop should be most
 similar to the vector of the rest of its own document (InfoNCE with the other documents of the batch as negatives). Two
 things are learned: the logarithm of a weight for each word, and a square matrix that starts as the identity and is
-pulled towards it. Both are multiplied into the rows at the end.
+pulled towards it. Both are multiplied into the rows at the end. The parts of a long document count as documents, so a
+few books are enough.
 
 Documents that are not used for learning show when to stop: the parameters with the lowest loss on their crops are kept.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -25,7 +27,7 @@ from retriever.transforms.moments import principal_axes
 STAGE = "learning from the text"
 # A crop has at least this many words, and the rest too.
 SHORTEST_CROP, LONGEST_CROP = 4, 60
-# A longer document is represented by a random part of this length.
+# A longer document is cut into parts of nearly equal length, at most so many words each.
 LONGEST_PART = 400
 FEWEST_DOCUMENTS = 100
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 512
@@ -48,12 +50,17 @@ Pair = tuple[Tokens, Tokens]
 class Learning:
     """What was learned, or the reason why nothing was learned. The losses are those of held-out documents."""
 
+    read: int
+    """The number of documents whose words are in the table."""
     documents: int
+    """The number of different ones among them that are long enough to learn from, with each part of a long one."""
     steps: int
     loss_before: float | None
     loss_after: float | None
     seconds: float
     """CPU seconds."""
+    budget: float
+    """The most CPU seconds that learning may take."""
     reason: str
 
     def to_json(self) -> dict[str, Any]:
@@ -63,22 +70,23 @@ class Learning:
 def learn(
     table: WordTable, texts: Sequence[str], seed: int = 0, progress: Progress = silent
 ) -> tuple[WordTable, Learning]:
-    """Learn from the texts of documents. If there are too few long enough texts, return the table unchanged."""
+    """Learn from the texts of documents. If too few texts are long enough, return the table unchanged."""
     began = time.process_time()
     rng = np.random.default_rng(seed)
     # A copy of a document would be a negative of its own crops.
-    different = {own.tobytes(): own for own in table.tokens(texts)}.values()
+    different = {part.tobytes(): part for own in table.tokens(texts) for part in _parts(own)}.values()
     documents = [own for own in different if len(own) >= 2 * SHORTEST_CROP]
     if len(documents) < FEWEST_DOCUMENTS:
         reason = (
             f"too few different documents have at least {2 * SHORTEST_CROP} words ({len(documents):,} of the "
-            f"{FEWEST_DOCUMENTS} that are needed to learn), so all words have the same weight"
+            f"{FEWEST_DOCUMENTS} that are needed to learn; each {LONGEST_PART} words of a longer document count as "
+            "one), so all words have the same weight"
         )
-        return table, Learning(len(documents), 0, None, None, 0.0, reason)
+        return table, Learning(len(texts), len(documents), 0, None, None, 0.0, MOST_SECONDS, reason)
     order = rng.permutation(len(documents))
     held = min(int(len(documents) * HELD_OUT_SHARE), HELD_OUT_MOST)
     held_out = [_crop(documents[place], rng) for place in order[:held]]
-    model = _Model(table)
+    model, out_of_time = _Model(table), False
     best = before = model.held_out_loss(held_out)
     kept, kept_step = model.parameters(), 0
     for step in range(1, MOST_STEPS + 1):
@@ -93,17 +101,23 @@ def learn(
             if not np.isfinite(loss) or out_of_time or step - kept_step >= PATIENCE * CHECK_EVERY:
                 break
     progress(STAGE, MOST_STEPS, MOST_STEPS)
-    reason = f"learned in {kept_step} steps, which lowered the loss on other documents from {before:.2f} to {best:.2f}"
+    reason = (
+        f"learned from {len(documents):,} documents in {kept_step} steps, which lowered the loss on other documents "
+        f"from {before:.2f} to {best:.2f}"
+    )
     if not kept_step:
         reason = "learning did not lower the loss on other documents, so all words keep the same weight"
+    if out_of_time:
+        reason += f"; the limit of {MOST_SECONDS:.0f} s of CPU ended it"
     rows = model.folded(kept) if kept_step else table.rows
     seconds = round(time.process_time() - began, 2)
-    found = Learning(len(documents), kept_step, round(before, 4), round(best, 4), seconds, reason)
+    losses = round(before, 4), round(best, 4)
+    found = Learning(len(texts), len(documents), kept_step, *losses, seconds, MOST_SECONDS, reason)
     return replace(table, rows=rows), found
 
 
 def reduced(table: WordTable, texts: Sequence[str], dimension: int) -> WordTable:
-    """Keep the directions in which the vectors of the texts are largest."""
+    """Reduce the rows to the `dimension` principal directions of the vectors of the texts."""
     if table.rows.shape[1] <= dimension:
         return table
     vectors = table.encode(texts).astype(np.float64)
@@ -111,11 +125,12 @@ def reduced(table: WordTable, texts: Sequence[str], dimension: int) -> WordTable
     return replace(table, rows=table.rows @ axes[:, :dimension].astype(np.float32))
 
 
+def _parts(document: Tokens) -> list[Tokens]:
+    return np.array_split(document, max(1, math.ceil(len(document) / LONGEST_PART)))
+
+
 def _crop(document: Tokens, rng: np.random.Generator) -> Pair:
-    """Split a document, or a random part of a long one, into a random crop and the rest."""
-    if len(document) > LONGEST_PART:
-        start = int(rng.integers(len(document) - LONGEST_PART + 1))
-        document = document[start : start + LONGEST_PART]
+    """Split a document into a random crop and the rest."""
     most = max(SHORTEST_CROP, min(LONGEST_CROP, len(document) // 2))
     size = int(rng.integers(SHORTEST_CROP, most + 1))
     start = int(rng.integers(len(document) - size + 1))
@@ -129,7 +144,8 @@ class _Model:
         size = table.rows.shape[1]
         self._rows = torch.from_numpy(table.rows)
         self._identity = torch.eye(size)
-        self._weights = torch.zeros(len(table.rows), requires_grad=True)
+        # A column, because only the gradient of whole rows is summed in the same order each time.
+        self._weights = torch.zeros(len(table.rows), 1, requires_grad=True)
         self._map = torch.eye(size, requires_grad=True)
         self._optimizer = torch.optim.Adam(
             [{"params": [self._weights], "lr": RATE_OF_WEIGHTS}, {"params": [self._map], "lr": RATE_OF_MAP}]
@@ -138,9 +154,8 @@ class _Model:
     def _vectors(self, tokens: Sequence[Tokens]) -> Any:
         ids = torch.from_numpy(np.concatenate(tokens))
         starts = torch.from_numpy(np.cumsum([0, *(len(own) for own in tokens[:-1])]))
-        sums = functional.embedding_bag(
-            ids, self._rows, starts, mode="sum", per_sample_weights=torch.exp(self._weights[ids])
-        )
+        weights = torch.exp(functional.embedding(ids, self._weights)).squeeze(1)
+        sums = functional.embedding_bag(ids, self._rows, starts, mode="sum", per_sample_weights=weights)
         return functional.normalize(sums @ self._map, dim=1)
 
     def _loss(self, pairs: Sequence[Pair]) -> Any:
@@ -163,7 +178,7 @@ class _Model:
         return self._weights.detach().clone(), self._map.detach().clone()
 
     def folded(self, parameters: tuple[Any, Any]) -> NDArray[np.float32]:
-        """Return the rows with the weights and the map multiplied into them."""
+        """Return the rows, each multiplied by the weight of its word and by the map."""
         weights, matrix = parameters
-        rows: NDArray[np.float32] = ((self._rows * torch.exp(weights)[:, None]) @ matrix).numpy()
+        rows: NDArray[np.float32] = ((self._rows * torch.exp(weights)) @ matrix).numpy()
         return rows

@@ -4,7 +4,7 @@ The paper on BERT-flow finds the cause of poor similarities in the words: freque
 lie far apart. This module treats the words themselves, before they are averaged:
 
 1. The words of the corpus are folded: Unicode NFKC, lower case. A BERT that distinguishes cases would otherwise not
-   recognise a query in another case. In scripts without spaces, each character is a word.
+   recognise a query in another case. In scripts without spaces, each character is a word. So is each emoji.
 2. The row of a word is the sum of the embeddings of its pieces, divided by the root of their number. If the corpus
    writes the word in several ways, e.g. "Lift" and "lift", it is the mean over all occurrences.
 3. The rows are whitened with the mean and covariance of the words as often as the corpus uses them (Zipfian whitening,
@@ -38,7 +38,8 @@ UNKNOWN = "[UNK]"
 CONTINUES = "##"
 # Scripts that are written without spaces between words.
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-WORD = rf"[{UNSPACED}]|[\w&&[^{UNSPACED}]]+"
+# Symbols such as emoji are words, one character each. Marks of punctuation are not.
+WORD = rf"[{UNSPACED}\p{{So}}]|[\w&&[^{UNSPACED}]]+"
 # The marks with which tokenizers begin a word: of SentencePiece and of GPT's byte-level pieces.
 WORD_MARKS = ("▁", "Ġ")
 
@@ -74,7 +75,7 @@ def word_table(texts: Iterable[str], encoder: Encoder, seed: int = 0) -> WordTab
     """Make the table of a corpus. Only the input embeddings of the encoder are used, none of its layers."""
     forms = _forms(texts)
     words = sorted(forms, key=lambda word: (-sum(forms[word].values()), word))[:MOST_WORDS]
-    embeddings: NDArray[np.float32] = encoder.torch_model.input_embeddings()
+    embeddings: NDArray[np.float32] = encoder.input_embeddings()
     rows, known = _word_rows([forms[word] for word in words], encoder, embeddings)
     pieces = {
         key: number

@@ -1,20 +1,20 @@
 """Read test collections in BEIR's layout: corpus.jsonl, queries.jsonl (both also .gz) and qrels/SPLIT.tsv.
 
-Documents are read in the same way as by `retriever index`. A judgement that cannot be read is an error, because it
-would change every figure. Everything else that is left out is counted and named in a note. A judged document that is
-not in the corpus keeps its judgement, as in trec_eval: if it is relevant, it counts as not found. Judged queries
-without a text and queries without judgements are left out.
+Documents are read as by `retriever index`. A judgement that cannot be read is an error, because it would change every
+figure. All else that is left out is named in a note, e.g. queries without a text or without judgements. A judged
+document that is not in the corpus keeps its judgement, as in trec_eval: if it is relevant, it counts as not found.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from indexes.checksums import file_sha256
 from retriever.corpus import Corpus, Document, Keys, Skipped
-from retriever.corpus.files import BEIR_CORPUS
-from retriever.corpus.lines import numbered_lines
+from retriever.corpus.listing import BEIR_CORPUS
+from retriever.corpus.readers.lines import numbered_lines
 from retriever.errors import BadSource, Misuse, RetrieverError
 from retriever.evaluate.data.tsv import Reading
 from retriever.evaluate.rankings import Topics
@@ -44,11 +44,9 @@ class BeirSet:
 
 
 def read_sets(data: Sequence[Path], split: str | None = None) -> Reading[BeirSet]:
-    """Read every given BEIR folder.
+    """Read every given BEIR folder, or the BEIR folders directly inside it. The default split is test, or the only one.
 
-    If a given folder is not a BEIR folder itself, all BEIR folders directly inside it are read. A given folder that
-    cannot be read is an error. An inner folder that cannot be read is left out with a note. The default split is test.
-    If a folder has only one split, that split is used.
+    A given folder that cannot be read is an error. An inner folder that cannot be read is left out with a note.
     """
     sets: dict[Path, BeirSet] = {}
     problems = []
@@ -65,9 +63,8 @@ def read_sets(data: Sequence[Path], split: str | None = None) -> Reading[BeirSet
         raise Misuse("\n".join(["no BEIR folder can be read.", *problems]))
     names = [folder.name for folder in sets]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise Misuse(
-            f"two folders of --data are called {twice!r}. Results are stored under this name, so rename one of them."
-        )
+        why = "Results are stored under this name, so rename one of them."
+        raise Misuse(f"two folders of --data are called {twice!r}. {why}")
     return Reading(tuple(sets.values()), tuple(problems))
 
 
@@ -111,7 +108,7 @@ def read_set(folder: Path, split: str | None = None) -> BeirSet:
         queries={query: queries[query] for query in judged},
         judgements=judged,
         documents=len(documents),
-        text_of=_texts_of(folder),
+        text_of=partial(_text_of, folder),
         notes=tuple(f"{folder.name}: {note}" for note in notes),
     )
     files = {"corpus": corpus, "queries": queries_file, "judgements": qrels}
@@ -130,19 +127,19 @@ def _qrels_file(folder: Path, split: str | None) -> Path:
 
 
 def read_judgements(path: Path) -> tuple[Judgements, list[str]]:
-    """Return the grades by query id and document id, and a list of duplicate judgements.
-
-    A grade below 0 counts as 0.
-    """
+    """Return the grades by query and document id, and a list of duplicate judgements. A grade below 0 counts as 0."""
     judgements: Judgements = {}
     doubled = []
     with path.open("rb") as file:
         for where, line in numbered_lines(file, str(path)):
-            if isinstance(line, Skipped):
-                raise BadSource(f"{where}: {line.reason}; correct the line.")
-            query, document, grade = _judgement(line, where, first=where == f"{path}:1")
-            if grade is None:
-                continue
+            try:
+                if isinstance(line, Skipped):
+                    raise ValueError(line.reason)
+                if where == f"{path}:1" and line == "\t".join(HEADER).encode():
+                    continue
+                query, document, grade = _judgement(line)
+            except ValueError as error:
+                raise BadSource(f"{where}: {error}; correct the line.") from None
             own = judgements.setdefault(query, {})
             if document in own:
                 doubled.append(f"{query} {document}")
@@ -152,44 +149,32 @@ def read_judgements(path: Path) -> tuple[Judgements, list[str]]:
     return judgements, doubled
 
 
-def _judgement(line: bytes, where: str, first: bool) -> tuple[str, str, int | None]:
-    """Parse one line into query, document and grade. The grade is None for the header."""
-    try:
-        cells = line.decode("utf-8").split("\t")
-    except UnicodeDecodeError as error:
-        raise BadSource(f"{where}: not UTF-8 at byte {error.start + 1}; correct the line.") from None
-    if first and tuple(cells) == HEADER:
-        return "", "", None
+def _judgement(line: bytes) -> tuple[str, str, int]:
+    """Parse one line into query, document and grade. Raise ValueError if that is not possible."""
+    cells = line.decode("utf-8").split("\t")
     if len(cells) != len(HEADER):
-        raise BadSource(
-            f"{where}: the line has {plural(len(cells), 'column')}, but it must be {' '.join(HEADER)!r} separated by "
-            "tabs; correct the line."
-        )
+        had = plural(len(cells), "column")
+        raise ValueError(f"the line has {had}, but it must be {' '.join(HEADER)!r} separated by tabs")
     query, document, given = cells
     try:
         grade = int(given)
-        if grade > HIGHEST_GRADE:  # trec_eval allocates an array as long as the grade
-            raise BadSource(f"{where}: the grade {given[:40]} is above {HIGHEST_GRADE:,}; correct the line.")
-        return query, document, grade
     except ValueError:
-        raise BadSource(f"{where}: the score {given[:40]!r} is not a whole number; correct the line.") from None
+        raise ValueError(f"the score {given[:40]!r} is not a whole number") from None
+    if grade > HIGHEST_GRADE:  # trec_eval allocates an array as long as the grade
+        raise ValueError(f"the grade {given[:40]} is above {HIGHEST_GRADE:,}")
+    return query, document, grade
 
 
 def read_queries(path: Path) -> tuple[dict[str, str], list[str]]:
-    """Return the text of each query by its id, in the order of the file, and notes.
-
-    An id that has two different texts is an error.
-    """
+    """Return the queries by id, in the order of the file, and notes. An id with two different texts is an error."""
     queries: dict[str, Document] = {}
     skipped: list[Skipped] = []
     doubled = []
     for item in _documents(Corpus([path], keys=Keys(fixed=True)), str(path), skipped):
         known = queries.setdefault(item.id, item)
         if known.text != item.text:
-            raise BadSource(
-                f"{item.source}: the query {item.id!r} has another text at {known.source}; give one of the two "
-                "another id."
-            )
+            another = f"the query {item.id!r} has another text at {known.source}; give one of the two another id."
+            raise BadSource(f"{item.source}: {another}")
         doubled += [item.id] if known is not item else []
     notes = _unread("queries", path, skipped)
     if not queries:
@@ -220,18 +205,13 @@ def _scan(folder: Path, path: Path, queries: Mapping[str, str]) -> tuple[set[str
         named = _some(sorted(repeated))
         notes.append(f"queries that are also documents: {named}; as in BEIR, a query does not find itself")
     if other := [id_ for id_ in same if not same[id_]]:
-        notes.append(
-            f"documents that have a query's id but another text: {_some(other)}; they are ranked like all others, "
-            "although BEIR's own evaluation removes them because it compares only ids"
-        )
+        unlike = "they are ranked like others, although BEIR's own evaluation, which compares only ids, removes them"
+        notes.append(f"documents that have a query's id but another text: {_some(other)}; {unlike}")
     return documents, repeated, notes
 
 
 def _documents(corpus: Corpus, whole: str, skipped: list[Skipped]) -> Iterator[Document]:
-    """Yield the documents. Add the records that cannot be read to `skipped`.
-
-    A truncated file is an error, because figures over a part of the corpus would be wrong.
-    """
+    """Yield the documents, and collect unreadable records in `skipped`. A truncated file is an error."""
     for item in corpus:
         if isinstance(item, Document):
             yield item
@@ -250,34 +230,23 @@ def _same(document: Document, query: str) -> bool:
 def _left_out(
     qrels: Path, judgements: Judgements, judged: Judgements, queries: Mapping[str, str], documents: set[str]
 ) -> Iterator[str]:
-    """Yield a note about each kind of queries and documents that cannot be measured.
-
-    Raise Misuse if the judgements have no query or no document in common with the set.
-    """
+    """Yield a note about each kind of query and document left out. Raise Misuse if no judgement fits."""
     if not judged:
-        raise Misuse(
-            f"{qrels} judges none of the queries in queries.jsonl: it names {_some(judgements)}, but the queries are "
-            f"{_some(queries)}."
-        )
+        both = f"it names {_some(judgements)}, but the queries are {_some(queries)}"
+        raise Misuse(f"{qrels} judges none of the queries in queries.jsonl: {both}.")
     named = dict.fromkeys(document for own in judged.values() for document in own)
     missing = [document for document in named if document not in documents]
     if len(missing) == len(named):
-        raise Misuse(
-            f"{qrels} judges none of the documents in the corpus: it names {_some(named)}, but the documents are "
-            f"{_some(sorted(documents))}."
-        )
+        both = f"it names {_some(named)}, but the documents are {_some(sorted(documents))}"
+        raise Misuse(f"{qrels} judges none of the documents in the corpus: {both}.")
     if unknown := [query for query in judgements if query not in judged]:
-        yield (
-            f"queries of {qrels.name} that queries.jsonl does not have, or has without text: {_some(unknown)}; they "
-            "are left out of every mean"
-        )
+        lacking = f"queries of {qrels.name} that queries.jsonl does not have, or has without text"
+        yield f"{lacking}: {_some(unknown)}; they are left out of every mean"
     if unjudged := len(queries) - len(judged):
         yield f"queries without judgements in {qrels.name}: {unjudged:,} of {len(queries):,}, left out"
     if missing:
-        yield (
-            f"judged documents that are not in the corpus, or could not be read from it: {_some(missing)}; they stay "
-            "judged, as in trec_eval, so a relevant document among them counts as not found"
-        )
+        kept = "they stay judged, as in trec_eval, so a relevant document among them counts as not found"
+        yield f"judged documents that are not in the corpus, or could not be read from it: {_some(missing)}; {kept}"
     if hopeless := [query for query, own in judged.items() if not any(own.values())]:
         yield f"queries without a relevant document: {_some(hopeless)}; they count as 0 in every mean, as in trec_eval"
 
@@ -293,10 +262,7 @@ def _unread(what: str, path: Path, skipped: Sequence[Skipped]) -> list[str]:
     return [f"{read}, first {one.where}: {one.reason}" for one in skipped[:1]]
 
 
-def _texts_of(folder: Path) -> Callable[[Sequence[str]], Mapping[str, tuple[str, str]]]:
-    def text_of(ids: Sequence[str]) -> dict[str, tuple[str, str]]:
-        wanted = set(ids)
-        found = (item for item in Corpus([folder]) if isinstance(item, Document))
-        return {item.id: (item.title, item.text) for item in found if item.id in wanted}
-
-    return text_of
+def _text_of(folder: Path, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
+    wanted = set(ids)
+    found = (item for item in Corpus([folder]) if isinstance(item, Document))
+    return {item.id: (item.title, item.text) for item in found if item.id in wanted}

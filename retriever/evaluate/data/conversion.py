@@ -1,9 +1,8 @@
 """Convert sets of the Hugging Face hub to the layout of our benchmarks.
 
-Each function takes `fetch`, which returns the rows of a source, and a folder. It writes its files to the folder and
-returns the number of rows of each kind. For each set, sets.json has its files, the known numbers of rows, the revision
-on the hub, and what the hub's copy lacks. The revisions are those that mteb uses, except for SICK-R: its current
-revision has all 9,927 pairs as test, so we use the first revision, which has three splits.
+Each function takes `fetch`, which returns the rows of a source, and a folder for its files. It returns the number of
+rows of each kind. sets.json has the files of each set, the known numbers of rows, the revision on the hub, and what the
+hub's copy lacks. The revisions are mteb's, except for SICK-R, whose first revision has its three splits.
 """
 
 import gzip
@@ -14,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from retriever.evaluate.data.beir import HEADER
 from retriever.evaluate.data.qa_sets import DATASETS as QA
 from retriever.evaluate.data.sts_sets import COLUMNS, DATASETS, NLI_FILE
 
@@ -30,6 +30,7 @@ class Source(NamedTuple):
 Record = Mapping[str, Any]
 Fetch = Callable[[Source], Iterable[Record]]
 Counts = dict[str, int]
+Judged = Mapping[str, Sequence[tuple[str, str, int]]]
 
 KNOWN: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "sets.json").read_bytes())
 SPLITS = {"train": "train", "dev": "validation", "test": "test"}
@@ -52,10 +53,7 @@ def one_cell(value: object) -> str:
 
 
 def write_sts(name: str, fetch: Fetch, folder: Path) -> Counts:
-    """Write the pairs of a set.
-
-    STS-B and SICK-R are written with their three splits. Of the other sets, only the test split is written.
-    """
+    """Write the pairs of a set: all three splits of STS-B and SICK-R, only the test split of the other sets."""
     rows: list[tuple[str, ...]] = []
     for split, theirs in (SPLITS if DATASETS[name].split else {"test": "test"}).items():
         source = Source(DATASETS[name].hub, theirs, revision=KNOWN[name]["revision"])
@@ -68,10 +66,7 @@ def write_sts(name: str, fetch: Fetch, folder: Path) -> Counts:
 
 
 def write_nli(fetch: Fetch, folder: Path) -> Counts:
-    """Write all different premises and hypotheses.
-
-    They come from the validation and test splits of SNLI and from the matched validation split of MultiNLI.
-    """
+    """Write all different premises and hypotheses of NLI_SOURCES."""
     records = (both for source in NLI_SOURCES for both in columns(fetch, source, ("premise", "hypothesis")))
     sentences = list(dict.fromkeys(filter(None, (one_cell(text) for both in records for text in both))))
     path = folder / NLI_FILE
@@ -106,11 +101,10 @@ class Candidate(NamedTuple):
 
 
 def read_wikiqa(fetch: Fetch) -> dict[str, list[Candidate]]:
-    """Return the rows of each split.
+    """Return the rows of each split. Documents (identified by their titles) and sentences are numbered, because the hub
+    has no ids.
 
-    The hub's copy has no ids of documents and sentences, so both are numbered in the order in which they appear. A
-    document is identified by its title. A sentence is identified by its title and text. A sentence that appears twice
-    under one question counts as two sentences.
+    A sentence is identified by its title and text. If it appears twice under one question, it counts as two.
     """
     documents: dict[str, str] = {}
     sentences: dict[tuple[str, str, int], str] = {}
@@ -149,17 +143,12 @@ def write_wikiqa(fetch: Fetch, folder: Path) -> Counts:
 
 
 def write_open_wikiqa(fetch: Fetch, folder: Path) -> Counts:
-    """Write WikiQA as a BEIR folder for search.
-
-    Every sentence of every question is a document. Every question that has an answer is a query.
-    """
+    """Write WikiQA as a BEIR folder. Documents are all sentences, queries are the questions with an answer."""
     found = read_wikiqa(fetch)
     documents = {row.sentence_id: (row.title, row.sentence) for rows in found.values() for row in rows}
     queries = {row.question_id: row.question for rows in found.values() for row in answered(rows)}
-    judged = {
-        split: [(row.question_id, row.sentence_id, 1) for row in rows if row.label == "1"]
-        for split, rows in found.items()
-    }
+    right = {split: [row for row in rows if row.label == "1"] for split, rows in found.items()}
+    judged = {split: [(row.question_id, row.sentence_id, 1) for row in rows] for split, rows in right.items()}
     return write_beir(folder / "wikiqa_beir", documents, queries, judged)
 
 
@@ -167,25 +156,18 @@ def write_scifact(fetch: Fetch, folder: Path) -> Counts:
     def rows(config: str, split: str, *keys: str) -> Iterator[list[Any]]:
         return columns(fetch, Source("mteb/scifact", split, config, KNOWN["scifact"]["revision"]), keys)
 
-    documents = {
-        str(id_): (str(title or ""), str(text)) for id_, title, text in rows("corpus", "corpus", "_id", "title", "text")
-    }
+    corpus = rows("corpus", "corpus", "_id", "title", "text")
+    documents = {str(id_): (str(title or ""), str(text)) for id_, title, text in corpus}
     queries = {str(id_): str(text) for id_, text in rows("queries", "queries", "_id", "text")}
-    judged = {
-        split: [
-            (str(query), str(document), int(score))
-            for query, document, score in rows("default", split, "query-id", "corpus-id", "score")
-        ]
-        for split in ("train", "test")
-    }
+    judged = {}
+    for split in ("train", "test"):
+        found = rows("default", split, "query-id", "corpus-id", "score")
+        judged[split] = [(str(query), str(document), int(score)) for query, document, score in found]
     return write_beir(folder / "scifact", documents, queries, judged)
 
 
 def write_beir(
-    folder: Path,
-    documents: Mapping[str, tuple[str, str]],
-    queries: Mapping[str, str],
-    judged: Mapping[str, Sequence[tuple[str, str, int]]],
+    folder: Path, documents: Mapping[str, tuple[str, str]], queries: Mapping[str, str], judged: Judged
 ) -> Counts:
     corpus = [{"_id": name, "title": title, "text": text} for name, (title, text) in documents.items()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -193,16 +175,15 @@ def write_beir(
         lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
         (folder / f"{file}.jsonl").write_text(lines, encoding="utf-8", newline="\n")
     for split, rows in judged.items():
-        cells = [(query, document, str(score)) for query, document, score in rows]
-        write_tsv(folder / "qrels" / f"{split}.tsv", ("query-id", "corpus-id", "score"), cells)
+        write_tsv(folder / "qrels" / f"{split}.tsv", HEADER, rows)
     counts = {f"{split} judgements": len(rows) for split, rows in judged.items()}
     return {"documents": len(documents), "queries": len(queries), **counts}
 
 
-def write_tsv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def write_tsv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines("\t".join(row) + "\n" for row in (columns, *rows))
+        file.writelines("\t".join(map(str, row)) + "\n" for row in (columns, *rows))
 
 
 WRITERS: dict[str, Callable[[Fetch, Path], Counts]] = {

@@ -1,8 +1,5 @@
 """Download the benchmark sets from the Hugging Face hub into the layout of our benchmarks.
 
-    retriever bench download data/
-    retriever bench sts --data data/
-
 A set that is complete is not downloaded again, so an interrupted download continues with the next set. The numbers of
 rows are compared with the known numbers.
 """
@@ -52,22 +49,16 @@ class Unreachable(RetrieverError):
 
 
 def download(folder: Path, names: Sequence[str] = (), fetch: Fetch | None = None) -> Iterator[Outcome]:
-    """Download each missing set in turn.
-
-    Failures of single sets are raised together at the end. If the hub cannot be reached, the error is raised at once.
-    """
+    """Download each missing set in turn. Failures of single sets are raised at the end, an unreachable hub at once."""
     if folder.exists() and not folder.is_dir():
         raise Misuse(f"{folder} is a file; give a folder for the sets.")
     rows_of, failures = fetch or from_hub, []
     names = list(dict.fromkeys(names or (*SETS, *BY_HAND)))
     for name in names:
-        if name in BY_HAND:
-            there = (folder / name / "corpus.jsonl").is_file()
+        files = SETS[name].files if name in SETS else [f"{name}/corpus.jsonl"]
+        there = all((folder / file).is_file() for file in files)
+        if there or name in BY_HAND:
             yield Outcome(name, {}, () if there else (BY_HAND[name],))
-            continue
-        wanted = SETS[name]
-        if all((folder / file).is_file() for file in wanted.files):
-            yield Outcome(name, {})
             continue
         try:
             counts = _write(name, rows_of, folder)
@@ -76,7 +67,7 @@ def download(folder: Path, names: Sequence[str] = (), fetch: Fetch | None = None
         except ValueError as error:
             failures.append(f"{name}: {error}")
             continue
-        yield Outcome(name, counts, tuple(_notes(wanted, counts)))
+        yield Outcome(name, counts, tuple(_notes(SETS[name], counts)))
     if failures:
         lines = ["some sets could not be downloaded; the others are complete.", *failures, by_hand(folder, names)]
         raise RetrieverError("\n".join(lines))
@@ -126,10 +117,9 @@ def probe(hub: str) -> None:
     except HfHubHTTPError as error:
         raise ValueError(f"{hub} cannot be downloaded ({first_line(error)})") from error
     except Exception as error:  # connection errors have many different classes
-        raise Unreachable(
-            f"the Hugging Face hub cannot be reached for {hub} ({type(error).__name__}: {first_line(error)}). Run "
-            "the same command again to continue. Behind a proxy or mirror, set HTTPS_PROXY or HF_ENDPOINT."
-        ) from error
+        why = f"the Hugging Face hub cannot be reached for {hub} ({type(error).__name__}: {first_line(error)})"
+        advice = "Run the same command again to continue. Behind a proxy or mirror, set HTTPS_PROXY or HF_ENDPOINT."
+        raise Unreachable(f"{why}. {advice}") from error
 
 
 def by_hand(folder: Path, names: Sequence[str]) -> str:

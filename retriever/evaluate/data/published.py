@@ -18,6 +18,5 @@ from retriever.evaluate.results import Row
 def published_rows(bench: str) -> list[Row]:
     """Return the published figures of a benchmark, e.g. "sts"."""
     with (Path(__file__).parent / "published.tsv").open(encoding="utf-8", newline="") as file:
-        lines = [line for line in csv.DictReader(file, delimiter="\t") if line["bench"] == bench]
-    rows: list[dict[str, Any]] = [{**line, "seed": None, "value": float(line["value"])} for line in lines]
-    return [Row(**row) for row in rows]
+        lines: list[dict[str, Any]] = [line for line in csv.DictReader(file, delimiter="\t") if line["bench"] == bench]
+    return [Row(**{**line, "seed": None, "value": float(line["value"])}) for line in lines]

@@ -1,9 +1,8 @@
 """Read the question answering sets: QNLI's dev pairs and the candidate sentences of WikiQA's test questions.
 
 QNLI (Wang et al., GLUE, 2019) pairs a question with one sentence, which may or may not answer it. WikiQA (Yang et al.,
-EMNLP 2015) has the sentences of a Wikipedia summary for every question. Its filtered file has only questions with an
-answer, 243 in the test split. We count the 237 of them that also have a wrong candidate, because for the other six
-every order is perfect. The filtered judgements of github castorini/data do the same. Others count all 243.
+EMNLP 2015) has the sentences of a Wikipedia summary for every question. Its filtered file has the 243 test questions
+with an answer. We count the 237 that also have a wrong candidate, as castorini/data does. Others count all 243.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,8 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from retriever.errors import Misuse
-from retriever.evaluate.data.tsv import Reading, read_records
+from retriever.evaluate.data.tsv import Reading, read_files, read_records
 
 LABELS = {"entailment": True, "not_entailment": False, "1": True, "0": False}
 
@@ -25,14 +23,10 @@ class QaDataset:
     columns: tuple[str, ...]
 
 
+WIKIQA_COLUMNS = ("QuestionID", "Question", "DocumentID", "DocumentTitle", "SentenceID", "Sentence", "Label")
 DATASETS = {
     "qnli": QaDataset("QNLI", "dev", "qnli/dev.tsv", ("index", "question", "sentence", "label")),
-    "wikiqa": QaDataset(
-        "WikiQA",
-        "test",
-        "wikiqa/test-filtered.tsv",
-        ("QuestionID", "Question", "DocumentID", "DocumentTitle", "SentenceID", "Sentence", "Label"),
-    ),
+    "wikiqa": QaDataset("WikiQA", "test", "wikiqa/test-filtered.tsv", WIKIQA_COLUMNS),
 }
 
 
@@ -52,11 +46,7 @@ class QaSet:
 
     @cached_property
     def evaluated(self) -> tuple[QaPair, ...]:
-        """Return the pairs that are scored.
-
-        For QNLI these are all pairs. For WikiQA they are the pairs of questions with both a right and a wrong
-        candidate.
-        """
+        """Return the pairs that are scored. WikiQA's questions need both a right and a wrong candidate."""
         if self.name == "qnli":
             return self.pairs
         labels: dict[str, set[bool]] = {}
@@ -72,27 +62,17 @@ class QaSet:
 
 def read_qa(data: Path, names: Sequence[str] = tuple(DATASETS)) -> Reading[QaSet]:
     """Read the named sets. A missing set is left out with a note."""
-    wanted = {name: DATASETS[name] for name in names}
-    if not any((data / known.file).is_file() for known in wanted.values()):
-        raise Misuse(how_to_get(data))
-    sets, problems = [], []
-    for name, known in wanted.items():
-        path = data / known.file
-        if not path.is_file():
-            problems.append(f"{path} does not exist: {known.title} is left out")
-            continue
-        records = read_records(path, known.columns, _qnli_pair if name == "qnli" else _wikiqa_parser())
-        problems += records.problems
-        if records.found is None:
-            continue
-        found = QaSet(name, records.found, records.sha256)
-        if len({pair.answers for pair in found.evaluated}) < 2:
-            problems.append(f"{path} needs both right and wrong answers: {known.title} is left out")
-            continue
-        sets.append(found)
-    if not sets:
-        raise Misuse("\n".join([f"no set in {data} can be read.", *problems]))
-    return Reading(tuple(sets), tuple(problems))
+    files = {name: (DATASETS[name].title, data / DATASETS[name].file) for name in names}
+    return read_files(files, _read, how_to_get(data))
+
+
+def _read(name: str, path: Path) -> tuple[QaSet | None, Sequence[str]]:
+    parse = _qnli_pair if name == "qnli" else _wikiqa_parser()
+    pairs, problems, sha256 = read_records(path, DATASETS[name].columns, parse)
+    found = None if pairs is None else QaSet(name, pairs, sha256)
+    if found is None or len({pair.answers for pair in found.evaluated}) == 2:
+        return found, problems
+    return None, [*problems, f"{path} needs both right and wrong answers: {DATASETS[name].title} is left out"]
 
 
 def _qnli_pair(cells: list[str]) -> QaPair:
@@ -101,10 +81,7 @@ def _qnli_pair(cells: list[str]) -> QaPair:
 
 
 def _wikiqa_parser() -> Callable[[list[str]], QaPair]:
-    """Return a parser that checks each row against the rows before it.
-
-    A question must always have the same text, and a candidate may appear only once.
-    """
+    """Return a parser that refuses a question whose text differs from an earlier row, and a repeated candidate."""
     questions: dict[str, str] = {}
     candidates: set[tuple[str, str]] = set()
 

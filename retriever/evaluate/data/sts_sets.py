@@ -9,14 +9,14 @@ import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 
 from retriever.corpus.short_texts import short_texts
 from retriever.errors import Misuse
-from retriever.evaluate.data.tsv import Reading, read_records
+from retriever.evaluate.data.tsv import Reading, read_files, read_records
 
 COLUMNS = ("split", "source", "score", "sentence1", "sentence2")
 NLI_FILE = "nli/nli_sentences.txt.gz"
@@ -75,43 +75,30 @@ def distinct(pairs: Sequence[Pair]) -> list[str]:
     return list(dict.fromkeys(sentence for pair in pairs for sentence in (pair.first, pair.second)))
 
 
-def with_phrases(texts: Sequence[str]) -> list[str]:
-    """Return the texts and one phrase cut from each, without duplicates. The fit `target-short` uses them."""
-    return list(dict.fromkeys([*texts, *short_texts(texts, len(texts), seed=1)]))
+def fit_texts(
+    fits: Sequence[str], nli: Sequence[str], target: Sequence[str], train: Sequence[str] = ()
+) -> dict[str, Sequence[str]]:
+    """Return the text of each kind of fit that is possible for a set. Only STS-B and SICK-R have a train split."""
+    texts = {"target": target, "target-train": train, "nli": nli}
+    if "target-short" in fits:
+        texts["target-short"] = list(dict.fromkeys([*target, *short_texts(target, len(target), seed=1)]))
+    return {fit: texts[fit] for fit in fits if texts[fit]}
 
 
 def read_sets(data: Path, names: Sequence[str] = tuple(DATASETS), *, scored: bool = True) -> Reading[StsSet]:
-    """Read the named sets from the folder, or from its subfolder `sts` if that exists.
-
-    If `scored` is True, sets with fewer than two pairs to score are left out with a note.
-    """
+    """Read the named sets from the folder or its subfolder `sts`. If `scored`, each set needs two pairs to score."""
     folder = data / "sts" if (data / "sts").is_dir() else data
-    if not any((folder / f"{name}.tsv").is_file() for name in names):
-        raise Misuse(how_to_get(folder, names))
-    sets, problems = [], []
-    for name in names:
-        path = folder / f"{name}.tsv"
-        if not path.is_file():
-            problems.append(f"{path} does not exist: {DATASETS[name].title} is left out")
-            continue
-        found, bad = read_set(path, name)
-        problems += bad
-        if found is None:
-            continue
-        if scored and len(found.evaluated) < 2:
-            what = f"rows of the split {DATASETS[name].split!r}" if DATASETS[name].split else "rows"
-            problems.append(f"{path} has {len(found.evaluated)} {what}, too few to rank: the set is left out")
-            continue
-        sets.append(found)
-    if not sets:
-        raise Misuse("\n".join([f"no set in {folder} can be read.", *problems]))
-    return Reading(tuple(sets), tuple(problems))
+    files = {name: (DATASETS[name].title, folder / f"{name}.tsv") for name in names}
+    return read_files(files, partial(_read, scored=scored), how_to_get(folder, names))
 
 
-def read_set(path: Path, name: str) -> tuple[StsSet | None, tuple[str, ...]]:
-    """Return the set and a note about each skipped row. The set is None if the header is wrong."""
-    records = read_records(path, COLUMNS, _pair)
-    return None if records.found is None else StsSet(name, records.found, records.sha256), records.problems
+def _read(name: str, path: Path, scored: bool) -> tuple[StsSet | None, Sequence[str]]:
+    pairs, problems, sha256 = read_records(path, COLUMNS, _pair)
+    found, split = None if pairs is None else StsSet(name, pairs, sha256), DATASETS[name].split
+    if found is None or not scored or len(found.evaluated) >= 2:
+        return found, problems
+    what = f"rows of the split {split!r}" if split else "rows"
+    return None, [*problems, f"{path} has {len(found.evaluated)} {what}, too few to rank: the set is left out"]
 
 
 def _pair(cells: list[str]) -> Pair:
@@ -154,9 +141,8 @@ def read_nli(data: Path, count: int, seed: int = 0) -> list[str]:
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
             sentences = list(dict.fromkeys(line.rstrip("\n") for line in file if line.strip()))
     except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
-        raise Misuse(
-            f'{path} cannot be read as gzipped UTF-8 text ({error}); download it again, or leave out `fits="nli"`.'
-        ) from error
+        advice = 'download it again, or leave out `fits="nli"`'
+        raise Misuse(f"{path} cannot be read as gzipped UTF-8 text ({error}); {advice}.") from error
     if len(sentences) <= count:
         return sentences
     return [sentences[n] for n in sorted(np.random.default_rng(seed).choice(len(sentences), count, replace=False))]

@@ -46,8 +46,7 @@ def read_run(path: Path, queries: Sequence[str]) -> dict[str, list[tuple[str, fl
         for number, line in enumerate(file, 1):
             cells = line.split()
             if len(cells) != COLUMNS or cells[0] not in hits:
-                raise Damaged(
-                    f"{path}:{number} does not belong to this run. Delete the file and run the same command again."
-                )
+                advice = "Delete the file and run the same command again."
+                raise Damaged(f"{path}:{number} does not belong to this run. {advice}")
             hits[cells[0]].append((cells[2], float(np.float32(cells[4]))))
     return hits

@@ -1,13 +1,16 @@
-"""Read the tab-separated files of the benchmarks: UTF-8, a header, one record per line, without quoting.
+"""Read the text files of the benchmarks: lines, or tab-separated values with a header and without quoting.
 
-Only \\n ends a line, because some sentences contain U+2028. A row that cannot be read is skipped with a note.
+In the latter, only \\n ends a line, because some sentences contain U+2028. A bad row is skipped with a note.
 """
 
+import gzip
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
+
+from retriever.errors import BadSource, Misuse
 
 BAD_ROWS_SHOWN = 5
 
@@ -22,28 +25,56 @@ class Reading(Generic[T]):
     problems: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Records(Generic[T]):
-    """The records of a file, a sentence about each problem, and the SHA-256 of the file."""
+def read_lines(path: Path) -> list[str]:
+    """Return the non-blank lines of a UTF-8 text file, gzipped or not."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+            return [line.strip() for line in file if line.strip()]
+    except UnicodeDecodeError as error:
+        raise BadSource(f"{path} is not UTF-8 ({error.reason} at byte {error.start}).") from error
+    except (OSError, EOFError) as error:
+        raise BadSource(f"{path} cannot be read: {error}") from error
 
-    found: tuple[T, ...] | None
-    """The records, or None if the header is wrong."""
-    problems: tuple[str, ...]
-    sha256: str
+
+def read_files(
+    files: Mapping[str, tuple[str, Path]], read: Callable[[str, Path], tuple[T | None, Sequence[str]]], otherwise: str
+) -> Reading[T]:
+    """Read the named sets from their files. A set whose file is missing or unusable is left out with a note.
+
+    `files` has the title and path of each set. `otherwise` is the error message if none of the files exists.
+    """
+    if not any(path.is_file() for _, path in files.values()):
+        raise Misuse(otherwise)
+    sets: list[T] = []
+    problems: list[str] = []
+    for name, (title, path) in files.items():
+        if not path.is_file():
+            problems.append(f"{path} does not exist: {title} is left out")
+            continue
+        found, notes = read(name, path)
+        problems += notes
+        sets += [] if found is None else [found]
+    if not sets:
+        paths = ", ".join(str(path) for _, path in files.values())
+        raise Misuse("\n".join([f"no set in {paths} can be read.", *problems]))
+    return Reading(tuple(sets), tuple(problems))
 
 
-def read_records(path: Path, columns: Sequence[str], parse: Callable[[list[str]], T]) -> Records[T]:
-    """Parse every row. `parse` receives the cells of a row and raises ValueError if the row is invalid."""
+def read_records(
+    path: Path, columns: Sequence[str], parse: Callable[[list[str]], T]
+) -> tuple[tuple[T, ...] | None, list[str], str]:
+    """Return the records of a file (None if its header is wrong), the problems, and the SHA-256 of the file.
+
+    `parse` receives the cells of a row and raises ValueError if the row is invalid.
+    """
     content = path.read_bytes()
     sha256 = hashlib.sha256(content).hexdigest()
     lines = content.removesuffix(b"\n").split(b"\n")
     header = lines[0].decode("utf-8", "replace").removeprefix("\ufeff").rstrip("\r").split("\t")
     if header != list(columns):
-        problem = (
-            f"{path}:1: the header is {' '.join(header)[:80]!r}, not {' '.join(columns)!r} separated by tabs: the set "
-            "is left out"
-        )
-        return Records(None, (problem,), sha256)
+        wanted = f"not {' '.join(columns)!r} separated by tabs"
+        problem = f"{path}:1: the header is {' '.join(header)[:80]!r}, {wanted}: the set is left out"
+        return None, [problem], sha256
     found, bad = [], []
     for number, line in enumerate(lines[1:], start=2):
         try:
@@ -54,7 +85,7 @@ def read_records(path: Path, columns: Sequence[str], parse: Callable[[list[str]]
     if len(bad) > BAD_ROWS_SHOWN:
         unseen = len(bad) - BAD_ROWS_SHOWN
         problems.append(f"{path}: {len(bad):,} bad rows in all, {unseen:,} of them not shown; all are skipped")
-    return Records(tuple(found), tuple(problems), sha256)
+    return tuple(found), problems, sha256
 
 
 def _cells(line: bytes, count: int) -> list[str]:

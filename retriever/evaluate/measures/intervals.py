@@ -35,10 +35,7 @@ def placements(scores: Floats, positive: Labels) -> tuple[Floats, Floats]:
 
 
 def area_figures(scores: Floats, positive: Labels, raw: Floats | None = None) -> dict[str, float]:
-    """Return the area under ROC with DeLong's interval.
-
-    If the scores of the raw vectors are given, also return the gain over them with its interval and p-value.
-    """
+    """Return the area under ROC with DeLong's interval, and its gain over the scores of the raw vectors if given."""
     own = placements(scores, positive)
     figures = _with_interval("auc", own, least=0.0)
     if raw is not None:
@@ -58,26 +55,18 @@ def _with_interval(name: str, parts: tuple[Floats, Floats], least: float) -> dic
 
 
 def _error(parts: tuple[Floats, Floats]) -> float:
-    """Return DeLong's standard error of an area under ROC, computed from its placements.
-
-    For the difference of two areas, pass the differences of their placements.
-    """
+    """Return DeLong's standard error of an area, or of a difference of areas, from (differences of) placements."""
     return math.sqrt(sum(part.var(ddof=1) / len(part) if len(part) > 1 else 0.0 for part in parts))
 
 
 def _normal_p(difference: float, error: float) -> float:
     from scipy.stats import norm
 
-    if error == 0:
-        return 1.0 if difference == 0 else 0.0
-    return 2 * float(norm.sf(abs(difference) / error))
+    return 2 * float(norm.sf(abs(difference) / error)) if error else float(difference == 0)
 
 
 def mean_figures(name: str, values: Floats, raw: Floats | None = None) -> dict[str, float]:
-    """Return the mean over questions with a bootstrap interval.
-
-    If the values of the raw vectors are given, also return the gain over them with its interval and p-value.
-    """
+    """Return the mean over questions with its bootstrap interval, and its gain over the raw values if given."""
     figures = _points(name, float(values.mean()), *mean_interval(values))
     if raw is not None:
         gains = values - raw
@@ -91,10 +80,7 @@ def _points(name: str, mean: float, low: float, high: float) -> dict[str, float]
 
 
 def mean_interval(values: Floats, least: float = 0.0) -> tuple[float, float]:
-    """Return the 95 % percentile bootstrap interval of the mean.
-
-    For a single value the interval is everything from `least` to 1.
-    """
+    """Return the mean's 95 % percentile bootstrap interval. For a single value, the interval is from `least` to 1."""
     if len(values) < 2:
         return least, 1.0
     rng, count = np.random.default_rng(0), len(values)
@@ -104,10 +90,8 @@ def mean_interval(values: Floats, least: float = 0.0) -> tuple[float, float]:
 
 
 def sign_flip_p(differences: Floats) -> float:
-    """Return the two-sided p-value: how often random signs give a mean at least as far from 0.
-
-    If there are few differences, all combinations of signs are tried.
-    """
+    """Return the two-sided p-value: the share of sign flips (all if few, else random ones) with a mean as far from
+    0."""
     rng, count = np.random.default_rng(0), len(differences)
     least = abs(float(differences.sum())) - 1e-9  # tolerance: rounding depends on the order of summation
     if 2**count <= RESAMPLES:

@@ -1,10 +1,9 @@
 """Write the figures as files that `mteb` reads: results/MODEL/REVISION/TASK.json, with a model_meta.json.
 
 Each configuration (encoder, pooling, transform, text of the fit) counts as a model. The main score of an STS task is
-one Spearman correlation over all pairs, from 0 to 1. It is our `spearman_all` divided by 100. For SICK-R we score the
-4,927 pairs of SICK's own test split, while MTEB scores all 9,927 pairs. The main score of a retrieval task is nDCG@10.
-If the folder of a task has the name of a known set, the task has MTEB's name. Otherwise it has the folder's name.
-`dataset_revision` is a SHA-256 of the user's files.
+one Spearman correlation over all pairs. For SICK-R we score the 4,927 pairs of its own test split, while MTEB scores
+all 9,927. The main score of a retrieval task is nDCG@10. A task has MTEB's name if its folder has the name of a known
+set, otherwise the folder's name. `dataset_revision` is a SHA-256 of the user's files.
 """
 
 import datetime
@@ -22,15 +21,13 @@ from retriever.evaluate.runs import Findings
 from retriever.evaluate.sts import ALL, PEARSON, WMEAN
 
 LANGUAGES = ["eng-Latn"]
+Scores = dict[str, object]
 # The names of MTEB's tasks, by the usual names of BEIR folders.
 RETRIEVAL_TASKS = json.loads((Path(data.__file__).parent / "mteb_tasks.json").read_bytes())
 
 
 def write_mteb(findings: Findings, folder: Path) -> None:
-    """Write one file for each task and configuration.
-
-    If there are several seeds, the scores are their means, and the file also has the scores of each seed.
-    """
+    """Write a file for each task and configuration: means over seeds, and the scores of each of several seeds."""
     groups: dict[tuple[Configuration, str], list[Row]] = {}
     for row in findings.rows:
         if row.dataset != AVERAGE:
@@ -38,13 +35,13 @@ def write_mteb(findings: Findings, folder: Path) -> None:
     for (line, dataset), rows in groups.items():
         runs = list(dict.fromkeys(row.run for row in rows))
         each = [_scores({row.metric: row.value / 100 for row in rows if row.run == run}) for run in runs]
-        scores: dict[str, object] = {name: summarise([own[name] for own in each]).mean for name in each[0]}
+        scores: Scores = {name: summarise([own[name] for own in each]).mean for name in each[0]}
         if len(each) > 1:
             scores["scores_per_experiment"] = each
         known = [findings.provenance(run) for run in runs]
         provenance = {**known[0], "seconds": sum(one["seconds"] for one in known)}
         revision = known[0]["inputs"]["data"].partition(" ")[0]
-        _write(folder, line, (DATASETS[dataset].mteb_task, "test"), revision, scores, provenance)
+        _write(folder, line, DATASETS[dataset].mteb_task, "test", revision, scores, provenance)
 
 
 def _scores(values: dict[str, float]) -> dict[str, float]:
@@ -54,30 +51,22 @@ def _scores(values: dict[str, float]) -> dict[str, float]:
 
 
 def write_retrieval_mteb(rankings: Sequence[Ranking], folder: Path) -> None:
-    """Write one file for each task and configuration.
-
-    BM25 has no weights, so its revision is the digest of the code.
-    """
+    """Write one file for each task and configuration. BM25 has no weights, so its revision is that of the code."""
     for ranking in rankings:
         inputs: Any = ranking.provenance["inputs"]
-        scores: dict[str, object] = {metric.replace("@", "_at_"): ranking.mean(metric) for metric in ranking.scores}
+        scores: Scores = {metric.replace("@", "_at_"): ranking.mean(metric) for metric in ranking.scores}
         scores["main_score"] = ranking.mean(MAIN)
-        task = RETRIEVAL_TASKS.get(ranking.dataset.lower(), ranking.dataset), ranking.split
+        task = RETRIEVAL_TASKS.get(ranking.dataset.lower(), ranking.dataset)
         revision = hashlib.sha256("\n".join(inputs[name] for name in ("corpus", "queries")).encode()).hexdigest()
         provenance = {"encoder_weights": inputs["code"], **ranking.provenance}
-        _write(folder, ranking.configuration, task, revision, scores, provenance)
+        _write(folder, ranking.configuration, task, ranking.split, revision, scores, provenance)
 
 
 def _write(
-    folder: Path,
-    line: Configuration,
-    place: tuple[str, str],
-    revision: str,
-    scores: dict[str, object],
-    provenance: Mapping[str, Any],
+    folder: Path, line: Configuration, task: str, split: str, revision: str, scores: Scores, origin: Mapping[str, Any]
 ) -> None:
     """Write the file of a task and split. Other splits in the file are kept if they come from the same data."""
-    (task, split), model_revision = place, provenance["encoder_weights"]
+    model_revision = origin["encoder_weights"]
     target = folder / line.file_name / model_revision
     target.mkdir(parents=True, exist_ok=True)
     write_json(target / "model_meta.json", {"name": line.file_name, "revision": model_revision, **line._asdict()})
@@ -92,7 +81,7 @@ def _write(
         "task_name": task,
         "mteb_version": None,
         "scores": {**splits, split: [{**scores, "hf_subset": "default", "languages": LANGUAGES}]},
-        "evaluation_time": provenance["seconds"],
+        "evaluation_time": origin["seconds"],
         "kg_co2_emissions": None,
         "date": datetime.datetime.now(datetime.UTC).timestamp(),
     }

@@ -75,14 +75,11 @@ def without_shared_fit(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Remove the text of the fit from the comparisons if it is the same in all of them."""
     if len({one.configuration.fit for one in comparisons} - {""}) > 1:
         return list(comparisons)
-    return [
-        replace(one, configuration=one.configuration._replace(fit=""), base=one.base and one.base._replace(fit=""))
-        for one in comparisons
-    ]
+    return [replace(one, configuration=one.configuration._replace(fit="")) for one in comparisons]
 
 
 def preference(line: Configuration) -> tuple[int, int]:
-    """Return a sort key. The transform that is shown on behalf of its encoder sorts first."""
+    """Return a sort key. The transform that represents its encoder sorts first."""
     family = line.transform.partition(":")[0]
     return PREFERRED.index(family) if family in PREFERRED else len(PREFERRED), int(line.transform != family)
 

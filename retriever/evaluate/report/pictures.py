@@ -9,14 +9,13 @@ import numpy as np
 
 from retriever.evaluate.data.sts_sets import DATASETS
 from retriever.evaluate.isotropy import HISTOGRAM_BINS, QUANTILES
-from retriever.evaluate.lexical import CORRELATION, DATASET, GOLD, SHARE
 from retriever.evaluate.rankings import Comparison, comparisons
 from retriever.evaluate.report import names
 from retriever.evaluate.report.names import COLOURS, metric_name, series_of, system_of
-from retriever.evaluate.report.plots import Bar, colour, draw_bars, file_name, picture
+from retriever.evaluate.report.plots import Bar, Marks, colour, draw_bars, file_name, picture
 from retriever.evaluate.results import AVERAGE, RAW, Row, average_rows
 from retriever.evaluate.runs import Findings
-from retriever.evaluate.sts import ALL, SPLIT, WMEAN
+from retriever.evaluate.sts import ALL, CORRELATION, GOLD, LEXICAL_SET, SHARE, SPLIT, WMEAN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,11 +27,8 @@ MOST_TAILS = 6
 SHOWN_DENSITY = 0.02
 """The plot shows the range of cosines in which a transform has more than this share of its highest density."""
 
-Shown = tuple[str, str, str]
-"""Data set, split and metric of a panel."""
-Marks = Mapping[str, Sequence[Mapping[str, Any]]]
-Details = Mapping[str, Mapping[str, Any]]
-"""The measured data of a space for its plot, by transform."""
+Shown = tuple[str, str, str]  # data set, split and metric of a panel
+Details = Mapping[str, Mapping[str, Any]]  # the measured data of a space, by transform
 
 
 def _draw(
@@ -49,7 +45,7 @@ def _draw(
         own = bars.get((one.dataset, one.split, one.metric), [])
         own.append(Bar(system_of(one.configuration), str(series_of(one.configuration)), *values))
     colours = {str(series): shade for series, shade in names.colours_of(figures).items()}
-    return draw_bars(path, title, {name: bars[shown] for name, shown in panels.items()}, colours, marks or {})
+    return draw_bars(path, title, {name: bars[shown] for name, shown in panels.items()}, colours, marks or {}, 1)
 
 
 def draw_retrieval(figures: Sequence[Comparison], path: Path) -> Path:
@@ -72,10 +68,7 @@ def _published_marks(published: Sequence[Row], encoder: str, panels: Mapping[str
 
 
 def draw_sts(rows: Sequence[Row], published: Sequence[Row], path: Path) -> Path:
-    """Draw the average in both aggregations, then each set.
-
-    Published averages are shown only if our average is over all sets too.
-    """
+    """Draw the average in both aggregations, then each set. Published averages appear only beside one of all sets."""
     sets = [name for name in DATASETS if any(row.dataset == name for row in rows)]
     rows = [*(row for row in rows if row.dataset != AVERAGE), *average_rows(rows, sets)]
     average = f"average of {len(sets)} sets"
@@ -88,19 +81,15 @@ def draw_sts(rows: Sequence[Row], published: Sequence[Row], path: Path) -> Path:
 
 def draw_qa(rows: Sequence[Row], published: Sequence[Row], path: Path) -> Path:
     figures = comparisons(rows)
-    panels = {
-        f"{names.SET_TITLES[place.dataset]} {place.split}: {metric_name(metric)} × 100": (*place, metric)
-        for place, metric in names.main_metrics(figures).items()
-    }
+    panels = {}
+    for place, metric in names.main_metrics(figures).items():
+        panels[f"{names.SET_TITLES[place.dataset]} {place.split}: {metric_name(metric)} × 100"] = (*place, metric)
     marks = _published_marks(published, "bert-base tuned on NLI", panels)
     return _draw(path, "Does cosine find the sentence that answers the question?", figures, panels, marks)
 
 
 def draw_lexical(rows: Sequence[Row], path: Path) -> Path:
-    """Draw the correlations next to those of human scores and those in the paper.
-
-    Also draw how much of the gap between the raw vectors and the human scores each transform closes.
-    """
+    """Draw the correlations next to those of human scores and of the paper, and how much of the gap is closed."""
     gold, split = next((row.value, row.split) for row in rows if row.encoder == GOLD)
     marks = [{"x": gold, "label": f"human (gold) scores: {gold:.1f}", "color": COLOURS[5]}]
     theirs = [row for row in rows if row.published and row.metric == CORRELATION]
@@ -109,7 +98,7 @@ def draw_lexical(rows: Sequence[Row], path: Path) -> Path:
         marks.append({"x": row.value, "label": f"published: {name} {row.value}", "linestyle": style})
     correlation = "Spearman × 100 of cosine with edit distance"
     share = "share of the gap between raw and human scores that is closed, %"
-    panels = {correlation: (DATASET, split, CORRELATION), share: (DATASET, split, SHARE)}
+    panels = {correlation: (LEXICAL_SET, split, CORRELATION), share: (LEXICAL_SET, split, SHARE)}
     figures = comparisons(row for row in rows if row.encoder != GOLD and not row.published)
     title = "Does similarity follow the wording or the meaning? STS-B"
     return _draw(path, title, figures, panels, {correlation: marks})
@@ -118,22 +107,17 @@ def draw_lexical(rows: Sequence[Row], path: Path) -> Path:
 def draw_words(rows: Sequence[Row], published: Sequence[Row], path: Path) -> Path:
     """Draw norm and distance to the nearest words by frequency rank, for each encoder and as published."""
     rows = [*published, *rows]
-    panels = {
-        f"{title}, by frequency rank": [
-            Bar(row.split.removeprefix("rank "), row.encoder, row.value) for row in rows if row.metric == metric
-        ]
-        for metric, title in WORD_MEASURES.items()
-    }
+    panels: dict[str, list[Bar]] = {}
+    for row in rows:
+        title = f"{WORD_MEASURES[row.metric]}, by frequency rank"
+        panels.setdefault(title, []).append(Bar(row.split.removeprefix("rank "), row.encoder, row.value))
     encoders = dict.fromkeys(row.encoder for row in rows)
     shades = {encoder: "#777777" if n == 0 else colour(n - 1) for n, encoder in enumerate(encoders)}
-    return draw_bars(path, "Word embeddings by the frequency of the word", panels, shades, {}, digits=2)
+    return draw_bars(path, "Word embeddings by the frequency of the word", panels, shades, {}, 2)
 
 
 def draw_spaces(findings: Findings, folder: Path) -> list[Path]:
-    """Draw one plot for each encoder and pooling, with the first seed.
-
-    It shows the cosines, the spectrum and the tails of every transform.
-    """
+    """Draw cosines, spectrum and tails of every transform: a plot for each encoder and pooling, with the first seed."""
     groups: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for run in findings.runs:
         if details := findings.provenance(run).get("details"):

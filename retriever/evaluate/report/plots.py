@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 RESOLUTION = 150
+Marks = Mapping[str, Sequence[Mapping[str, Any]]]  # vertical lines by panel, as options of matplotlib's axvline
 BAR, GAP = 0.2, 0.14
 
 
@@ -91,17 +92,9 @@ class Bar(NamedTuple):
 
 
 def draw_bars(
-    path: Path,
-    title: str,
-    panels: Mapping[str, Sequence[Bar]],
-    colours: Mapping[str, str],
-    marks: Mapping[str, Sequence[Mapping[str, Any]]],
-    digits: int = 1,
+    path: Path, title: str, panels: Mapping[str, Sequence[Bar]], colours: Mapping[str, str], marks: Marks, digits: int
 ) -> Path:
-    """Draw the panels in rows of three, with a colour for each series.
-
-    `marks` are vertical lines by panel, e.g. published figures. They are given as the options of matplotlib's axvline.
-    """
+    """Draw the panels in rows of three, with a colour for each series. `marks` are e.g. published figures."""
     if not any(panels.values()):
         raise Misuse(f"there are no figures to plot in {path}; measure something first.")
     tall = max(len(bars) * BAR + len({bar.group for bar in bars}) * GAP for bars in panels.values()) + BAR
@@ -122,13 +115,9 @@ def _draw_panel(axes: "Axes", bars: Sequence[Bar], colours: Mapping[str, str], d
         for bar in own:
             axes.barh(y, bar.value, BAR * 0.9, color=colours[bar.series], label=as_text(bar.series))
             axes.plot([bar.low, bar.high], [y, y], color="black", linewidth=1.1)
-            side = -1 if bar.value < 0 else 1
+            side, align = (-1, "right") if bar.value < 0 else (1, "left")
             end = max((side * end for end in bar[2:] if math.isfinite(end)), default=0.0) * side
-            place: dict[str, Any] = {
-                "textcoords": "offset points",
-                "va": "center",
-                "ha": "right" if side < 0 else "left",
-            }
+            place: dict[str, Any] = {"textcoords": "offset points", "va": "center", "ha": align}
             box = {"facecolor": "white", "edgecolor": "none", "pad": 0.3, "alpha": 0.8}
             axes.annotate(f"{bar.value:.{digits}f}", (end, y), (4 * side, 0), fontsize=7, bbox=box, **place)
             y += BAR

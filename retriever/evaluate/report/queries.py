@@ -9,16 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from retriever.evaluate.rankings import Ranking, Topics
-from retriever.evaluate.report.names import (
-    NO_ENCODER,
-    Place,
-    Series,
-    place_of,
-    points,
-    preference,
-    series_of,
-    system_of,
-)
+from retriever.evaluate.report import names
+from retriever.evaluate.report.names import NO_ENCODER, Place, Series, place_of, points, series_of
 from retriever.evaluate.results import RAW
 from retriever.terminal import cut, one_line
 
@@ -86,11 +78,10 @@ class Pair:
             found.append((document, title, text, grades.get(document), move))
         return found
 
-    def dots(self, grid: int, names: int) -> dict[str, list[dict[str, object]]]:
-        """Return one dot per query, or per group of queries at the same place.
+    def dots(self, grid: int, most: int) -> dict[str, list[dict[str, object]]]:
+        """Return dots on a grid, by the figures of queries before (x) and after (y).
 
-        The x of a dot is the query's figure before the transform, its y the figure after it, both rounded to a grid.
-        The tooltip of a dot names at most `names` of its queries.
+        A tooltip names at most `most` queries.
         """
         places: dict[tuple[int, int, int], list[str]] = {}
         for query, (before, after) in self.figures.items():
@@ -98,7 +89,7 @@ class Pair:
         dots: dict[str, list[dict[str, object]]] = {"same": [], "lost": [], "gained": []}
         for (x, y, sign), queries in sorted(places.items(), key=lambda item: -len(item[1])):
             before, after = self.figures[queries[0]]
-            shown = [cut(self.text(query), QUERY_LENGTH) for query in queries[:names]]
+            shown = [cut(self.text(query), QUERY_LENGTH) for query in queries[:most]]
             if len(queries) > len(shown):
                 shown.append(f"and {len(queries) - len(shown)} more" if shown else f"{len(queries)} queries")
             radius = round(min(SMALLEST_DOT * len(queries) ** 0.35, LARGEST_DOT), 1)
@@ -109,12 +100,9 @@ class Pair:
 
 
 def pairs(
-    topics: Sequence[Topics], rankings: Sequence[Ranking], mains: Mapping[Place, str], names: Mapping[Place, str]
+    topics: Sequence[Topics], rankings: Sequence[Ranking], mains: Mapping[Place, str], titles: Mapping[Place, str]
 ) -> tuple[list[Pair], list[str]]:
-    """Return the pairs of rankings that can be compared query by query.
-
-    Also return a sentence for each encoder and data set where no comparison is possible.
-    """
+    """Return the pairs of rankings to compare query by query, and a sentence for each place where there is none."""
     found: list[Pair] = []
     missing: list[str] = []
     for one in topics:
@@ -123,7 +111,7 @@ def pairs(
         for ranking in rankings:
             if place_of(ranking) == place and series_of(ranking.configuration) != NO_ENCODER:
                 by_encoder.setdefault(ranking.configuration[:2], []).append(ranking)
-        made = [_pair(one, names[place], mains.get(place), own) for own in by_encoder.values()]
+        made = [_pair(one, titles[place], mains.get(place), own) for own in by_encoder.values()]
         missing += [one for one in made if isinstance(one, str)]
         own_pairs = [one for one in made if isinstance(one, Pair)]
         wanted = {
@@ -147,21 +135,18 @@ def _pair(topics: Topics, name: str, main: str | None, rankings: Sequence[Rankin
         return f"{name}, {series}: the raw vectors (none) were not measured, so there is nothing to compare with."
     if not others:
         return f"{name}, {series}: only the raw vectors were measured, so there is nothing to compare them with."
-    other = min(others, key=lambda ranking: preference(ranking.configuration))
+    other = min(others, key=lambda ranking: names.preference(ranking.configuration))
     raw = next((one for one in raws if one.configuration.fit == other.configuration.fit), raws[0])
     shared = [metric for metric in raw.scores if metric in other.scores]
     metric = main if main in shared else next(iter(shared), "")
     made = Pair(name, series, metric, topics, raw, other)
     if not metric or not made.figures:
-        return f"{name}, {series}: raw and {system_of(other.configuration)} have no query in common."
+        return f"{name}, {series}: raw and {names.system_of(other.configuration)} have no query in common."
     return made
 
 
 def _move(rank: int, other: int | None, *, before: bool) -> str:
-    """Describe the move of a document between the two rankings.
-
-    For a hit of the first ranking, say where it goes to. For a hit of the second ranking, say where it comes from.
-    """
+    """Say where a hit of the first ranking goes to, or where a hit of the second ranking comes from."""
     if other is None:
         return "gone" if before else "new"
     if other == rank:

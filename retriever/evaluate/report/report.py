@@ -1,9 +1,8 @@
 """Write a benchmark of rankings as one HTML file.
 
-The report has tables, a plot of all queries, the queries that changed most, and the origin of each figure. The file
-needs no script, font or network, and its content security policy forbids a browser to fetch anything. The template
-escapes everything that comes from data. If the file would be too large to be sent by mail, texts are shortened and the
-dots of the scatter plot are rounded to a coarser grid.
+It has tables, a plot of all queries, the queries that changed most, and the origin of each figure. It needs no script,
+font or network, and its content security policy forbids a browser to fetch anything. The template escapes all data. If
+the file would be too large for mail, texts are shortened and the scatter plot is rounded to a coarser grid.
 """
 
 import datetime
@@ -19,10 +18,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from retriever.errors import Misuse
+from retriever.evaluate.questions import Evaluation
 from retriever.evaluate.rankings import Comparison, Ranking, Topics
-from retriever.evaluate.report import names, queries, summary
+from retriever.evaluate.report import contests, names, queries, summary
 from retriever.evaluate.report.names import metric_name, place_of
 from retriever.files import atomic_write
+from retriever.settings import made_by
 from retriever.terminal import cut, one_line
 
 LARGEST = 2_000_000
@@ -33,12 +34,8 @@ AREA = "auc"
 
 @dataclass(frozen=True)
 class Detail:
-    """How much the report shows.
-
-    `excerpt` is the maximum number of characters of a text. `grid` is the number of cells along each side of the
-    scatter plot. `names` is the maximum number of queries in the tooltip of a dot. `moved` is the number of changed
-    queries.
-    """
+    """How much the report shows: the most characters of a text, the cells along each side of the scatter plot, the most
+    queries that the tooltip of a dot names, and the number of changed queries."""
 
     excerpt: int
     grid: int
@@ -79,6 +76,14 @@ def write_report(
     return path
 
 
+def write_evaluation(path: Path, found: Evaluation) -> None:
+    """Write what `retriever evaluate` found as one HTML file."""
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    page = _environment().get_template("questions.html").render(found=found, date=date, made_by=made_by())
+    with atomic_write(path) as aside:
+        aside.write_text(page, encoding="utf-8")
+
+
 def _content(
     topics: Sequence[Topics], rankings: Sequence[Ranking], comparisons: Sequence[Comparison], notes: Sequence[str]
 ) -> dict[str, Any]:
@@ -87,10 +92,13 @@ def _content(
     compared, missing = queries.pairs(topics, rankings, mains, titles)
     metrics = dict.fromkeys(one.metric for one in comparisons)
     main_table, *others = summary.summary_tables(topics, comparisons)
+    found = contests.contests(comparisons, rankings, mains, titles)
     versions = dict.fromkeys(str(one.provenance["made_by"]) for one in rankings if one.provenance.get("made_by"))
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "versions": list(versions),
+        "verdict": contests.verdict(found),
+        "contests": contests.picture(found) if found else None,
         "headline": summary.headline(comparisons),
         "gains": summary.gains(comparisons),
         "summary": main_table,

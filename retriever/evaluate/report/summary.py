@@ -15,10 +15,8 @@ Cells = Mapping[tuple[Configuration, Place], Comparison]
 
 @dataclass(frozen=True)
 class Table:
-    """A table with lines grouped by encoder and a column for each data set.
-
-    A column has a name and details below it.
-    """
+    """A table with lines grouped by encoder, and a column for each data set, headed by its name with details below
+    it."""
 
     caption: str
     columns: Mapping[Place, tuple[str, Sequence[str]]]
@@ -27,38 +25,24 @@ class Table:
     """If True, cells are gains over raw. Otherwise they are figures."""
 
     def groups(self) -> list[tuple[str, list[tuple[str, list[Comparison | None]]]]]:
-        """Return the name of each encoder and its lines.
-
-        A line has the name of the system and a cell for each column.
-        """
+        """Return the name of each encoder and its lines: the name of a system and a cell for each column."""
         cells: Cells = {(one.configuration, place_of(one)): one for one in self.comparisons}
         lines = list(dict.fromkeys(one.configuration for one in self.comparisons))
-        return [
-            (
-                str(series),
-                [
-                    (system_of(line), [cells.get((line, place)) for place in self.columns])
-                    for line in lines
-                    if series_of(line) == series
-                ],
-            )
-            for series in names.colours_of(self.comparisons)
-        ]
+        groups: dict[str, list[tuple[str, list[Comparison | None]]]] = {}
+        order = list(names.colours_of(self.comparisons))
+        for line in sorted(lines, key=lambda line: order.index(series_of(line))):
+            own = [cells.get((line, place)) for place in self.columns]
+            groups.setdefault(str(series_of(line)), []).append((system_of(line), own))
+        return list(groups.items())
 
     def best(self, one: Comparison) -> bool:
-        """Return whether this is the best figure of its column, after rounding.
-
-        In a table of gains no figure is marked as best.
-        """
+        """Return whether this is the best figure of its column, after rounding. A gain is never marked as best."""
         own = [other.mean for other in self.comparisons if place_of(other) == place_of(one)]
         return not self.gains and points(one.mean) == points(max(own))
 
 
 def mark(one: Comparison) -> str:
-    """Return triangles for a significant change: one at p < 0.05, two at p < 0.01.
-
-    They point up for a gain over raw and down for a loss.
-    """
+    """Return one triangle for p < 0.05, two for p < 0.01: up for a gain over raw, down for a loss."""
     return ("▲" if one.gain > 0 else "▼") * sum(one.p is not None and one.p < level for level in LEVELS)
 
 
@@ -135,9 +119,9 @@ def gains(comparisons: Sequence[Comparison]) -> list[str]:
 def _change(
     cells: Cells, raw: Configuration, lines: Sequence[Configuration], metric: str, places: Sequence[Place]
 ) -> str:
-    """Describe the metric of the raw vectors and of each configuration in `lines`.
+    """Describe the metric of the raw vectors, and how each line changes it.
 
-    It is averaged over the sets on which all of them were measured.
+    Averages are over the sets that have figures for all of them.
     """
     shared = [place for place in places if all((line, place) in cells for line in (raw, *lines))]
     if not shared:

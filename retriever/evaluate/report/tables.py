@@ -14,14 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from retriever.evaluate.data.sts_sets import DATASETS
-from retriever.evaluate.lexical import CORRELATION, DATASET, SHARE
 from retriever.evaluate.qa import METRICS as QA_METRICS
 from retriever.evaluate.rankings import METRICS, Comparison, comparisons
 from retriever.evaluate.report.names import SET_TITLES, metric_name
 from retriever.evaluate.results import AVERAGE, PUBLISHED, Configuration, Row, Summary, average_rows
 from retriever.evaluate.retrieval import RetrievalFindings
 from retriever.evaluate.runs import Findings
-from retriever.evaluate.sts import ALL, WMEAN
+from retriever.evaluate.sts import ALL, CORRELATION, LEXICAL_SET, SHARE, WMEAN
 from retriever.terminal import one_line, plural
 from retriever.transforms.spec import AUTO
 
@@ -68,16 +67,17 @@ def text_table(title: str, heads: Sequence[str], left: int = 1) -> Table:
     return table
 
 
-def show(table: Table) -> None:
-    """Print a table. If the output is not a terminal, the table is as wide as its content."""
-    if table.title:
-        out.print(table.title, style="bold", soft_wrap=True)
-        table.title = None
-    if out.is_terminal:
-        out.print(table)
-        return
-    width = Measurement.get(out, out.options.update(max_width=WIDEST), table).maximum
-    Console(file=out.file, width=width, highlight=False, markup=False, emoji=False).print(table)
+def show(*tables: Table) -> None:
+    """Print tables. If the output is not a terminal, a table is as wide as its content."""
+    for table in tables:
+        if table.title:
+            out.print(table.title, style="bold", soft_wrap=True)
+            table.title = None
+        if out.is_terminal:
+            out.print(table)
+        else:
+            width = Measurement.get(out, out.options.update(max_width=WIDEST), table).maximum
+            Console(file=out.file, width=width, highlight=False, markup=False, emoji=False).print(table)
 
 
 def show_notes(notes: Sequence[str]) -> None:
@@ -87,10 +87,7 @@ def show_notes(notes: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of figures.
-
-    `form` may use mean, shown (with the spread over seeds), low, high, gain, gain_low, gain_high, p and stars.
-    """
+    """A column of figures. `form` may use stars, shown (with the spread over seeds), p, and fields of a Comparison."""
 
     head: str
     dataset: str
@@ -117,14 +114,12 @@ class Column:
             return NOTHING
 
 
-def figures_table(
-    title: str, figures: Iterable[Comparison], columns: Sequence[Column], published: Iterable[Comparison] = ()
-) -> Table:
-    """Return a table with a line for each configuration.
+def figures_table(title: str, figures: Iterable[Comparison], columns: Sequence[Column]) -> Table:
+    """Return a table of configurations.
 
-    Lines with published figures are dim. Parts that all configurations share are in the title.
+    Settings that all of them share are in the title. Lines with published figures are dim.
     """
-    found = {(one.configuration, one.dataset, one.metric): one for one in (*figures, *published)}
+    found = {(one.configuration, one.dataset, one.metric): one for one in figures}
     wanted = {(column.dataset, column.metric) for column in columns}
     lines = list(dict.fromkeys(line for line, *place in found if tuple(place) in wanted))
     names = Configuration._fields
@@ -146,23 +141,21 @@ def figures_table(
 
 
 def sts_tables(rows: Sequence[Row], published: Sequence[Row]) -> list[Table]:
-    """Return a table for each aggregation.
-
-    It has a column for each measured set, and the average over these sets.
-    """
+    """Return a table for each aggregation. It has a column for each measured set, and the average over these sets."""
     names = [name for name in DATASETS if any(row.dataset == name for row in rows)]
     figures = comparisons([*(row for row in rows if row.dataset != AVERAGE), *average_rows(rows, names)])
-    shown = [one for one in comparisons(published) if one.dataset in names or len(names) == len(DATASETS)]
+    figures += [one for one in comparisons(published) if one.dataset in names or len(names) == len(DATASETS)]
     tables = []
     for metric, title in STS_TITLES.items():
         columns = [Column(DATASETS[name].title, name, metric, bold=True) for name in names]
         columns.append(Column(f"avg of {len(names)}", AVERAGE, metric, bold=True))
-        tables.append(figures_table(title, figures, columns, shown))
+        tables.append(figures_table(title, figures, columns))
     return tables
 
 
 def lexical_table(rows: Sequence[Row]) -> Table:
-    columns = [Column("with edit distance", DATASET, CORRELATION), Column("share of the gap closed, %", DATASET, SHARE)]
+    heads = {"with edit distance": CORRELATION, "share of the gap closed, %": SHARE}
+    columns = [Column(head, LEXICAL_SET, metric) for head, metric in heads.items()]
     return figures_table("Spearman × 100 of similarity with edit distance, STS-B", comparisons(rows), columns)
 
 
@@ -173,10 +166,7 @@ def isotropy_table(rows: Sequence[Row]) -> Table:
 
 
 def words_table(rows: Sequence[Row]) -> Table:
-    """Return norm and distance to the nearest words by frequency rank.
-
-    There is a line for each encoder and measure.
-    """
+    """Return norm and distance to the nearest words by frequency rank, with a line for each encoder and measure."""
     splits = list(dict.fromkeys(row.split for row in rows))
     heads = ["encoder", "measure", *(split.removeprefix("rank ") for split in splits)]
     table = text_table("Word embeddings by frequency rank", heads, 2)
@@ -188,13 +178,7 @@ def words_table(rows: Sequence[Row]) -> Table:
     return table
 
 
-def compared_table(
-    title: str,
-    figures: Sequence[Comparison],
-    dataset: str,
-    metrics: Sequence[str],
-    published: Sequence[Comparison] = (),
-) -> Table:
+def compared_table(title: str, figures: Sequence[Comparison], dataset: str, metrics: Sequence[str]) -> Table:
     """Return a table of the main metric with its interval and its gain over raw, then the other metrics."""
     main = metrics[0]
     columns = [
@@ -205,16 +189,13 @@ def compared_table(
         Column("p", dataset, main, "{p}"),
         *(Column(metric_name(metric), dataset, metric, bold=True) for metric in metrics[1:]),
     ]
-    return figures_table(title, figures, columns, [one for one in published if one.dataset == dataset])
+    return figures_table(title, figures, columns)
 
 
 def qa_tables(rows: Sequence[Row], published: Sequence[Row]) -> list[Table]:
-    figures, theirs = comparisons(rows), comparisons(published)
-    return [
-        compared_table(QA_TITLES[dataset], figures, dataset, metrics, theirs)
-        for dataset, metrics in QA_METRICS.items()
-        if any(one.dataset == dataset for one in figures)
-    ]
+    figures, measured = comparisons([*rows, *published]), {row.dataset for row in rows}
+    shown = {dataset: metrics for dataset, metrics in QA_METRICS.items() if dataset in measured}
+    return [compared_table(QA_TITLES[dataset], figures, dataset, metrics) for dataset, metrics in shown.items()]
 
 
 def show_retrieval(findings: RetrievalFindings) -> None:

@@ -27,9 +27,9 @@ export async function ask(path, { body, query, signal } = {}) {
 }
 
 /** Read a document. Browsers resolve an id of one or two dots as a folder, however it is encoded, and request another address. */
-export async function storedDocument(id, collection, signal) {
+export async function storedDocument(id, collection, signal, start) {
   if (isFolder(id)) throw new Problem(0, { detail: `A browser cannot request the document with the id ${id}, because in an address it means a folder. “retriever export” writes it to a file.` });
-  return ask(`v1/documents/${encodeURIComponent(id)}`, { query: { collection }, signal });
+  return ask(`v1/documents/${encodeURIComponent(id)}`, { query: { collection, start }, signal });
 }
 
 export const isFolder = (id) => id === "." || id === "..";

@@ -1,13 +1,20 @@
-/** The compare view: the rankings of a query by raw vectors and by the index, side by side, with lines between equal documents. */
+/**
+ * The compare view: rankings of one query side by side, with lines between equal documents. If the collection has a
+ * transform, they are by raw vectors and by the index. Otherwise they are by meaning, by both, and by words.
+ */
 
 import { ask, isAbort } from "./api.js";
 import { announce, byId, count, el, fill, svg } from "./dom.js";
 import { called, documentLink } from "./hits.js";
 import { clearProblem, collectionNamed, collectionsKnown, emptyCollection, isEmpty, noteGeneration, showProblem } from "./notices.js";
 import { request } from "./search.js";
+import { state as now } from "./state.js";
 
 const LOOKED_AT = 100; // hits requested of each ranking, to know the new rank of documents that left the list
 const CURVED = 0.45; // share of the gap between the lists
+
+const SPACES = [{ space: "raw" }, { space: "index" }];
+const WAYS = [{ mode: "dense" }, { mode: "hybrid" }, { mode: "lexical" }];
 
 const view = byId("view-compare");
 document.head.append(el("link", { rel: "stylesheet", href: "compare.css" }));
@@ -20,14 +27,19 @@ let shown = "";
 let asking = null;
 
 export async function show(state) {
+  await collectionsKnown();
+  if (state !== now()) return;
+  const transform = collectionNamed(state.collection)?.transform ?? "";
+  const byWays = /^none\b/.test(transform);
+  document.body.classList.toggle("by-ways", byWays);
   // Searching by words does not depend on the vectors.
-  const mode = state.mode === "lexical" ? "dense" : state.mode;
+  const mode = state.mode === "lexical" || byWays ? "dense" : state.mode;
   const body = { ...request(state), mode };
-  const wanted = JSON.stringify([body, state.mode]);
+  const wanted = JSON.stringify([body, byWays || state.mode]);
   if (wanted === shown) return;
   hide();
   shown = wanted;
-  empty.textContent = state.q.trim() ? "" : "Type a query to compare its ranking by the encoder's raw vectors with the index's ranking.";
+  empty.textContent = state.q.trim() ? "" : `Type a query to compare its rankings ${byWays ? "by meaning, by words, and by both" : "by the encoder's raw vectors and by the index"}.`;
   empty.hidden = Boolean(state.q.trim());
   if (!state.q.trim()) {
     board.hidden = true;
@@ -39,15 +51,14 @@ export async function show(state) {
   byId("busy").classList.add("on");
   try {
     const far = Math.max(body.k, LOOKED_AT);
-    const both = ["raw", "index"].map((space) => ask("v1/search", { body: { ...body, k: far, space }, signal }));
-    const [raw, index] = await Promise.all([...both, collectionsKnown()]);
-    const none = !raw.hits.length && !index.hits.length;
+    const answers = await Promise.all((byWays ? WAYS : SPACES).map((way) => ask("v1/search", { body: { ...body, ...way, k: far }, signal })));
+    const none = answers.every(({ hits }) => !hits.length);
     const nothing = none && !state.where.length && (await isEmpty(state.collection));
     signal.throwIfAborted();
     clearProblem();
     if (none) showNone(nothing ? emptyCollection() : "No document matches the filters.");
-    else showRankings(raw.hits, index.hits, state);
-    noteGeneration(index.generation);
+    else (byWays ? showWays : showSpaces)(answers.map(({ hits }) => hits), state, transform);
+    noteGeneration(answers[1].generation);
   } catch (error) {
     if (isAbort(error)) return;
     shown = "";
@@ -71,21 +82,44 @@ function showNone(why) {
   announce(empty.textContent);
 }
 
-function showRankings(raw, index, { k, mode, collection }) {
-  const rawRank = new Map(raw.map((hit) => [hit.id, hit.rank]));
-  const indexRank = new Map(index.map((hit) => [hit.id, hit.rank]));
+const ranksOf = (hits) => new Map(hits.map((hit) => [hit.id, hit.rank]));
+
+/** Rankings by raw vectors and by the index. */
+function showSpaces([raw, index], { k, mode }, transform) {
+  const [rawRank, indexRank] = [ranksOf(raw), ranksOf(index)];
   const left = raw.slice(0, k);
   const right = index.slice(0, k);
-  const transform = collectionNamed(collection)?.transform ?? "";
-  const lists = [
+  put([
     side("Raw", "the encoder's raw vectors", left.map((hit) => entry(hit, leaving(indexRank.get(hit.id), k)))),
     side("Index", transform ? `through ${transform}` : "through the transform", right.map((hit) => entry(hit, arriving(hit, rawRank.get(hit.id), k)))),
-  ];
-  board.replaceChildren(lists[0], svg("svg", { class: "moves", "aria-hidden": "true" }), lists[1]);
+  ]);
+  describe(left, right, rawRank, mode);
+}
+
+/** Rankings by meaning, by both, and by words. The ranking by both is in the middle, because it joins the others. */
+function showWays([meaning, both, words], { k }) {
+  const [byMeaning, byBoth, byWords] = [meaning, both, words].map(ranksOf);
+  const joined = both.slice(0, k).map((hit) => entry(hit, origin(byMeaning.get(hit.id), byWords.get(hit.id))));
+  const alone = (hits) => hits.slice(0, k).map((hit) => entry(hit, leaving(byBoth.get(hit.id), k)));
+  put([side("Meaning", "by vectors", alone(meaning)), side("Both", "with ranks by meaning | words", joined), side("Words", "by BM25", alone(words))]);
+  const within = (ranks) => both.slice(0, k).filter(({ id }) => ranks.get(id) <= k).length;
+  const told = `Of ${count(joined.length, "hit")} by both, ${within(byMeaning)} are among the first ${k} by meaning and ${within(byWords)} among the first ${k} by words.`;
+  fill(summary, told, el("span", { class: "soft" }, " The collection has no transform, so there are no raw vectors to compare with."), !words.length && el("span", { class: "soft" }, " No document has a word of the query."));
+  announce(told);
+}
+
+function put(lists) {
+  board.replaceChildren(...lists.flatMap((list, place) => (place ? [svg("svg", { class: "moves", "aria-hidden": "true" }), list] : [list])));
+  board.classList.toggle("three", lists.length === 3);
   board.classList.remove("stale");
   board.hidden = false;
-  describe(left, right, rawRank, mode, transform);
   draw();
+}
+
+/** Where a document of the ranking by both is in the others. */
+function origin(meaning, words) {
+  const said = (rank, way) => (rank === undefined ? `not found by ${way}` : `rank ${rank} by ${way}`);
+  return { kind: "same", text: `${meaning ?? "–"} | ${words ?? "–"}`, said: `${said(meaning, "meaning")}, ${said(words, "words")}` };
 }
 
 function side(name, what, entries) {
@@ -115,7 +149,7 @@ function entry(hit, move) {
     { class: "compared", onpointerenter: () => light(hit.id), onpointerleave: () => light(null), onfocusin: () => light(hit.id), onfocusout: () => light(null) },
     el("span", { class: "rank" }, String(hit.rank)),
     documentLink(hit),
-    move && el("span", { class: `move ${move.kind}` }, el("span", { "aria-hidden": "true" }, move.text), el("span", { class: "hidden" }, move.said)),
+    move && el("span", { class: `move ${move.kind}`, title: move.said }, el("span", { "aria-hidden": "true" }, move.text), el("span", { class: "hidden" }, move.said)),
     el("span", { class: "peek", dir: "auto", "aria-hidden": "true" }, hit.passage.slice(0, 200)),
   );
   item.hit = hit;
@@ -128,13 +162,16 @@ function light(id) {
   for (const one of board.querySelectorAll("li, path")) one.classList.toggle("lit", id !== null && (one.hit?.id ?? one.dataset.id) === id);
 }
 
-/** Draw lines between equal documents. */
+/** Draw lines between equal documents of neighbouring lists. */
 function draw() {
-  const lines = board.querySelector(".moves");
-  if (!lines || board.hidden) return;
+  if (board.hidden) return;
+  const lists = board.querySelectorAll("ol");
+  board.querySelectorAll(".moves").forEach((lines, place) => drawBetween(lines, lists[place], lists[place + 1]));
+}
+
+function drawBetween(lines, left, right) {
   const box = lines.getBoundingClientRect();
   if (!box.width) return;
-  const [left, right] = board.querySelectorAll("ol");
   const middle = (item) => {
     const { top, height } = item.getBoundingClientRect();
     return top + height / 2 - box.top;
@@ -155,7 +192,7 @@ function draw() {
 new ResizeObserver(draw).observe(board);
 document.fonts?.ready.then(draw);
 
-function describe(left, right, rawRank, mode, transform) {
+function describe(left, right, rawRank, mode) {
   const before = new Set(left.map((hit) => hit.id));
   const stayed = right.filter((hit) => before.has(hit.id));
   const moved = stayed.filter((hit) => rawRank.get(hit.id) !== hit.rank);
@@ -170,7 +207,6 @@ function describe(left, right, rawRank, mode, transform) {
     el("span", {}, told),
     most && el("span", { class: "soft" }, ` Largest move: ${called(most)}, from ${rawRank.get(most.id)} to ${most.rank}.`),
     mode === "lexical" && el("span", { class: "soft" }, " Compared by meaning, because searching by words does not depend on the vectors."),
-    same && /^none\b/.test(transform) && el("span", { class: "soft" }, " The collection has no transform, so the index uses the raw vectors."),
   );
   announce(told);
 }

@@ -2,19 +2,15 @@
 
 import { isAbort, storedDocument } from "./api.js";
 import { byId, el, fill, marked, unitsOf, valueText } from "./dom.js";
-import { similarLink } from "./hits.js";
+import { placeOf, similarLink, sourceOf } from "./hits.js";
+import { isMarkdown, isWeb, rendered, webLink } from "./markdown.js";
 import { go, link, state } from "./state.js";
 
 const dialog = byId("document");
 let shown = null;
 let asking = null;
-let found = null; // the hit that was opened, with its passage
 let opener = null;
 
-document.addEventListener("opened", ({ detail }) => {
-  found = detail;
-  mark();
-});
 dialog.addEventListener("cancel", (event) => {
   event.preventDefault();
   close();
@@ -29,16 +25,16 @@ function close() {
   else go({ doc: "" }, { replace: true });
 }
 
-export async function show({ doc, collection }) {
+export async function show({ doc, collection, part }) {
   if (!doc) {
     asking?.abort();
     if (dialog.open) dialog.close();
     if (shown && opener?.isConnected) opener.focus();
-    shown = found = opener = null;
+    shown = opener = null;
     return;
   }
-  if (shown?.id === doc && shown.asked === collection) return;
-  shown = { id: doc, asked: collection };
+  if (shown?.id === doc && shown.asked === collection && shown.part === part) return;
+  shown = { id: doc, asked: collection, part };
   asking?.abort();
   const { signal } = (asking = new AbortController());
   if (!dialog.open) opener = document.activeElement;
@@ -46,9 +42,10 @@ export async function show({ doc, collection }) {
   put(doc, "", [], body);
   if (!dialog.open) dialog.showModal();
   try {
-    const { title, text, metadata } = await storedDocument(doc, collection, signal);
-    shown.text = text;
-    put(doc, title, Object.entries(metadata ?? {}), body);
+    const start = /^(\d{1,9})-\d/.exec(part)?.[1];
+    const { title, text, metadata, place } = await storedDocument(doc, collection, signal, start);
+    Object.assign(shown, { text, metadata });
+    put(doc, title, Object.entries(metadata ?? {}), body, start ? placeOf({ id: doc, place }) : "", sourceOf(metadata));
     mark();
   } catch (error) {
     if (isAbort(error)) return;
@@ -56,7 +53,7 @@ export async function show({ doc, collection }) {
   }
 }
 
-function put(id, title, metadata, body) {
+function put(id, title, metadata, body, place = "", source = "") {
   const copy = async (event) => {
     const button = event.currentTarget;
     await navigator.clipboard?.writeText(new URL(link({}), location.href).href);
@@ -67,7 +64,7 @@ function put(id, title, metadata, body) {
     el(
       "div",
       { class: "head" },
-      el("div", {}, el("h2", { id: "document-title", dir: "auto" }, title || id), unfold(), title && el("bdi", { class: "id" }, id)),
+      el("div", {}, el("h2", { id: "document-title", dir: "auto" }, title || id), unfold(), title && !place.startsWith(id) && el("bdi", { class: "id" }, id), place && el("bdi", { class: "id place" }, place)),
       el("button", { type: "button", class: "icon", "aria-label": "Close the document", onclick: close }, "✕"),
     ),
     metadata.length > 0 &&
@@ -77,10 +74,11 @@ function put(id, title, metadata, body) {
       "div",
       { class: "actions" },
       similarLink({ id, title }, "Similar documents"),
+      source && webLink(source, "Open the source"),
       navigator.clipboard && el("button", { type: "button", class: "quiet", onclick: copy }, "Copy link"),
     ),
   );
-  dialog.querySelector(".similar").classList.add("button");
+  for (const one of dialog.querySelectorAll(".actions a")) one.classList.add("button");
   foldTitle();
 }
 
@@ -101,17 +99,19 @@ function foldTitle() {
 }
 new ResizeObserver(() => requestAnimationFrame(foldTitle)).observe(dialog);
 
-const written = (value) => (typeof value === "string" ? value : Array.isArray(value) ? value.map(written).join(", ") : typeof value === "number" ? valueText(value) : JSON.stringify(value));
+const written = (value) => (isWeb(value) ? webLink(value, value) : typeof value === "string" ? value : Array.isArray(value) ? value.map(written).join(", ") : typeof value === "number" ? valueText(value) : JSON.stringify(value));
 
-/** Show the text, with the passage of the hit marked, if known, and scrolled into view. */
+/** Show the text, with the part that the address names marked and scrolled into view. */
 function mark() {
   const body = dialog.querySelector(".text");
   if (!body || shown?.text === undefined) return;
-  const { text } = shown;
-  const known = found && found.id === shown.id && state().doc === found.id && found.end !== undefined;
-  const start = known ? unitsOf(text, found.start) : null;
-  const end = known ? unitsOf(text, found.end - found.start, start) : 0;
-  const whole = known && end - start >= text.trim().length;
-  body.replaceChildren(el("p", { dir: "auto" }, ...(whole ? [text] : marked(text, start, end))));
-  body.querySelector("mark")?.scrollIntoView({ block: "center" });
+  const { text, metadata, part } = shown;
+  const [, from, to] = (/^(\d{1,9})-(\d{1,9})$/.exec(part) ?? []).map(Number);
+  const start = to > from ? unitsOf(text, from) : null;
+  const end = start === null ? 0 : unitsOf(text, to - from, start);
+  const none = start === null || end - start >= text.trim().length;
+  const markdown = isMarkdown(metadata);
+  const nodes = (markdown ? rendered : marked)(text, none ? null : start, end);
+  body.replaceChildren(markdown ? el("div", { class: "markdown", dir: "auto" }, ...nodes) : el("p", { dir: "auto" }, ...nodes));
+  body.querySelector("mark")?.scrollIntoView({ block: "start" });
 }

@@ -1,13 +1,16 @@
 /** Filters: their syntax, the chips of active filters, and the panel to choose from. */
 
 import { ask, isAbort } from "./api.js";
-import { INEXACT, byId, count, el, isExact, valueText } from "./dom.js";
+import { INEXACT, byId, count, debounced, el, isExact, valueText } from "./dom.js";
+import { rangeFilter } from "./ranges.js";
 import { go, state } from "./state.js";
 
 const BARE_FIELD = /^[\p{L}\p{N}_.-]+$/u;
 const BARE_TEXT = /^\p{L}[\p{L}\p{N}_ -]*$/u;
 const A_WORD_OF_ITS_OWN = /^(true|false|null)$/i;
 const LITERAL = /^\s*(?:'((?:[^']|'')*)'|([^,()'"=<>]+))\s*/u;
+
+const FIRST = 8; // values shown of a field with so many that one searches within them
 
 const quoted = (text) => `'${text.replaceAll("\\", "\\\\").replaceAll("'", "''")}'`;
 const field = (name) => (BARE_FIELD.test(name) ? name : quoted(name));
@@ -52,6 +55,36 @@ export function toggle(name, value) {
   const left = written.includes(wanted) ? written.filter((one) => one !== wanted) : [...written, wanted];
   const changed = left.length > 1 ? [`${field(name)} in (${left.join(", ")})`] : left.map((one) => `${field(name)} = ${one}`);
   go({ where: [...where.slice(0, own), ...changed, ...where.slice(own + 1)] });
+}
+
+const ORDERED = /^\s*(>=|<=|<)\s*(?:'([^']*)'|([^\s'"]+))\s*$/;
+
+/** Split a filter by a range, as this page writes it, into its operator and its value; null for any other filter. */
+function ordering(filter, name) {
+  const start = field(name);
+  const found = filter.startsWith(start) ? ORDERED.exec(filter.slice(start.length)) : null;
+  return found && { operator: found[1], value: found[2] ?? found[3] };
+}
+
+/** The least and the greatest value that the filters allow for a field; null where there is no limit. */
+export function bounds(name) {
+  const found = state().where.map((filter) => ordering(filter, name)).filter(Boolean);
+  const of = (operators) => found.find(({ operator }) => operators.includes(operator)) ?? null;
+  const high = of(["<=", "<"]);
+  return [of([">="])?.value ?? null, high?.operator === "<" ? dayFrom(high.value, -1) : (high?.value ?? null)];
+}
+
+/** Replace the limits of a field. `timed`: its dates have times, so the last day ends where the next one begins. */
+export function setBounds(name, [low, high], timed) {
+  const where = state().where.filter((filter) => !ordering(filter, name));
+  if (low !== null) where.push(`${field(name)} >= ${literal(low)}`);
+  if (high !== null) where.push(timed ? `${field(name)} < ${literal(dayFrom(high, 1))}` : `${field(name)} <= ${literal(high)}`);
+  go({ where });
+}
+
+function dayFrom(date, days) {
+  const moved = new Date(Date.parse(date) + days * 86_400_000);
+  return Number.isNaN(moved.getTime()) ? date : moved.toISOString().slice(0, 10);
 }
 
 const remove = (filter) => go({ where: state().where.filter((one) => one !== filter) });
@@ -100,7 +133,7 @@ export async function showPanel(generation = known) {
   if (shown !== `${collection} ${generation}` || !panel.childElementCount) {
     asking?.abort();
     asking = new AbortController();
-    if (!panel.childElementCount) panel.append(own([]));
+    if (!panel.childElementCount) panel.append(own(null));
     try {
       const { fields } = await ask("v1/fields", { query: { collection }, signal: asking.signal });
       const typed = byId("filter-text")?.value ?? "";
@@ -114,11 +147,12 @@ export async function showPanel(generation = known) {
       return;
     }
   }
-  for (const button of panel.querySelectorAll("button.chip")) button.setAttribute("aria-pressed", String(button.isOn()));
+  showPressed(panel);
 }
 
-/** A form to type a filter. */
-function own(fields) {
+/** A form to type a filter. `known` is null while the fields are loaded. */
+function own(known) {
+  const fields = known ?? [];
   const numeric = fields.find(({ values }) => values.length && values.every(({ value }) => typeof value === "number"));
   const example = numeric
     ? `${field(numeric.name)} >= ${numeric.values[0].value}`
@@ -141,12 +175,29 @@ function own(fields) {
     el("label", { for: "filter-text" }, "Filter"),
     input,
     el("button", { type: "submit" }, "Add"),
-    !fields.length && el("span", { class: "soft" }, "The documents have no metadata."),
+    known && !fields.length && el("span", { class: "soft" }, "The documents have no metadata."),
   );
 }
 
-function group({ name, documents, values, more }) {
-  const chips = values.map(({ value, count: many }) => {
+/** Show what the filters select now. */
+function showPressed(panel) {
+  for (const button of panel.querySelectorAll("button.chip")) button.setAttribute("aria-pressed", String(button.isOn()));
+  for (const range of panel.querySelectorAll(".range")) range.update();
+}
+
+function group({ name, documents, values, more, range }, number) {
+  const first = more ? values.slice(0, FIRST) : values;
+  const chips = el("div", { class: "chips" }, ...valueChips(name, first), more && !range && el("span", { class: "soft" }, "… and others"));
+  return el(
+    "fieldset",
+    {},
+    el("legend", {}, el("bdi", {}, name), el("span", { class: "soft" }, ` ${count(documents, "document")}`)),
+    range ? rangeFilter(name, range, number) : [more && valueSearch(name, chips, number), chips],
+  );
+}
+
+function valueChips(name, values) {
+  return values.map(({ value, count: many }) => {
     const text = value === "" ? "(empty)" : valueText(value);
     const having = el("span", { class: "many" }, many.toLocaleString("en"));
     if (!isExact(value)) return el("span", { class: "chip plain", title: INEXACT }, el("bdi", {}, text), having);
@@ -159,10 +210,26 @@ function group({ name, documents, values, more }) {
     chip.isOn = () => hasValue(name, value);
     return chip;
   });
-  return el(
-    "fieldset",
-    {},
-    el("legend", {}, el("bdi", {}, name), el("span", { class: "soft" }, ` ${count(documents, "document")}`)),
-    el("div", { class: "chips" }, ...chips, more && el("span", { class: "soft" }, "… and others")),
-  );
+}
+
+/** A box that searches within the values of a field, and shows what it finds as chips. */
+function valueSearch(name, chips, number) {
+  const first = [...chips.childNodes];
+  let asking = null;
+  const search = debounced(async () => {
+    asking?.abort();
+    const contains = input.value.trim();
+    if (!contains) return chips.replaceChildren(...first);
+    const { signal } = (asking = new AbortController());
+    try {
+      const found = await ask("v1/fields/values", { query: { collection: state().collection, field: name, contains }, signal });
+      const none = !found.values.length && el("span", { class: "soft" }, "No value contains this.");
+      chips.replaceChildren(...valueChips(name, found.values), ...[none, found.more && el("span", { class: "soft" }, "… and others")].filter(Boolean));
+    } catch (error) {
+      if (!isAbort(error)) chips.replaceChildren(el("span", { class: "soft" }, error.message));
+    }
+    showPressed(chips);
+  }, 150);
+  const input = el("input", { type: "search", id: `values-${number}`, class: "values", placeholder: "Search the values", "aria-label": `Search the values of ${name}`, oninput: search });
+  return input;
 }

@@ -1,7 +1,8 @@
-/** A list of hits: title, score, passage with the best sentence marked, metadata as chips, actions. */
+/** A list of hits: title, relevance, passage with the best sentence marked, metadata as chips, actions. */
 
 import { INEXACT, count, el, isExact, leavesPage, marked, unitsOf, valueText } from "./dom.js";
 import { hasValue, toggle } from "./filters.js";
+import { isMarkdown, isWeb, rendered, webLink } from "./markdown.js";
 import { go, link } from "./state.js";
 
 const FOLDED = 420; // characters of a folded passage
@@ -10,15 +11,9 @@ const MOST_CHIPS = 8;
 const LONGEST_CHIP = 48;
 const LONGEST_TITLE = 200;
 
-/** Create the list of hits; `scale` converts a score into the length of its bar, from 0 to 1. */
-export function hitList(hits, scale, label) {
-  return el("ol", { class: "hits", "aria-label": label }, ...hits.map((hit) => hitItem(hit, scale)));
-}
-
-/** Cosines are shown as they are; scores without an upper limit relative to the best of the list. */
-export function scaleOf(hits, mode) {
-  const best = Math.max(...hits.map((hit) => hit.score), 0);
-  return mode === "dense" ? (score) => score : (score) => (best > 0 ? score / best : 0);
+/** Create the list of hits. If `explain` is given, each hit has a button that calls it with its item. */
+export function hitList(hits, label, explain) {
+  return el("ol", { class: "hits", "aria-label": label }, ...hits.map((hit) => hitItem(hit, explain)));
 }
 
 /** Mark the sentences in an existing list; return false if it shows other hits. */
@@ -32,8 +27,20 @@ export function markSentences(list, hits) {
   return true;
 }
 
-function hitItem(hit, scale) {
-  const passage = el("p", { class: "passage", dir: "auto" });
+/** The web page that a document was taken from, if its metadata name one. */
+const SOURCES = ["url", "link", "href", "source", "source_url", "website"];
+export const sourceOf = (metadata) => SOURCES.map((name) => metadata?.[name]).find(isWeb);
+
+/** Where the passage is in its file, if that says more than the id: line, page and headings. */
+export function placeOf({ id, place }) {
+  const { file, line, page, headings } = place ?? {};
+  const where = file && line ? `${file}:${line}` : file;
+  const parts = [where !== id && where, page && `page ${page}`, headings?.length && headings.join(" › ")];
+  return parts.filter(Boolean).join(", ");
+}
+
+function hitItem(hit, explain) {
+  const passage = el("div", { class: "passage", dir: "auto" });
   const item = el(
     "li",
     { class: "hit" },
@@ -42,15 +49,23 @@ function hitItem(hit, scale) {
       "div",
       { class: "what" },
       el("h3", {}, documentLink(hit)),
-      hit.title && hit.title !== hit.id && el("bdi", { class: "id" }, hit.id),
+      hit.title && hit.title !== hit.id && !placeOf(hit).startsWith(hit.id) && el("bdi", { class: "id" }, hit.id),
+      placeOf(hit) && opening(hit, el("a", { class: "id place", href: placeLink(hit), title: "Show this place in the document" }, el("bdi", {}, placeOf(hit)))),
+      sourceOf(hit.metadata) && webLink(sourceOf(hit.metadata), el("span", { class: "id source" }, new URL(sourceOf(hit.metadata)).host)),
     ),
-    scoreBar(hit.score, scale(hit.score)),
+    el("div", { class: "score", title: "Relevance, 0 to 100" }, ...strength(hit.relevance, "relevance ")),
     passage,
     el(
       "div",
       { class: "foot" },
       el("div", { class: "chips" }, ...chips(hit.metadata)),
-      el("div", { class: "then" }, el("button", { type: "button", class: "fold", hidden: true, onclick: () => fold(item) }), similarLink(hit)),
+      el(
+        "div",
+        { class: "then" },
+        el("button", { type: "button", class: "fold", hidden: true, onclick: () => fold(item) }),
+        explain && el("button", { type: "button", class: "why", "aria-expanded": "false", "aria-label": `Why? ${called(hit)}`, onclick: () => explain(item) }, "Why?"),
+        similarLink(hit),
+      ),
     ),
   );
   item.hit = hit;
@@ -65,15 +80,22 @@ export function called({ id, title }) {
   return call.length > 1.2 * LONGEST_TITLE ? `${call.slice(0, atSpace(call, LONGEST_TITLE))} …` : call;
 }
 
-/** A link with the document's title that opens it. */
+/** The part of a document that a hit is, as the address names it. */
+const partOf = ({ start, end }) => (end === undefined ? "" : `${start}-${end}`);
+const placeLink = (hit) => link({ doc: hit.id, part: partOf(hit) });
+
+/** A link with the document's title that opens it where the hit is. */
 export function documentLink(hit, attributes = {}) {
-  const open = (event) => {
+  return opening(hit, el("a", { class: "open", href: placeLink(hit), dir: "auto", ...attributes }, called(hit)));
+}
+
+function opening(hit, anchor) {
+  anchor.addEventListener("click", (event) => {
     if (leavesPage(event)) return;
     event.preventDefault();
-    go({ doc: hit.id });
-    event.currentTarget.dispatchEvent(new CustomEvent("opened", { bubbles: true, detail: hit }));
-  };
-  return el("a", { class: "open", href: link({ doc: hit.id }), dir: "auto", onclick: open, ...attributes }, called(hit));
+    go({ doc: hit.id, part: partOf(hit) });
+  });
+  return anchor;
 }
 
 export function similarLink(hit, text = "Similar") {
@@ -86,10 +108,11 @@ export function similarLink(hit, text = "Similar") {
   return el("a", { class: "similar", href, onclick: show, "aria-label": `Documents similar to ${called(hit)}` }, text);
 }
 
-export function scoreBar(score, length) {
+/** A number from 0 to 100 as a bar and as text; `called` names it for screen readers. */
+export function strength(number, called) {
   const bar = el("span", { class: "bar", "aria-hidden": "true" }, el("span"));
-  bar.firstChild.style.width = `${100 * Math.min(Math.max(length, 0), 1)}%`;
-  return el("div", { class: "score" }, bar, el("span", { class: "hidden" }, "score "), el("span", { class: "number" }, score.toFixed(3)));
+  bar.firstChild.style.width = `${Math.min(Math.max(number, 0), 100)}%`;
+  return [bar, el("span", { class: "hidden" }, called), el("span", { class: "number" }, String(Math.round(number)))];
 }
 
 /** Show the passage; if it is long and folded, only the part around the marked sentence. */
@@ -104,15 +127,18 @@ function fillPassage(item) {
   button.textContent = folded ? "More" : "Less";
   button.setAttribute("aria-expanded", String(!folded));
   button.setAttribute("aria-label", `${folded ? "More" : "Less"} of ${called(hit)}`);
-  let nodes = marked(text, start, end);
+  const markdown = isMarkdown(hit.metadata);
+  const show = markdown ? rendered : marked;
+  let nodes = show(text, start, end);
   if (long && folded) {
     const from = start !== null && end > FOLDED ? atSpace(text, Math.max(0, start - BEFORE_MARK)) : 0;
     const to = atSpace(text, Math.min(text.length, Math.max(from + FOLDED, Math.min(end ?? 0, from + 3 * FOLDED))));
-    nodes = marked(text.slice(from, to), start === null ? null : start - from, Math.min(end, to) - from);
+    nodes = show(text.slice(from, to), start === null ? null : start - from, Math.min(end, to) - from);
     nodes = [from > 0 && "… ", ...nodes, to < text.length && " …"].filter(Boolean);
   }
   const passage = item.querySelector(".passage");
   passage.classList.toggle("whole", !folded);
+  passage.classList.toggle("markdown", markdown);
   passage.replaceChildren(...nodes);
 }
 
@@ -135,6 +161,7 @@ function chips(metadata) {
   const pairs = [...flat(metadata)];
   const short = pairs.filter(([, value]) => String(value).length <= LONGEST_CHIP);
   const shown = short.slice(0, MOST_CHIPS).map(([name, value]) => {
+    if (isWeb(value)) return el("span", { class: "chip plain" }, el("bdi", { class: "name" }, name), webLink(value, el("bdi", {}, value)));
     if (!isExact(value)) return el("span", { class: "chip plain", title: INEXACT }, el("bdi", { class: "name" }, name), el("bdi", {}, valueText(value)));
     const on = hasValue(name, value);
     return el(

@@ -39,6 +39,7 @@ function anywhere(event) {
   else if (key === "k" || key === "ArrowUp") return current() >= 0 && move(-1);
   else if (key === "s" && item?.hit) go({ view: "similar", id: item.hit.id });
   else if (key === "m" && item?.matches(".hit")) fold(item);
+  else if (key === "w" && item?.matches(".hit")) item.querySelector(".why")?.click();
   else if (key in DIGITS) go({ view: DIGITS[key] });
   else if (key === "Escape") {
     if (!byId("filter-panel").hidden) {

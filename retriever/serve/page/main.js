@@ -4,13 +4,14 @@ import { byId, debounced, el, leavesPage } from "./dom.js";
 import * as documents from "./document.js";
 import { open as openFilters, showActive, showPanel } from "./filters.js";
 import "./keys.js";
-import { loadCollections, clearProblem, showCollection, showProblem } from "./notices.js";
+import { loadCollections, clearProblem, servesNothing, showCollection, showProblem } from "./notices.js";
 import * as search from "./search.js";
 import * as similar from "./similar.js";
 import { go, link, onChange, state } from "./state.js";
 import "./token.js";
 
 const TYPED_AFTER = 120; // milliseconds without another key
+const LOOKED_AGAIN_AFTER = 2000; // milliseconds, while the server has no collection
 const CHOICES_OF_K = [5, 10, 20, 50, 100];
 
 const views = {
@@ -94,7 +95,11 @@ byId("views").addEventListener("click", (event) => {
 onChange(show);
 if (!state().q && query.value) typed(); // typed before this script was loaded
 show(state());
-loadCollections().then(() => {
+begin();
+
+async function begin() {
+  await loadCollections();
   search.forget();
   show(state());
-});
+  if (servesNothing()) setTimeout(begin, LOOKED_AGAIN_AFTER);
+}

@@ -8,6 +8,7 @@ import { go, state } from "./state.js";
 const OF_A_FILTER = /^(?:body\.)?where(?:\.(\d+))?/; // with its number, if the server gives it
 
 let collections = [];
+let known = false; // whether the server has told its collections
 
 export const collectionNamed = (name) => collections.find((one) => (name ? one.name === name : one.default)) ?? (name ? null : collections[0]);
 
@@ -45,6 +46,9 @@ export function clearProblem() {
 /** The message for a collection without documents. */
 export const emptyCollection = () => el("p", {}, "This collection is empty. Add documents with ", el("code", {}, "retriever add SOURCE --index FOLDER"), ".");
 
+/** Whether the server has no collection, e.g. because its folder is still empty. */
+export const servesNothing = () => known && !collections.length;
+
 /** Whether the collection has no documents now; asks the server, because this may change while the page is open. */
 export async function isEmpty(name) {
   await loadCollections();
@@ -73,15 +77,16 @@ export const collectionsKnown = () => loading;
 async function load() {
   try {
     ({ collections } = await ask("v1/collections"));
+    known = true;
   } catch (error) {
     if (!isAbort(error)) showProblem(error);
     return;
   }
   const several = collections.length > 1;
   const select = byId("collection");
-  select.replaceChildren(...collections.map(({ name, default: first }) => el("option", { value: first ? "" : name }, name)));
+  select.replaceChildren(...collections.map(({ name, title, default: first }) => el("option", { value: first ? "" : name }, title || name)));
   select.hidden = byId("collection-label").hidden = !several;
-  byId("only-collection").textContent = several ? "" : (collections[0]?.name ?? "");
+  byId("only-collection").textContent = several ? "" : collections[0]?.title || (collections[0]?.name ?? "");
   showCollection();
 }
 

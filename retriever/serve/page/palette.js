@@ -1,7 +1,10 @@
-/** Colours of the map: twelve distinct hues for light and dark backgrounds, and a scale for numbers. */
+/**
+ * Colours of the map: ten for light and ten for dark backgrounds, which colour-blind people can tell apart too, and a
+ * scale for numbers.
+ */
 
-const LIGHT = ["#0b7285", "#d9480f", "#5f3dc4", "#2b8a3e", "#c2255c", "#1864ab", "#e67700", "#862e9c", "#5c940d", "#a61e4d", "#087f5b", "#7c5a2e"];
-const DARK = ["#4dd0e1", "#ff9e5e", "#a996ff", "#7ddc8b", "#ff85ae", "#74b9ff", "#ffd166", "#e29bff", "#c0e35a", "#ff8a80", "#5fe0b7", "#d2b48c"];
+const LIGHT = ["#1300ec", "#00a07a", "#ffaa0b", "#aa2a00", "#78c6da", "#442576", "#ff4517", "#a871ff", "#6f0104", "#874e90"];
+const DARK = ["#56b2c9", "#cea31e", "#d40684", "#97d7a4", "#0079b1", "#ffff92", "#d105ff", "#777513", "#6fffff", "#dcd500"];
 const SCALE_LIGHT = ["#3b2f80", "#2f6690", "#1f948b", "#55b15a", "#c9a400"];
 const SCALE_DARK = ["#6a5acd", "#4f9bd0", "#3fc4b3", "#9be36e", "#fff06a"];
 
@@ -15,7 +18,7 @@ const hex = (rgb) => `#${rgb.map((one) => Math.round(one).toString(16).padStart(
 
 export const neutral = () => (isDark() ? NEUTRAL.dark : NEUTRAL.light);
 
-/** The colour of a category; after twelve, the hues repeat, closer to grey. */
+/** The colour of a category; after ten, the hues repeat, closer to grey. */
 export function category(number) {
   const hues = isDark() ? DARK : LIGHT;
   const round = Math.floor(number / hues.length);

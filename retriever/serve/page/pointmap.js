@@ -6,6 +6,7 @@ const SIDE = 65536; // coordinates have 16 bits
 const CELLS = 256; // per side of the grid that finds points
 const NEAREST = 1;
 const FARTHEST = 400; // the maximum zoom
+const BADGE = 11; // pixels around the number of a hit
 const SHARPEST = 2; // the most device pixels drawn per CSS pixel; more would not be visible
 
 export class PointMap {
@@ -24,6 +25,7 @@ export class PointMap {
     this.zoom = 1;
     this.width = this.height = 0;
     this.frame = 0;
+    this.badges = []; // the numbers of hits: their places and points, best first
   }
 
   setPoints(x, y) {
@@ -96,9 +98,11 @@ export class PointMap {
     this.look(x + (this.centre.x - x) * ratio, y + (this.centre.y - y) * ratio);
   }
 
-  /** The visible point nearest to a position, within some pixels; -1 if there is none. */
+  /** The point whose number is at a position, else the nearest visible point within some pixels; -1 if there is none. */
   nearest(px, py, within) {
     if (!this.x.length) return -1;
+    const badge = this.badges.find(([x, y]) => Math.hypot(x - px, y - py) <= BADGE);
+    if (badge) return badge[2];
     const x = this.centre.x + (px - this.width / 2) / this.scale;
     const y = this.centre.y + (py - this.height / 2) / this.scale;
     const reach = within / this.scale;

@@ -2,17 +2,19 @@
 
 import { ask, isAbort } from "./api.js";
 import { announce, byId, count, el, fill } from "./dom.js";
-import { hitList, markSentences, scaleOf } from "./hits.js";
+import { hitList, markSentences } from "./hits.js";
 import { clearProblem, collectionNamed, emptyCollection, isEmpty, noteGeneration, showProblem } from "./notices.js";
+import { queryLink, startScreen } from "./start.js";
 
 const MARKED_AFTER = 150; // milliseconds without another key
 
 const view = byId("view-search");
 const note = el("div", { class: "note", role: "note", hidden: true });
 const summary = el("p", { class: "summary" });
+const meant = el("p", { class: "meant", hidden: true });
 const results = el("div", { class: "results" });
 const empty = el("div", { class: "empty" });
-view.append(summary, note, results, empty);
+view.append(summary, meant, note, results, empty);
 
 let shown = ""; // the request that the results answer
 let asking = null;
@@ -39,14 +41,14 @@ export async function show(state) {
     const nothing = !answer.hits.length && !state.where.length && (await isEmpty(state.collection));
     signal.throwIfAborted();
     clearProblem();
-    showAnswer(answer, nothing);
+    showAnswer(answer, request(state), nothing);
     busy(false);
     noteGeneration(answer.generation);
     if (atOnce || !answer.hits.length) return;
     await new Promise((resolve) => setTimeout(resolve, MARKED_AFTER));
     signal.throwIfAborted();
     const sure = await ask("v1/search", { body: { ...request(state), highlight: true }, signal });
-    if (!markSentences(results.firstElementChild, sure.hits)) showAnswer(sure);
+    if (!markSentences(results.firstElementChild, sure.hits)) showAnswer(sure, request(state));
     view.dataset.marked = state.q;
   } catch (error) {
     if (isAbort(error)) return;
@@ -78,17 +80,20 @@ function busy(on) {
   results.setAttribute("aria-busy", String(on));
 }
 
-function showAnswer({ query, mode, hits, novelty, limit, strange, took_ms: took }, nothing = false) {
+function showAnswer({ query, mode, hits, novelty, limit, strange, note: told, suggestion, took_ms: took }, body, nothing = false) {
   const by = { dense: "meaning", lexical: "words", hybrid: "meaning and words" }[mode];
   empty.replaceChildren();
   delete view.dataset.marked;
   results.classList.remove("stale");
-  results.replaceChildren(...(hits.length ? [hitList(hits, scaleOf(hits, mode), `Hits for ${query}`)] : []));
+  results.replaceChildren(...(hits.length ? [hitList(hits, `Hits for ${query}`, explainer(body))] : []));
   fill(
     summary,
     hits.length ? `${count(hits.length, "hit")} by ${by}` : `Nothing found by ${by}.`,
     el("span", { class: "soft" }, ` in ${took < 10 ? took.toFixed(1) : Math.round(took)} ms`),
+    hits.length > 0 && told && `. ${told}`,
   );
+  meant.hidden = !suggestion;
+  if (suggestion) fill(meant, "Did you mean: ", queryLink(suggestion), "?");
   note.hidden = !strange;
   fill(
     note,
@@ -98,34 +103,44 @@ function showAnswer({ query, mode, hits, novelty, limit, strange, took_ms: took 
     ".",
   );
   if (nothing) empty.append(emptyCollection());
-  else if (!hits.length) empty.append(el("p", {}, mode === "lexical" ? "No document contains these words; try searching by meaning." : "No document matches the filters."));
-  announce(`${hits.length ? count(hits.length, "hit") : "No hits"} for ${query}.${nothing ? " The collection is empty." : ""}${strange ? " The query is unlike the texts of this collection." : ""}`);
+  else if (!hits.length) empty.append(el("p", {}, mode === "lexical" ? `${told} Try searching by meaning.` : "No document matches the filters."));
+  announce(
+    [
+      `${hits.length ? count(hits.length, "hit") : "No hits"} for ${query}.`,
+      hits.length > 0 && told,
+      nothing && "The collection is empty.",
+      strange && "The query is unlike the texts of this collection.",
+      suggestion && `Did you mean: ${suggestion}?`,
+    ]
+      .filter(Boolean)
+      .join(" "),
+  );
+}
+
+/** Return a function that shows or hides why a hit was found. One request explains all hits of an answer. */
+function explainer(body) {
+  let explanations = null;
+  const explain = async () => {
+    const { hits } = await ask("v1/search", { body: { ...body, explain: true } });
+    return new Map(hits.map((hit) => [hit.id, hit.explanation]));
+  };
+  return async (item) => {
+    try {
+      const { toggle } = await import("./why.js");
+      await toggle(item, () => (explanations ??= explain()));
+    } catch (error) {
+      explanations = null;
+      showProblem(error);
+    }
+  };
 }
 
 function showNothing(state) {
   clearProblem();
   busy(false);
   summary.replaceChildren();
-  note.hidden = true;
+  note.hidden = meant.hidden = true;
   results.replaceChildren();
   results.classList.remove("stale");
-  const collection = collectionNamed(state.collection);
-  fill(
-    empty,
-    el("p", { class: "lead" }, "Search in your own words; hits appear as you type."),
-    collection?.documents === 0 && emptyCollection(),
-    collection?.problem && el("p", { class: "note" }, collection.problem),
-    collection &&
-      el(
-        "dl",
-        { class: "facts" },
-        ...Object.entries({
-          documents: collection.documents.toLocaleString("en"),
-          passages: collection.passages.toLocaleString("en"),
-          encoder: collection.encoder,
-          transform: collection.transform,
-        }).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(value)))),
-      ),
-    el("p", { class: "soft keys-hint" }, el("kbd", {}, "/"), " search box ", el("kbd", {}, "↓"), " hits ", el("kbd", {}, "?"), " all keys"),
-  );
+  fill(empty, ...startScreen(collectionNamed(state.collection)));
 }

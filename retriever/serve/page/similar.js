@@ -2,7 +2,7 @@
 
 import { ask, isAbort, isFolder, storedDocument } from "./api.js";
 import { announce, byId, count, el, fill, leavesPage } from "./dom.js";
-import { called, documentLink, hitList, scaleOf } from "./hits.js";
+import { called, documentLink, hitList } from "./hits.js";
 import { clearProblem, showProblem } from "./notices.js";
 import { go, link } from "./state.js";
 
@@ -33,7 +33,7 @@ export async function show({ id, q, collection, k, where }) {
       `${count(hits.length, "document")} most similar to `,
       documentLink({ id, title: call }, { class: "" }),
     );
-    results.replaceChildren(hitList(hits, scaleOf(hits, "dense"), `Documents similar to ${called({ id, title: call })}`));
+    results.replaceChildren(hitList(hits, `Documents similar to ${called({ id, title: call })}`));
     announce(`${count(hits.length, "document")} similar to ${called({ id, title: call })}.`);
   } catch (error) {
     if (isAbort(error)) return;

@@ -1,17 +1,18 @@
 /** The state of the page, kept in the address, so that links can be shared and the back button works. */
 
-export const MODES = ["dense", "lexical", "hybrid"];
+export const MODES = ["hybrid", "dense", "lexical"];
 export const VIEWS = ["search", "similar", "compare", "space", "card"];
 
 const DEFAULTS = {
   view: "search",
   q: "",
-  mode: "dense",
+  mode: "hybrid",
   k: 10,
   where: [],
   collection: "",
   id: "", // the document whose similar ones are shown
   doc: "", // the document that is open
+  part: "", // the part of it that is marked: start-end, in code points
   colour: "", // the field that colours the map
   at: "", // the view of the map: x, y, zoom
 };
@@ -40,6 +41,8 @@ function read() {
 /** The address of the current state with some changes. */
 export function link(patch) {
   const wanted = { ...current, ...patch };
+  if (wanted.doc !== current.doc && patch.part === undefined) wanted.part = "";
+  if (!wanted.doc) wanted.part = "";
   if (wanted.view !== "similar") wanted.id = "";
   if (wanted.view !== "space") wanted.colour = wanted.at = "";
   const parameters = new URLSearchParams();

@@ -7,8 +7,8 @@ top, then the top by a function of the rest:
     top  <- top  + tanh(rest C + c) D + e
 
 B, D and their biases start at zero, so the map starts as the identity. tanh bounds each shift, so a
-query that is unlike the training texts is not shifted much further than they are. Couplings preserve volume: log |det|
-= 0.
+query that is unlike the training texts is not shifted much further than they are. Couplings preserve volume, so log
+|det| is 0.
 """
 
 from collections.abc import Mapping

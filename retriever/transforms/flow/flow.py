@@ -9,11 +9,11 @@
 - Tempering: direction i, whose variance was l_i times the average, is multiplied by sqrt(l_i / (s l_i + 1 - s)), and
   the couplings' shifts by s^4. `strength=s` is 1 for the full Gaussian and 0 for the centred raw vectors.
 
-`log_likelihood` is computed at strength 1, whatever the strength of the flow is. A more likely map does not search
-better. At full strength, the couplings gain up to 0.06 bits per dimension, but the results of most similarity
-benchmarks get worse. Directions of small variance hold mostly noise. A lower strength therefore weakens the couplings
-first, and keeps the directions of small variance small. STRENGTH is the default; `auto` chooses the strength from the
-text.
+`log_likelihood` is computed at strength 1, whatever the strength of the flow is. A map with a higher likelihood does
+not search better. At full strength, the couplings gain up to 0.06 bits per dimension, but the results of most
+similarity benchmarks get worse. Directions of small variance hold mostly noise. A lower strength therefore weakens the
+couplings first, and keeps the directions of small variance small. STRENGTH is the default; `auto` chooses the strength
+from the text.
 """
 
 import math

@@ -14,7 +14,7 @@ from samples import Run
 
 from indexes.errors import Damaged, Misuse
 from indexes.faiss import auto as automatic
-from indexes.faiss import gpu
+from indexes.faiss import gpu, types
 from indexes.faiss.building import Vectors, build, build_tuned
 from indexes.faiss.building import build_requested as made_by_name
 from indexes.faiss.recall import RECALL_AT, STORED, WANTED, Nearest, Queries, interval, stored_queries
@@ -138,7 +138,7 @@ def test_less_recall_asks_for_less_work() -> None:
 
 
 def choose(monkeypatch: pytest.MonkeyPatch, asked: IndexRequest, tried_on: int = COUNT) -> Any:
-    monkeypatch.setattr(automatic, "SCANNED_EXACTLY", 100)
+    monkeypatch.setattr(types, "SCANNED_EXACTLY", 4 * 100 * DIMENSION)
     monkeypatch.setattr(automatic, "TRIED_ON", tried_on)
     return automatic.choose_index(asked, VECTORS, Queries(QUERIES, "given"), find)
 
@@ -193,6 +193,7 @@ def test_auto_names_the_least_memory_that_would_do(monkeypatch: pytest.MonkeyPat
         (("auto", 1.5, None), "above 0 and at most 1"),
         (("auto", float("nan"), None), "above 0 and at most 1"),
         (("auto", None, 0), "at least one byte"),
+        (("auto", None, 10**5000), "at most 1,152,921"),
         ((" ", None, None), "empty"),
     ],
 )
@@ -242,6 +243,8 @@ def test_the_command_tells_recall_size_and_time(run: Run, folder: Path) -> None:
         (["--index-type", "auto", "--recall", "7"], "above 0 and at most 1"),
         (["--index-type", "auto", "--memory", "lots"], "500MB"),
         (["--index-type", "auto", "--memory", "1"], "the smallest takes"),
+        (["--index-type", "auto", "--memory", "9" * 5000], "at most 1,152,921"),
+        (["--index-type", f"IVF{'9' * 5000},Flat"], "a number that is too large"),
         (["--index-type", "IDMap,Flat"], "remove IDMap"),
     ],
 )

@@ -4,13 +4,21 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from database_edits import damage_row
 
 from indexes.errors import Damaged, Mismatch, NotACollection, RetrieverError
+from indexes.faiss.vectors import unit_rows
 from indexes.folder.collection import Collection
+from indexes.folder.space import Space
+from indexes.sqlite.documents import DocumentStore
 from retriever import Document, Retriever
+from retriever.transforms import load_transform
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +70,33 @@ def test_damage_is_found_never_searched_and_repaired(original: Path, folder: Pat
     assert name in aside or damage == "remove", "what was damaged is kept"
 
 
-def damage_row(folder: Path, statement: str, *values: str) -> None:
-    with sqlite3.connect(folder / "documents.sqlite") as connection:
-        connection.execute(statement, values)
-    connection.close()
+def test_a_lossy_index_scores_with_its_own_file_of_raw_vectors(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not list(folder.glob("generations/*/raw.f16")), "an exact index has its vectors"
+    exact = ranking(folder)
+    with Retriever.open(folder) as retriever:
+        retriever.rebuild(index_type="sq8")
+    path = next(folder.glob("generations/*/raw.f16"))
+    with Retriever.open(folder) as retriever:
+        stored = retriever.collection.store.vectors([1, 251], retriever.collection.dimension)
+        raw = np.fromfile(path, np.float16).reshape(251, -1)
+        assert np.array_equal(raw[[0, 250]].astype(np.float32), stored)
+    read: list[bool] = []
+    vectors = DocumentStore.vectors
+
+    def counted(store: DocumentStore, numbers: Sequence[int], dimension: int, *, checked: bool = False) -> Any:
+        read.append(checked)
+        return vectors(store, numbers, dimension, checked=checked)
+
+    monkeypatch.setattr(DocumentStore, "vectors", counted)
+    assert len(ranking(folder)) == len(exact)
+    assert all(read), "only the vectors of hits are read from the database, to verify them"
+    monkeypatch.undo()
+    path.write_bytes(bytes([path.read_bytes()[0] ^ 4]) + path.read_bytes()[1:])
+    with Retriever.open(folder) as retriever:
+        with pytest.raises(Damaged, match="raw.f16 is damaged"):
+            retriever.search("Number 7 is odd.")
+        retriever.verify(repair=True)
+        assert retriever.verify().clean and retriever.search("Number 7 is odd.")
 
 
 @pytest.mark.parametrize(
@@ -201,6 +232,23 @@ def test_a_wrong_list_of_unused_vectors_is_made_again(folder: Path) -> None:
         assert len(retriever.search("x", 300)) == 251
 
 
+def test_the_background_is_that_of_all_used_vectors(folder: Path) -> None:
+    """It comes from vectors of the index and newer ones, without those that no passage uses."""
+    with Retriever.open(folder) as retriever:
+        retriever.delete(["d3", "d40"])
+        store = retriever.collection.store
+        used = store.used_vectors().tolist()
+        assert len(used) == 249
+        raw = store.vectors(used, retriever.collection.dimension)
+
+        def compare(space: Space) -> None:
+            cosines = unit_rows(space.apply(raw[:3])).astype(np.float64) @ unit_rows(space.apply(raw)).T
+            expected = (cosines.sum(axis=1) - cosines.max(axis=1)) / (len(used) - 1)
+            np.testing.assert_allclose(space.background(raw[:3]), expected, atol=1e-6)
+
+        retriever.collection.in_space(lambda generation: load_transform(generation).apply, compare)
+
+
 def test_an_index_that_lost_touch_with_its_table(folder: Path) -> None:
     damage_row(folder, "DELETE FROM vectors WHERE id = 3")
     with (
@@ -211,7 +259,7 @@ def test_an_index_that_lost_touch_with_its_table(folder: Path) -> None:
 
 
 def test_a_transform_of_another_generation_is_refused(folder: Path, tmp_path: Path, tiny_bert: str) -> None:
-    from retriever.transforms import load, load_transform
+    from retriever.transforms import load
 
     with Collection.open(folder) as collection:
         generation = collection.generation()

@@ -18,12 +18,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=f"{', '.join(missing)} not installed: the extra `milvus`"))
 
 
-@pytest.fixture(autouse=True)
-def no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else takes the lock in the same moment: it need not be waited for."""
-    monkeypatch.setattr("indexes.milvus.state.SETTLE_SECONDS", 0.0)
-
-
 Place = Callable[[str], str]
 
 

@@ -48,7 +48,7 @@ DOCUMENTS = [Document("a", "one"), Document("b", "two")]
 def test_what_is_no_place(place: str, run: Run) -> None:
     with pytest.raises(Misuse, match="not a valid Milvus address|not a valid collection name in Milvus"):
         Retriever.open(place)
-    assert "Milvus" in run("info", "--store", place, code=2).output
+    assert "Milvus" in run("info", "--index", place, code=2).output
 
 
 @pytest.mark.parametrize("name", ["pymilvus", "milvus_lite"])
@@ -57,7 +57,7 @@ def test_a_package_that_is_missing_is_named_with_its_extra(tmp_path: Path, name:
     code = (
         "import sys\n"
         f"sys.modules[{name!r}] = None\n"
-        "sys.argv = ['retriever', 'info', '--store', sys.argv[1]]\n"
+        "sys.argv = ['retriever', 'info', '--index', sys.argv[1]]\n"
         "from retriever.cli.entry import main\n"
         "main()"
     )
@@ -69,11 +69,11 @@ def test_a_package_that_is_missing_is_named_with_its_extra(tmp_path: Path, name:
 
 
 def test_nothing_there(lite: str, tmp_path: Path, run: Run) -> None:
-    with pytest.raises(NotACollection, match="does not exist; make it with: retriever index SOURCE --store"):
+    with pytest.raises(NotACollection, match="does not exist; make it with: retriever index SOURCE --index"):
         Retriever.open(lite)
     assert not (tmp_path / "m.db").exists(), "looking makes nothing"
     for command in (["search", "x"], ["similar", "x"], ["delete", "x"], ["info"], ["verify"], ["rebuild"]):
-        assert "does not exist" in run(*command, "--store", lite, code=2).output.replace("\n", " ")
+        assert "does not exist" in run(*command, "--index", lite, code=2).output.replace("\n", " ")
     assert not (tmp_path / "m.db").exists()
 
 
@@ -127,7 +127,7 @@ def test_an_address_that_does_not_answer(impatient: None, kind: str, tiny_bert: 
             Retriever.open(place)
         with pytest.raises(Unreachable, match="Check that the server is running"):
             Retriever.build(DOCUMENTS, place, encoder=tiny_bert, **PLAIN)
-        said = " ".join(run("search", "x", "--store", place, code=1).output.split())
+        said = " ".join(run("search", "x", "--index", place, code=1).output.split())
         assert "cannot connect to Milvus" in said and place.removeprefix("milvus:") in said and "Traceback" not in said
 
 
@@ -236,7 +236,7 @@ def test_another_process_that_has_the_file_open(lite: str, tiny_bert: str, run: 
         assert other.stdout is not None and other.stdout.readline() == "open\n"
         with pytest.raises(Locked, match="open in another process, and Milvus Lite allows one at a time"):
             Retriever.open(lite)
-        assert "milvus-lite server" in run("info", "--store", lite, code=1).output.replace("\n", " ")
+        assert "milvus-lite server" in run("info", "--index", lite, code=1).output.replace("\n", " ")
         other.communicate("")
     with Retriever.open(lite) as retriever:
         assert len(retriever) == 2

@@ -45,7 +45,7 @@ def facts(retriever: Retriever) -> dict[str, Any]:
     """What `info` tells, without what a place or a moment decides."""
     info = retriever.info()
     index = {key: info["index"][key] for key in ("type", "recall", "memory", "note")}
-    kept = ("documents", "passages", "dimension", "encoder", "transform", "fitted_on", "hybrid_trust", "drift")
+    kept = ("documents", "passages", "dimension", "encoder", "transform", "fitted_on", "weight_of_meaning", "drift")
     return {"index": index, **{key: info[key] for key in kept}}
 
 
@@ -55,13 +55,13 @@ def found(place: str) -> list[Any]:
         where = [["n < 12"], ["even = true", "n >= 5"], ["n in (1, 2, 3)"], ["even != null"], ["n = null"]]
         return [
             facts(retriever),
-            *(shown(hits) for hits in retriever.search_many(QUERIES, 12)),
-            *(shown(hits) for hits in retriever.search_many(QUERIES, 12, space="raw")),
-            *(shown(retriever.search(QUERIES[0], 9, where=own)) for own in where),
-            *(shown(retriever.search(QUERIES[0], 9, where=own, space="raw")) for own in where),
-            shown(retriever.search(QUERIES[0], 500)),
-            shown(retriever.search(QUERIES[1], 50, min_score=0.2, highlight=True)),
-            *(shown(retriever.similar(hit.id, 7)) for hit in retriever.search(QUERIES[2], 4)),
+            *(shown(hits) for hits in retriever.search_many(QUERIES, 12, mode="dense")),
+            *(shown(hits) for hits in retriever.search_many(QUERIES, 12, space="raw", mode="dense")),
+            *(shown(retriever.search(QUERIES[0], 9, where=own, mode="dense")) for own in where),
+            *(shown(retriever.search(QUERIES[0], 9, where=own, space="raw", mode="dense")) for own in where),
+            shown(retriever.search(QUERIES[0], 500, mode="dense")),
+            shown(retriever.search(QUERIES[1], 50, min_score=20, highlight=True, mode="dense")),
+            *(shown(retriever.similar(hit.id, 7)) for hit in retriever.search(QUERIES[2], 4, mode="dense")),
             shown(retriever.similar("long", 7, where=["even = false"])) if len(retriever) > 30 else [],
             len(retriever),
         ]
@@ -96,7 +96,7 @@ def test_a_life_of_a_collection(tmp_path: Path, tiny_bert: str) -> None:
             retriever.delete([document.id for document in documents(30)])
             steps += [len(retriever), retriever.search("cat"), retriever.verify().problems]
             retriever.add(documents(3))
-            steps.append(shown(retriever.search("cat")))
+            steps.append(shown(retriever.search("cat", mode="dense")))
         return steps
 
     both_ways(tmp_path, job)
@@ -113,8 +113,8 @@ def test_duplicate_texts_and_ties(tmp_path: Path, tiny_bert: str) -> None:
         for k in (1, 7, 64):
             with Retriever.build(same, place) as retriever:
                 steps.append([facts(retriever), retriever.info()["index"]["generation"]])
-                steps.append([shown(retriever.search("the same words", k))])
-                steps.append(shown(retriever.search("the same words", k, where=["n >= 30"])))
+                steps.append([shown(retriever.search("the same words", k, mode="dense"))])
+                steps.append(shown(retriever.search("the same words", k, where=["n >= 30"], mode="dense")))
                 steps.append(shown(retriever.similar("s05", k)))
         return steps
 
@@ -181,6 +181,7 @@ def test_an_interrupted_first_run_is_gone_on_with(
 ) -> None:
     monkeypatch.setattr("retriever.ingest.pipeline.WINDOW_TEXTS", 20)
     monkeypatch.setattr("retriever.ingest.pipeline.READ_TOGETHER", 10)
+    monkeypatch.setattr("retriever.corpus.source.DOCUMENTS_AHEAD", 5)
 
     def job(place: str) -> list[Any]:
         def source() -> Any:
@@ -206,7 +207,7 @@ def test_the_embedded_encoder_and_all_that_it_chooses(tmp_path: Path) -> None:
         with Retriever.build(PETS, place) as retriever:
             report = vars(retriever.report)
         with Retriever.open(place) as retriever:
-            return [report, facts(retriever), shown(retriever.search("feline noises", highlight=True))]
+            return [report, facts(retriever), shown(retriever.search("feline noises", highlight=True, mode="dense"))]
 
     both_ways(tmp_path, job)
 
@@ -232,9 +233,9 @@ def test_a_reader_follows_a_writer(place: Place, tiny_bert: str) -> None:
 @pytest.mark.parametrize("transform", ["standardize", "whiten:dimension=8"])
 def test_raw_space_is_the_same_whatever_the_transform(place: Place, tiny_bert: str, transform: str) -> None:
     with Retriever.build(documents(), place("a"), encoder=tiny_bert, transform="none", precision="fp32") as plain:
-        expected = shown(plain.search("cat owl", 10))
+        expected = shown(plain.search("cat owl", 10, mode="dense"))
     with Retriever.build(documents(), place("b"), encoder=tiny_bert, transform=transform, precision="fp32") as other:
-        assert shown(other.search("cat owl", 10, space="raw")) == expected
+        assert shown(other.search("cat owl", 10, space="raw", mode="dense")) == expected
 
 
 def test_two_collections_beside_each_other(place: Place, tiny_bert: str) -> None:
@@ -305,21 +306,20 @@ def test_the_command_line(tmp_path: Path, tiny_bert: str, run: Run) -> None:
         told_: list[str] = []
 
         def said(*args: object, code: int = 0) -> None:
-            option = "--store" if place.startswith("milvus:") else "--index"
-            result = run(*args, option, place, code=code)
+            result = run(*args, "--index", place, code=code)
             told_.append(result.output if "--json" in args or code else "")
 
         said("index", pets, "--encoder", tiny_bert, "--transform", "none")
-        said("search", "purring", "--json", "-k", 3)
+        said("search", "purring", "--json", "-k", 3, "--mode", "dense")
         said("add", more)
-        said("search", "milk", "--json", "--where", "legs = 4")
+        said("search", "milk", "--json", "--where", "legs = 4", "--mode", "dense")
         said("search", "milk", "--json", "--where", "leg = 4", code=2)
         said("similar", "cow", "--json")
         said("similar", "sheep", code=2)
         said("delete", "cow", "dog")
-        said("search", "milk", "--json")
+        said("search", "milk", "--json", "--mode", "dense")
         said("rebuild", "--transform", "center")
-        said("search", "milk", "--json")
+        said("search", "milk", "--json", "--mode", "dense")
         said("verify")
         said("info")
         return told_
@@ -329,12 +329,12 @@ def test_the_command_line(tmp_path: Path, tiny_bert: str, run: Run) -> None:
 
 def test_info_and_verify_name_the_place(tmp_path: Path, tiny_bert: str, run: Run, lite: str) -> None:
     pets = write_jsonl(tmp_path / "pets.jsonl", PETS)
-    first = run("index", pets, "--store", lite, "--encoder", tiny_bert, "--transform", "none").output
+    first = run("index", pets, "--index", lite, "--encoder", tiny_bert, "--transform", "none").output
     assert f"retriever search --index {lite}" in first.replace("\n", "") or lite in first
-    assert json.loads(run("info", "--store", lite, "--json").output)["folder"] == lite
+    assert json.loads(run("info", "--index", lite, "--json").output)["folder"] == lite
     assert json.loads(run("info", "--index", lite, "--json").output)["documents"] == len(PETS)
-    run("verify", "--store", lite)
-    result = run("search", "cats", "--store", f"{lite}#other", code=2)
+    run("verify", "--index", lite)
+    result = run("search", "cats", "--index", f"{lite}#other", code=2)
     assert f"{lite}#other" in result.output.replace("\n", "")
 
 
@@ -348,3 +348,16 @@ def test_what_needs_a_folder_says_so(
                 ask()
     for command in ("export", "salvage"):
         assert "Milvus" in run(command, "out", "--index", lite, code=2).output
+
+
+def test_title_and_description(place: Place, run: Run) -> None:
+    where = place("pets")
+    Retriever.build(documents(3), where, **PLAIN).close()
+    with Retriever.open(where) as retriever:
+        retriever.describe(description="What animals do.")
+    told = json.loads(run("info", "-i", where, "--title", "Animals", "--json").output)
+    assert (told["title"], told["description"]) == ("Animals", "What animals do.")
+    run("info", "-i", where, "--title", "", "--json")
+    with Retriever.open(where) as retriever:
+        assert (retriever.info()["title"], retriever.info()["description"]) == (None, "What animals do.")
+        assert retriever.search(documents(3)[0].text, 1)[0].id == "d0"

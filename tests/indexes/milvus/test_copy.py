@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from database_edits import damage_row
 from milvus_places import shown, state
 from samples import Run
 
@@ -83,7 +84,13 @@ def test_a_copy_lives_on(folder: Path, lite: str, tmp_path: Path) -> None:
         with Retriever.open(place) as retriever:
             retriever.add([Document("new", "after the copy"), Document("d1", "changed")])
             retriever.delete(["d2"])
-            found.append([shown(retriever.search("after the copy", 9)), retriever.verify().problems, len(retriever)])
+            found.append(
+                [
+                    shown(retriever.search("after the copy", 9, mode="dense")),
+                    retriever.verify().problems,
+                    len(retriever),
+                ]
+            )
             assert retriever.info()["created"] and retriever.info()["index"]["generation"] == 1
     assert found[0] == found[1]
 
@@ -139,7 +146,7 @@ def broken_off(source: str | Path, target: str | Path, stage: str) -> None:
 def test_it_goes_on_and_until_then_is_refused(
     folder: Path, lite: str, tmp_path: Path, stage: str, back: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexes.folder.transfer.TOGETHER", 30)
+    monkeypatch.setattr("indexes.folder.transfer.BATCH_ROWS", 30)
     monkeypatch.setattr("indexes.milvus.reader.READ_DOCUMENTS", 30)
     if back:
         copy(folder, lite)
@@ -169,7 +176,7 @@ def test_it_goes_on_and_until_then_is_refused(
 def test_a_source_that_changed_between(
     lite: str, tmp_path: Path, tiny_bert: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexes.folder.transfer.TOGETHER", 10)
+    monkeypatch.setattr("indexes.folder.transfer.BATCH_ROWS", 10)
     source = tmp_path / "c"
     Retriever.build(DOCUMENTS[:40], source, encoder=tiny_bert, **PLAIN).close()
     broken_off(source, f"{lite}#one", "comparing")
@@ -187,10 +194,7 @@ def test_a_source_that_changed_between(
 
 def test_a_damaged_source_is_not_copied(lite: str, tmp_path: Path, tiny_bert: str) -> None:
     Retriever.build(DOCUMENTS[:40], tmp_path / "c", encoder=tiny_bert, **PLAIN).close()
-    connection = sqlite3.connect(tmp_path / "c" / "documents.sqlite")
-    connection.execute("UPDATE documents SET text = text || '!' WHERE id = 'd5'")
-    connection.commit()
-    connection.close()
+    damage_row(tmp_path / "c", "UPDATE documents SET text = text || '!' WHERE id = 'd5'")
     with pytest.raises(Damaged, match="d5"):
         copy(tmp_path / "c", lite)
     with Retriever.open(lite) as retriever, pytest.raises(NotACollection, match="no index yet"):

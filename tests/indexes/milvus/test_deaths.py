@@ -160,7 +160,7 @@ def test_a_first_run_that_dies_at_any_change(tmp_path: Path, tiny_bert: str, all
 def test_a_copy_that_dies_at_any_change(
     tmp_path: Path, tiny_bert: str, all_: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexes.folder.transfer.TOGETHER", 2)
+    monkeypatch.setattr("indexes.folder.transfer.BATCH_ROWS", 2)
     Retriever.build(OLD, tmp_path / "c", encoder=tiny_bert, **PLAIN).close()
     place = f"milvus:{tmp_path / 'm.db'}#"
     changes = changes_of(lambda: copy(tmp_path / "c", f"{place}undisturbed"))

@@ -62,14 +62,13 @@ def conditions(draw: st.DrawFn) -> Condition:
 def in_milvus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matching]:
     """What each condition finds among rows with these metadata, in one table that is filled anew each time."""
     client = Client(Address(str(tmp_path_factory.mktemp("facts") / "m.db")), create=True)
-    made = client.pymilvus.create_schema(auto_id=False, enable_dynamic_field=False)
-    made.add_field("number", schema._type("INT64"), is_primary=True)
-    made.add_field("run", schema._type("VARCHAR"), max_length=64)
-    made.add_field("nothing", schema._type("FLOAT_VECTOR"), dim=2)
-    schema.add_filter_fields(made)
-    indexes = client.pymilvus.prepare_index_params()
-    indexes.add_index("nothing", index_type="FLAT", metric_type="IP")
-    client.create("facts", made, indexes)
+    fields: dict[str, schema.Field] = {
+        "number": schema.NUMBER,
+        "run": schema.HASH,
+        "nothing": ("FLOAT_VECTOR", {"dim": 2}),
+    }
+    nothing = {"index_type": "FLAT", "metric_type": "IP"}
+    client.create("facts", *schema.table(client.pymilvus, {**fields, **schema.FILTERS}, nothing=nothing))
 
     def matching(documents: Sequence[Metadata], asked: Sequence[Condition]) -> list[list[int]]:
         run = uuid.uuid4().hex

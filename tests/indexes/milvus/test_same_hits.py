@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from milvus_places import shown
 from numpy.typing import NDArray
 
 from indexes.checksums import content_hash, metadata_text
@@ -120,12 +121,10 @@ def pair_in(folder: Path) -> Pair:
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Two collections with an exact index, emptied and filled again for each example."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("indexes.milvus.state.SETTLE_SECONDS", 0.0)
-        shelves = pair_in(tmp_path_factory.mktemp("pair"))
-        yield shelves
-        for shelf in shelves:
-            shelf.collection.close()
+    shelves = pair_in(tmp_path_factory.mktemp("pair"))
+    yield shelves
+    for shelf in shelves:
+        shelf.collection.close()
 
 
 def assert_same(one: Found, other: Found) -> None:
@@ -171,7 +170,7 @@ def compare(pair: Pair, before: Texts, after: Texts, asked: list[Condition], k: 
         store = shelf.collection.store
         with shelf.collection.writing():
             store.start_run()
-            store.delete_not_met()
+            store.delete_documents([id_ for id_, _ in store.not_met()])
         shelf.put(before)
         shelf.put(after)
         with shelf.collection.writing():
@@ -258,13 +257,13 @@ def odd_jobs(place: str, encoder: str) -> list[Any]:
             assert (found.text, found.title, found.metadata) == (document.text, document.title, document.metadata)
         where = ["kind = big", "kind = '🦉'", "kind = nul", r"kind = '\\'", "kind = 1", "a.b.c.d.e = f", "huge > 1e200"]
         ask: list[Callable[[], Any]] = [
-            lambda: retriever.search("owl", 20),
-            *((lambda w=w: retriever.search("owl", 20, where=[w])) for w in where),
+            lambda: retriever.search("owl", 20, mode="dense"),
+            *((lambda w=w: retriever.search("owl", 20, where=[w], mode="dense")) for w in where),
             *((lambda d=d: retriever.similar(d.id, 5)) for d in ODD),
         ]
         told += [[(hit.id, round(hit.score, 5), hit.start, hit.end) for hit in one()] for one in ask]
         assert retriever.delete([document.id for document in ODD[::2]]) == [document.id for document in ODD[::2]]
-        told += [len(retriever), retriever.verify().problems, retriever.search("owl", 20)]
+        told += [len(retriever), retriever.verify().problems, shown(retriever.search("owl", 20, mode="dense"))]
     return told
 
 
@@ -279,7 +278,7 @@ def test_what_milvus_cannot_hold_is_skipped_and_told(tmp_path: Path, tiny_bert: 
     documents = [Document("good", "Good."), Document("bad", "Bad.", metadata={"all": [*range(9000)]})]
     with Retriever.build(documents, lite, encoder=tiny_bert, transform="none", precision="fp32") as retriever:
         assert (retriever.report.skipped, len(retriever)) == (1, 1)
-        assert "Milvus can store 4,096" in retriever.report.skipped_list[0].reason
+        assert "Milvus can store only 4,096" in retriever.report.skipped_list[0].reason
     Retriever.build(documents, tmp_path / "c", encoder=tiny_bert, transform="none", precision="fp32").close()
     with pytest.raises(Misuse, match="document 'bad' .* cannot be stored in"):
         copy(tmp_path / "c", f"{lite}#copy")

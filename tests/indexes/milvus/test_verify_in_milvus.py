@@ -116,7 +116,7 @@ def test_a_search_gives_nothing_that_is_not_as_it_was_stored(lite: str, tiny_ber
     with Retriever.build(DOCUMENTS, lite, encoder=tiny_bert, **PLAIN) as retriever:
         change(lite, table, expression, changed)
         for ask in (lambda: retriever.search("text", 50), lambda: retriever.document("d2")):
-            with pytest.raises(Damaged, match="retriever verify --repair --store"):
+            with pytest.raises(Damaged, match="retriever verify --repair --index"):
                 ask()
 
 
@@ -142,6 +142,6 @@ def test_all_documents_damaged(lite: str, tiny_bert: str) -> None:
 def test_the_command_line_says_what_was_done(lite: str, tiny_bert: str, run: Run) -> None:
     Retriever.build(DOCUMENTS[:4], lite, encoder=tiny_bert, **PLAIN).close()
     change(lite, "documents", "number == 3", lambda row: row | {"body": "x"})
-    assert "d2" in run("verify", "--store", lite, code=1).output
-    assert "index their source again" in " ".join(run("verify", "--repair", "--store", lite).output.split())
-    run("verify", "--store", lite)
+    assert "d2" in run("verify", "--index", lite, code=1).output
+    assert "index their source again" in " ".join(run("verify", "--repair", "--index", lite).output.split())
+    run("verify", "--index", lite)

@@ -16,6 +16,7 @@ from samples import Run, make_bert, write_jsonl
 from workers import begun, begun_again, noting_worker
 
 from retriever import Corpus, Document, Retriever
+from retriever.corpus import source
 from retriever.encoder.encoder import Encoder
 from retriever.errors import BadSource, Mismatch, Misuse, RetrieverError
 from retriever.ingest.engines.ray import pool as ray_pool
@@ -242,6 +243,8 @@ def test_a_reader_that_dies_is_followed_by_another(
             return chunk
 
     monkeypatch.setattr(ray_reader, "Reader", Mortal)
+    # What is read ahead to detect the language is read in this process, and here that would be all.
+    monkeypatch.setattr(source, "DOCUMENTS_AHEAD", 100)
     local, by_ray = built_twice(lambda: Corpus(sources), tmp_path, tiny_bert, **OPTIONS | {"transform": "none"})
     assert once.exists() and local == by_ray
     assert differing(tmp_path / "local", tmp_path / "ray") == []

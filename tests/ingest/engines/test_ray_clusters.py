@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import signal
 import socket
 import sqlite3
@@ -213,11 +212,8 @@ def test_a_run_is_stopped_and_goes_on(run: Run, source: Path, tmp_path: Path, ti
     assert not clusters() - before, "nothing of the cluster is left"
     stored = vectors(folder)
     assert 50 <= stored < DOCUMENTS
-    output = run(
-        "index", source, "--index", folder, "--encoder", tiny_bert, "--transform", "none", "--engine", "local"
-    ).output
-    embedded = int(re.findall(r"([\d,]+) texts embedded", output)[0].replace(",", ""))
-    assert embedded == DOCUMENTS - stored
+    with Retriever.build(Corpus([source]), folder, encoder=tiny_bert, transform="none") as built:
+        assert built.report.texts_embedded == DOCUMENTS - stored
     assert "no damage found" in run("verify", "--index", folder).output
 
 

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from browsing import Page, Route, expect
 from site_served import LONG
 
@@ -60,14 +61,18 @@ def test_what_is_being_typed_survives_a_click_elsewhere(open_page):
 
 def test_modes(open_page):
     page = open_page("?q=planet")
+    expect(page.get_by_role("radio", name="Both")).to_be_checked()
+    expect(page.locator(".summary").first).to_contain_text("10 hits by meaning and words")
     page.get_by_role("radio", name="Words").check()
     expect(page.locator(".summary").first).to_contain_text("2 hits by words")
     assert set(titles(page)) == {"Jupiter", "Mars"}
     expect(page).to_have_url(re.compile("mode=lexical"))
+    page.get_by_role("radio", name="Meaning").check()
+    expect(page.locator(".summary").first).to_contain_text("10 hits by meaning in")
+    expect(page).to_have_url(re.compile("mode=dense"))
     page.get_by_role("radio", name="Both").check()
     expect(page.locator(".summary").first).to_contain_text("by meaning and words")
-    widths = page.locator(".hit .bar span").evaluate_all("bars => bars.map(bar => bar.style.width)")
-    assert widths[0] == "100%"  # nats have no scale but the best
+    assert "mode=" not in page.url
 
 
 def test_number_of_hits(open_page):
@@ -77,11 +82,78 @@ def test_number_of_hits(open_page):
     expect(page).to_have_url(re.compile("k=5"))
 
 
-def test_the_bar_shows_the_cosine(open_page):
+@pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
+def test_the_bar_shows_the_relevance(open_page, mode):
+    page = open_page(f"?q=jupiter+is+the+largest+planet&mode={mode}")
+    expect(page.locator(".hit").first).to_be_visible()
+    numbers = [int(text) for text in page.locator(".hit .number").all_inner_texts()]
+    widths = page.locator(".hit .bar span").evaluate_all("bars => bars.map(bar => parseFloat(bar.style.width))")
+    assert numbers == sorted(numbers, reverse=True)
+    assert numbers[0] > 40
+    for number, width in zip(numbers, widths, strict=True):
+        assert abs(width - number) <= 0.51
+
+
+def test_why_a_hit_was_found(open_page):
     page = open_page("?q=jupiter+is+the+largest+planet")
-    score = float(page.locator(".hit .number").first.inner_text())
-    width = page.locator(".hit .bar span").first.evaluate("bar => parseFloat(bar.style.width)")
-    assert abs(width - 100 * score) < 0.1
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.post_data or request.url))
+    first = page.locator(".hit").first
+    expect(first.locator("mark")).to_be_visible()
+    button = first.get_by_role("button", name="Why? Jupiter")
+    expect(button).to_have_attribute("aria-expanded", "false")
+    button.click()
+    why = first.get_by_role("group", name="Why Jupiter was found")
+    expect(why).to_be_visible()
+    expect(button).to_have_attribute("aria-expanded", "true")
+    assert button.get_attribute("aria-controls") == why.get_attribute("id")
+    told = re.sub(r"\s+", " ", why.inner_text())
+    side = r"strength (\d+) of 100 rank 1 {} [\d.]+"
+    assert re.search("By meaning " + side.format("cosine"), told) and re.search("By words " + side.format("BM25"), told)
+    assert re.search(r"Words found jupiter is the largest planet Weight meaning 50 %, words 50 %$", told)
+    page.locator(".hit").nth(1).locator(".why").click()
+    expect(page.locator(".reasons")).to_have_count(2)
+    assert sum('"explain":true' in one for one in asked) == 1  # one request explains all hits
+    button.click()
+    expect(why).to_be_hidden()
+    expect(button).to_have_attribute("aria-expanded", "false")
+
+
+@pytest.mark.parametrize(
+    ("query", "mode", "told"),
+    [
+        ("planet", "dense", {"By words": "not searched", "Weight": "meaning 100 %, words 0 %"}),
+        ("planet", "lexical", {"By meaning": "not searched", "Words found": "planet"}),
+        ("xylophone", "hybrid", {"By words": "no word of the query", "Weight": "meaning 100 %, words 0 %"}),
+    ],
+)
+def test_why_when_a_side_found_nothing(open_page, query, mode, told):
+    page = open_page(f"?q={query}&mode={mode}")
+    page.locator(".why").first.click()
+    for term, definition in told.items():
+        expect(page.locator(f".reasons dt:text-is('{term}') + dd")).to_have_text(definition)
+
+
+@pytest.mark.parametrize("query", ["sky/6", "SKY/6"])
+def test_why_an_id_comes_first(open_page, query):
+    page = open_page(f"?q={query}")
+    expect(page.locator(".hit .number").first).to_have_text("100")
+    page.locator(".why").first.click()
+    expect(page.locator(".reasons p")).to_have_text("The query is the id of this document, so it comes first.")
+
+
+def test_a_misspelt_word_is_noted_and_corrected(open_page):
+    page = open_page("?q=galxy&k=5")
+    expect(page.locator(".summary").first).to_contain_text("No document has a word of the query, so these hits are by")
+    expect(page.locator("#live")).to_contain_text("Did you mean: Galaxies?")
+    page.locator(".meant").get_by_role("link", name="Galaxies").click()
+    expect(page.locator(".hit h3").first).to_have_text("Galaxies")
+    expect(page.locator("#query")).to_have_value("Galaxies")
+    expect(page).to_have_url(re.compile(r"q=Galaxies&k=5$"))
+    expect(page.locator(".meant")).to_be_hidden()
+    expect(page.locator(".summary").first).not_to_contain_text("No document")
+    page.go_back()
+    expect(page.locator(".meant")).to_have_text("Did you mean: Galaxies?")
 
 
 def test_filter_by_a_chip_of_a_hit(open_page):
@@ -158,6 +230,9 @@ def _with_strange(route):
 def test_nothing_found(open_page):
     page = open_page("?q=xylophone&mode=lexical")
     expect(page.locator("#view-search")).to_contain_text("Nothing found by words.")
+    expect(page.locator("#view-search .empty")).to_have_text(
+        "No document has a word of the query. Try searching by meaning."
+    )
 
 
 def test_another_collection(open_page):

@@ -1,5 +1,6 @@
 """What the page does when something is wrong: it says so near the box, keeps what was typed, and recovers."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -213,3 +214,22 @@ def test_a_hostile_document_is_text(open_page):
     expect(page.locator(".board")).to_contain_text(HOSTILE_TITLE)
     assert page.evaluate("window.stolen") is None
     assert page.locator("main img, main script, dialog img, dialog script").count() == 0
+
+
+@pytest.mark.heavy
+def test_a_server_without_a_collection_says_so_until_one_comes(open_page, folders: list[Path], tmp_path: Path):
+    home = tmp_path / "home"
+    home.mkdir()
+    server = Server([home])
+    server.start()
+    try:
+        page = open_page(at=server.address)
+        expect(page.locator("#view-search")).to_contain_text("This server has no collection yet.")
+        expect(page.locator("#view-search")).to_contain_text("retriever index SOURCE --index FOLDER/NAME")
+        shutil.copytree(folders[1], tmp_path / "pets").rename(home / "pets")
+        expect(page.locator("#view-search .facts")).to_contain_text("documents")
+        expect(page.locator("#view-search")).not_to_contain_text("no collection")
+        page.locator("#query").fill("purring")
+        expect(page.locator(".hit").first).to_be_visible()
+    finally:
+        server.stop()

@@ -82,12 +82,18 @@ def test_the_card(open_page):
 
 
 def test_an_address_is_a_search(open_page):
-    page = open_page("?q=stars&mode=hybrid&k=5&where=topic+%3D+sky&where=year+%3E%3D+2016")
+    page = open_page("?q=stars&mode=dense&k=5&where=topic+%3D+sky&where=year+%3E%3D+2016")
     expect(page.locator("#query")).to_have_value("stars")
     expect(page.locator(".hit")).to_have_count(5)
     expect(page.locator("#active .chip")).to_have_count(2)
-    expect(page.get_by_role("radio", name="Both")).to_be_checked()
+    expect(page.get_by_role("radio", name="Meaning")).to_be_checked()
     expect(page).to_have_title("stars · retriever")
+
+
+def test_an_address_may_name_the_default_mode(open_page):
+    page = open_page("?q=stars&mode=hybrid")
+    expect(page.get_by_role("radio", name="Both")).to_be_checked()
+    expect(page.locator(".summary").first).to_contain_text("by meaning and words")
 
 
 def test_an_address_opens_a_document(open_page):

@@ -16,18 +16,19 @@ from numpy.typing import NDArray
 
 from indexes.rows import VECTOR_TYPE
 from retriever.encoder.batches import Batch, TokenBatch
-from retriever.encoder.encoder import BATCH_TOKENS
+from retriever.encoder.encoder import BATCH_TOKENS, Encoder
 from retriever.errors import Misuse
-from retriever.ingest.engines.base import Blocks, Encodes
+from retriever.ingest.engines.base import Blocks, Encodes, Engine
 from retriever.ingest.engines.ray.cluster import Cluster
 from retriever.ingest.engines.ray.pool import OrderedCalls, Pool
 from retriever.ingest.engines.ray.reader import RemoteSource, passages_of
 from retriever.ingest.engines.ray.worker import EncoderSpec
 
 if TYPE_CHECKING:
-    from retriever.corpus import Document, Skipped
+    from retriever.corpus import Document
+    from retriever.corpus.files import Item
     from retriever.corpus.source import Source
-    from retriever.encoder.encoder import Encoder
+    from retriever.encoder.base import AnyEncoder
     from retriever.transforms import Transform
 
 # Maximum number of results that wait for a late batch, e.g. because its worker died. They need some megabytes.
@@ -36,7 +37,7 @@ MAX_WAITING = 512
 BLOCKS_PER_WORKER = 2
 
 
-class Ray:
+class Ray(Engine):
     """The engine that uses the workers of a Ray cluster, as a context manager."""
 
     def __init__(self, address: str | None) -> None:
@@ -60,28 +61,28 @@ class Ray:
     def gpus(self) -> int:
         return int(self._cluster.resources().get("GPU", 0))
 
-    def documents(self, source: "Source", encoder: "Encoder") -> "Iterable[Document | Skipped]":
+    def documents(self, source: "Source", encoder: "AnyEncoder") -> "Iterable[Item]":
         """Read a source: in a separate process if that process can read the files, otherwise in this process."""
-        self._source = RemoteSource.open(source, EncoderSpec.of(encoder, "cpu"), self._cluster)
+        self._source = RemoteSource.open(source, EncoderSpec.of(_model(encoder), "cpu"), self._cluster)
         return self._source or source
 
-    def passages(self, document: "Document", encoder: "Encoder") -> Iterator[tuple[int, int, str]]:
+    def passages(self, document: "Document", encoder: "AnyEncoder") -> Iterator[tuple[int, int, str]]:
         if self._source:
             self._source.found_new_document()
-        return passages_of(document, encoder)
+        return passages_of(document, _model(encoder))
 
-    def encoding(self, texts: Sequence[str], encoder: "Encoder") -> Encodes:
-        return self._encoding(texts, encoder, queries=False)
+    def encoding(self, texts: Sequence[str], encoder: "AnyEncoder") -> Encodes:
+        return self._encoding(texts, _model(encoder), queries=False)
 
-    def encode_queries(self, texts: Sequence[str], encoder: "Encoder") -> NDArray[np.float32]:
+    def encode_queries(self, texts: Sequence[str], encoder: "AnyEncoder") -> NDArray[np.float32]:
         rows = np.empty((len(texts), encoder.identity.dimension), np.float32)
-        encoding = self._encoding(texts, encoder, queries=True)
+        encoding = self._encoding(texts, _model(encoder), queries=True)
         while done := encoding.finished():
             for batch in done:
                 rows[batch.positions] = batch.vectors
         return rows
 
-    def _encoding(self, texts: Sequence[str], encoder: "Encoder", queries: bool) -> "RayEncoding":
+    def _encoding(self, texts: Sequence[str], encoder: Encoder, queries: bool) -> "RayEncoding":
         batch_tokens = encoder.requested_batch_tokens or BATCH_TOKENS[self._device(encoder)]
         return RayEncoding(
             encoder.token_batches(texts, batch_tokens, queries=queries), self._workers(encoder), half=not queries
@@ -89,7 +90,7 @@ class Ray:
 
     def mapped(self, transform: "Transform", blocks: Blocks) -> Blocks:
         if transform.family == "none":  # not worth sending
-            yield from ((numbers, transform.apply(raw)) for numbers, raw in blocks)
+            yield from super().mapped(transform, blocks)
             return
         pool = self._pool or self._workers(None)
         shared = self._cluster.ray.put(transform)
@@ -117,7 +118,7 @@ class Ray:
             notes.append(f"{workers} of the Ray cluster died ({hosts}); other workers encoded {batches} again")
         return notes
 
-    def _device(self, encoder: "Encoder") -> str:
+    def _device(self, encoder: Encoder) -> str:
         """Return the device of the workers: "cuda" if the cluster has GPUs and the encoder allows them, else "cpu"."""
         device = encoder.requested_device
         if device == "cpu" or encoder.identity.precision == "int8":
@@ -126,7 +127,7 @@ class Ray:
             raise Misuse('`device="cuda"`: the Ray cluster has no GPU; use `device="cpu"` or `device="auto"`.')
         return "cuda" if self.gpus else "cpu"
 
-    def _workers(self, encoder: "Encoder | None") -> Pool:
+    def _workers(self, encoder: Encoder | None) -> Pool:
         if self._pool is None:
             device = self._device(encoder) if encoder else "cpu"
             resources: dict[str, float] = {"num_cpus": 1} if device == "cpu" else {"num_cpus": 1, "num_gpus": 1}
@@ -156,3 +157,8 @@ class RayEncoding:
         found = self._calls.next_results()
         sent, self._sent = self._sent[: len(found)], self._sent[len(found) :]
         return [Batch(positions, rows, tokens) for (positions, tokens), rows in zip(sent, found, strict=True)]
+
+
+def _model(encoder: "AnyEncoder") -> Encoder:
+    assert isinstance(encoder, Encoder), "`Retriever.build` refuses other encoders with Ray"
+    return encoder

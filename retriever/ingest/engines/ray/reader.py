@@ -12,14 +12,16 @@ from dataclasses import dataclass, field, fields
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from retriever.corpus import Corpus, Document, Skipped
-from retriever.corpus.files import SourceFile
-from retriever.corpus.passages import encoded_passages, encoded_text, fit_title, split
+from retriever.corpus import Corpus, Document
+from retriever.corpus.files import Item
+from retriever.corpus.listing import SourceFile
+from retriever.corpus.passages import encoded_passages, encoded_text, passage_spans
 from retriever.errors import RetrieverError, first_line
 from retriever.ingest.engines.ray.cluster import Cluster, ClusterLost
 from retriever.ingest.engines.ray.worker import EncoderSpec
 
 if TYPE_CHECKING:
+    from retriever.corpus.account import Account
     from retriever.corpus.source import Source
     from retriever.encoder.encoder import Encoder
 
@@ -47,11 +49,13 @@ class SplitDocument(Document):
 class Chunk:
     """Some documents of a corpus. `fraction` is the share of the corpus that has been read at the end of the chunk."""
 
-    items: list[Document | Skipped] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
     failure: Exception | None = None
     """The error that ended the reading after these documents, if any."""
     last: bool = False
     fraction: float | None = None
+    account: "Account | None" = None
+    """What the reader has read and has not read of the files, at the end of the chunk."""
 
 
 def passages_of(document: Document, encoder: "Encoder") -> Iterator[tuple[int, int, str]]:
@@ -63,9 +67,8 @@ def passages_of(document: Document, encoder: "Encoder") -> Iterator[tuple[int, i
 
 
 def _split(document: Document, encoder: "Encoder") -> SplitDocument:
-    budget, count_tokens = encoder.token_budget, encoder.count_tokens
-    title = fit_title(document.title, budget, count_tokens)
-    spans = tuple((p.start, p.end) for p in split(document.text, title, budget, count_tokens))
+    title, found = passage_spans(document, encoder)
+    spans = tuple((span.start, span.end) for span in found)
     values = {attribute.name: getattr(document, attribute.name) for attribute in fields(Document)}
     return SplitDocument(**values, encoded_title=title, spans=spans)
 
@@ -120,7 +123,7 @@ class Reader:
                 chunk.last = len(chunk.items) < CHUNK_ITEMS
         except RetrieverError as error:
             chunk.failure = error
-        chunk.fraction = self._source.fraction_read
+        chunk.fraction, chunk.account = self._source.fraction_read, self._source.account
         return chunk
 
 
@@ -167,6 +170,10 @@ class RemoteSource:
         self._chunks_without_new = 0
 
     @property
+    def account(self) -> "Account | None":
+        return self._chunk.account or self._source.account
+
+    @property
     def fraction_read(self) -> float | None:
         """The fraction of the source that has been yielded so far."""
         if self._chunk.fraction is None:
@@ -174,7 +181,7 @@ class RemoteSource:
         share = 1 - self._left / max(1, len(self._chunk.items))
         return self._fraction_before + share * (self._chunk.fraction - self._fraction_before)
 
-    def __iter__(self) -> Iterator[Document | Skipped]:
+    def __iter__(self) -> Iterator[Item]:
         yield from self._source.read_ahead()
         for chunk in self._chunks():
             self._fraction_before, self._chunk = self._chunk.fraction or 0.0, chunk
