@@ -7,6 +7,7 @@ being killed at any point.
 
 import contextlib
 import os
+import queue
 import signal
 import sys
 import threading
@@ -78,6 +79,31 @@ def exit_immediately() -> None:
     signal.set_wakeup_fd(writing)
     for number in stopping:
         signal.signal(number, lambda number, frame: None)
+
+
+class Flag:
+    """A flag that one thread raises and that others wait for.
+
+    `threading.Event` and `threading.Semaphore` are written in Python. An exception of a signal handler can come between
+    two of their statements and leave their lock locked, and the thread that sets the event then waits for ever. A
+    SimpleQueue is written in C: a signal comes before or after it.
+    """
+
+    def __init__(self) -> None:
+        self._raised = False
+        self._waking: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def raise_(self) -> None:
+        self._raised = True
+        self._waking.put(None)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the flag is raised, but not longer than this. Return whether it is raised."""
+        if not self._raised:
+            with contextlib.suppress(queue.Empty):
+                self._waking.get(timeout=seconds)
+                self._waking.put(None)  # for others that wait
+        return self._raised
 
 
 @contextlib.contextmanager

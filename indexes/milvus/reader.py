@@ -113,6 +113,11 @@ class Reader:
         """Return the fields of the given documents. Raise `Damaged` if a document differs from what was stored."""
         return {number: hit_fields(row) for number, row, _ in self.rows(numbers)}
 
+    def documents_in_turn(self, numbers: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the number and the fields of the given documents in ascending order, a few at a time."""
+        for number, row, _ in self.rows(sorted(numbers)):
+            yield number, hit_fields(row)
+
     def rows(self, numbers: Sequence[int]) -> Iterator[StoredDocument]:
         """Yield the given documents with their passages. Raise `Damaged` if a document is not intact."""
         for start in range(0, len(numbers), READ_DOCUMENTS):

@@ -28,6 +28,7 @@ PASSAGES = (
     "{} ORDER BY document, position"
 )
 IDS_AT_ONCE = 10_000
+READ_TOGETHER = 100_000
 USED = " AND id NOT IN (SELECT vector FROM unused)"
 
 
@@ -79,6 +80,25 @@ class DocumentStore(DatabaseFile):
             if not same or passage.document not in stored:
                 raise self.not_as_stored(f"a passage of document number {passage.document}")
         return stored
+
+    def documents_in_turn(self, numbers: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the number and the fields of the given documents in ascending order.
+
+        Documents are in memory together until they have READ_TOGETHER characters.
+        """
+        query = (
+            "SELECT number, length(title) + length(text) + length(metadata) FROM documents WHERE number IN ({})"
+            " ORDER BY number"
+        )
+        together: list[int] = []
+        characters = 0
+        for number, length in self._select_in(query, sorted(numbers)):
+            if together and characters + (length or 0) > READ_TOGETHER:
+                yield from self.documents(together).items()
+                together, characters = [], 0
+            together.append(number)
+            characters += length or 0
+        yield from self.documents(together).items()
 
     def document_rows(self, numbers: Sequence[int]) -> Iterator[tuple[int, DocumentRow]]:
         """Yield the given documents as they were stored, with their numbers."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from retriever.encoder.model_files import TOKENIZER_FILES, ModelFiles
 from retriever.errors import EncoderUnavailable
+from retriever.signals import Flag
 
 Text = TypeVar("Text", bound=Sized)
 
@@ -129,13 +130,16 @@ class Encoding(Generic[Text]):
         self._batches = enumerate(batches)
         self._encode = encode
         self._next_batch = threading.Lock()
-        self._stopped = threading.Event()
-        self._room = threading.Semaphore(workers + AHEAD)
+        self._stopped = False
+        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """Holds an item for each batch that may begin. A semaphore would not survive a signal: see `Flag`."""
         self._results: queue.SimpleQueue[tuple[int, Batch] | BaseException | None] = queue.SimpleQueue()
         self._out_of_order: dict[int, Batch] = {}
         self._returned = self._last_returned = 0
         self._started = self._running = 0
-        self._ended = [threading.Event() for _ in range(workers)]
+        self._ended = [Flag() for _ in range(workers)]
+        for _ in range(workers + AHEAD):
+            self._room.put(None)
 
     def start(self) -> None:
         for number, ended in enumerate(self._ended):
@@ -144,24 +148,24 @@ class Encoding(Generic[Text]):
             self._started += 1
             self._running += 1
 
-    def _work(self, ended: threading.Event) -> None:
+    def _work(self, ended: Flag) -> None:
         try:
             while True:
-                self._room.acquire()
+                self._room.get()
                 with self._next_batch:
-                    if self._stopped.is_set():
+                    if self._stopped:
                         break
                     number, (positions, texts) = next(self._batches, (-1, (np.zeros(0, np.int64), [])))
                 if number < 0:
                     break
                 self._results.put((number, Batch(positions, self._encode(texts), self._count(texts))))
         except BaseException as error:  # raised again in the caller's thread
-            self._stopped.set()
+            self._stopped = True
             self._results.put(error)
         finally:
-            self._room.release()
+            self._room.put(None)
             self._results.put(None)
-            ended.set()
+            ended.raise_()
 
     def finished(self) -> list[Batch]:
         """Wait for at least one batch, and return all finished batches in order.
@@ -171,7 +175,7 @@ class Encoding(Generic[Text]):
         """
         found: list[Batch] = []
         for _ in range(self._last_returned):
-            self._room.release()
+            self._room.put(None)
         self._last_returned = 0
         while self._running:
             try:
@@ -193,9 +197,9 @@ class Encoding(Generic[Text]):
 
     def close(self) -> None:
         """Stop after the batches in progress. `finished` still returns these batches."""
-        self._stopped.set()
+        self._stopped = True
         for _ in self._ended:
-            self._room.release()
-        # Events are used instead of join, because Python 3.11 treats a thread as ended after an interrupted join.
+            self._room.put(None)
+        # Flags are used instead of join, because Python 3.11 treats a thread as ended after an interrupted join.
         for ended in self._ended[: self._started]:
             ended.wait()

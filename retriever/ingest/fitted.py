@@ -9,7 +9,6 @@ import contextlib
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from indexes.faiss.vectors import save_array
 from indexes.generation import Generation
 from indexes.protocol import AnyCollection
+from indexes.rows import PassageRow
 from indexes.stores import AnyStore
 from retriever.corpus.passages import encoded_text
 from retriever.corpus.short_texts import MOST_OF_A_PASSAGE, short_texts
@@ -51,7 +51,6 @@ WORDS_ARE_WHITE = "the word table is already whitened with the words of this tex
 NOT_COMPARABLE = "the documents brought their vectors, and without an encoder no transform can be compared with another"
 # Maximum number of characters of a title in a text for the fit. No encoder reads more.
 LONGEST_TITLE = 10_000
-READ_TOGETHER = 100_000
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
@@ -114,7 +113,7 @@ class Fitted:
     @classmethod
     def _fit(cls, collection: AnyCollection, transform: str, encode: Encode, device: str, progress: Progress) -> Self:
         return_free_memory()
-        numbers = _sample(collection)
+        numbers, places = _sample(collection)
         passages = collection.store.vectors(numbers.tolist(), collection.dimension, checked=True)
         settled = _settled(collection.encoder)
         unread = is_brought(collection.encoder)
@@ -151,7 +150,7 @@ class Fitted:
         queries = None if short is None else short.vectors.astype(np.float16)
         del sample, fits, evidence
         progress("measuring ordinary text", 0, 1)
-        novelty = _measure_novelty(collection, numbers, passages, short)
+        novelty = _measure_novelty(collection, places, passages, short)
         progress("measuring ordinary text", 1, 1)
         del passages
         return_free_memory()
@@ -205,13 +204,20 @@ def _load_queries(folder: Path, dimension: int) -> NDArray[np.float16] | None:
     return queries
 
 
-def _sample(collection: AnyCollection) -> NDArray[np.int64]:
-    """Return the numbers of the vectors in use. If there are more than FIT_SAMPLE, return a uniform random sample."""
+def _sample(collection: AnyCollection) -> tuple[NDArray[np.int64], list[PassageRow]]:
+    """Return the numbers of the vectors in use, and the first passage of each, in the order of the documents.
+
+    If there are more than FIT_SAMPLE, return a uniform random sample. Threads store vectors in the order in which they
+    are finished, so a transform that was trained in that order would differ from run to run.
+    """
     numbers = collection.store.used_vectors()
     if len(numbers) > FIT_SAMPLE:
         rng = np.random.default_rng(SEED)
-        numbers = np.sort(rng.choice(numbers, FIT_SAMPLE, replace=False))
-    return numbers
+        numbers = rng.choice(numbers, FIT_SAMPLE, replace=False)
+    passages = collection.store.passages_of_vectors(numbers.tolist())
+    first = [passages[number][0] for number in numbers.tolist()]
+    order = sorted(range(len(numbers)), key=lambda place: (first[place].document, first[place].position))
+    return numbers[order], [first[place] for place in order]
 
 
 def _encode_short_texts(
@@ -236,12 +242,10 @@ def _encode_short_texts(
 
 
 def _measure_novelty(
-    collection: AnyCollection, numbers: NDArray[np.int64], sample: NDArray[np.float32], short: ShortTexts | None
+    collection: AnyCollection, passages: Sequence[PassageRow], sample: NDArray[np.float32], short: ShortTexts | None
 ) -> Novelty | None:
     """Measure the novelty of ordinary text. The novelty of a query is later compared with it."""
     store = collection.store
-    found = store.passages_of_vectors(numbers.tolist())
-    passages = [found[number][0] for number in numbers.tolist()]
 
     def texts_of(rows: NDArray[np.int64]) -> list[str]:
         chosen = [passages[row] for row in rows]
@@ -264,19 +268,13 @@ def _evidence(collection: AnyCollection) -> Evidence:
 
 
 def _texts(store: AnyStore, spans: Sequence[tuple[int, int, int]]) -> list[tuple[str, str]]:
-    """Return the title and text of each span (document, start, end).
-
-    Documents are in memory together until their texts have READ_TOGETHER characters.
-    """
+    """Return the title and text of each span (document, start, end)."""
     found: list[tuple[str, str]] = [("", "")] * len(spans)
     by_document: dict[int, list[int]] = {}
     for place, (number, _, _) in enumerate(spans):
         by_document.setdefault(number, []).append(place)
-    passages = store.passages_of_documents(sorted(by_document))
-    lengths = accumulate(max((passage.end for passage in own), default=0) for own in passages.values())
-    for _, group in groupby(zip(passages, lengths, strict=True), key=lambda pair: pair[1] // READ_TOGETHER):
-        for number, fields in store.documents([number for number, _ in group]).items():
-            for place in by_document[number]:
-                _, start, end = spans[place]
-                found[place] = (fields["title"][:LONGEST_TITLE], fields["text"][start:end])
+    for number, fields in store.documents_in_turn(list(by_document)):
+        for place in by_document[number]:
+            _, start, end = spans[place]
+            found[place] = (fields["title"][:LONGEST_TITLE], fields["text"][start:end])
     return found

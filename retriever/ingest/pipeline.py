@@ -31,7 +31,7 @@ from retriever.encoder.functions import is_brought
 from retriever.errors import BadSource, Misuse, RetrieverError
 from retriever.ingest.engines import Encodes, Engine
 from retriever.progress import Progress, silent
-from retriever.signals import defer_signals
+from retriever.signals import Flag, defer_signals
 from retriever.transforms.novelty import Drift
 
 READ_TOGETHER = 512
@@ -164,9 +164,9 @@ class Window:
         self._encoder = encoder
         self._error: BaseException | None = None
         self._started = False
-        self._ended = threading.Event()
+        self._ended = Flag()
         if encoding is None:
-            self._ended.set()
+            self._ended.raise_()
 
     def start(self) -> None:
         if self._encoding:
@@ -182,7 +182,7 @@ class Window:
             self._error = error
             encoding.close()
         finally:
-            self._ended.set()
+            self._ended.raise_()
 
     def _put(self, batches: list[Batch]) -> None:
         positions = np.concatenate([batch.positions for batch in batches])
@@ -466,7 +466,8 @@ class Ingestion:
         self._report_progress()
         rows = list(previous.documents.values())
         for start in range(0, len(rows), DOCUMENTS_TOGETHER):
-            self.store.put_documents(rows[start : start + DOCUMENTS_TOGETHER])
+            with defer_signals():  # an interrupt at the edge of a transaction could leave it open
+                self.store.put_documents(rows[start : start + DOCUMENTS_TOGETHER])
             self._report_progress()
         self.report.passages += sum(len(row.passages) for row in rows)
 

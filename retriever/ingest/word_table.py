@@ -97,11 +97,14 @@ def embed_again(collection: Collection, old: AnyEncoder, new: AnyEncoder, progre
         progress("embedding", start, len(numbers))
         block = numbers[start : start + EMBEDDED_TOGETHER]
         passages = [own[0] for own in map(store.passages_of_vectors(block).__getitem__, block)]
-        fields = store.documents(list({passage.document for passage in passages}))
-        titles = {number: fit_title(own["title"], old.token_budget, old.count_tokens) for number, own in fields.items()}
-        texts = [
-            encoded_text(titles[one.document], fields[one.document]["text"][one.start : one.end]) for one in passages
-        ]
+        rows: dict[int, list[int]] = {}
+        for row, passage in enumerate(passages):
+            rows.setdefault(passage.document, []).append(row)
+        texts = [""] * len(passages)
+        for number, fields in store.documents_in_turn(list(rows)):
+            title = fit_title(fields["title"], old.token_budget, old.count_tokens)
+            for row in rows[number]:
+                texts[row] = encoded_text(title, fields["text"][passages[row].start : passages[row].end])
         store.replace_vectors(block, new.encode(texts))
     progress("embedding", len(numbers), len(numbers))
 

@@ -53,8 +53,8 @@ def _documents(folder: Path) -> Parse:
         kinds = IN_PROCESS + FOREIGN
         ending, data = kinds[data[0] % len(kinds)] if data else "txt", data[1:]
         if ending in FOREIGN:
-            answer = process._read(ending, data, None)
-            assert answer.get("refused") or isinstance(answer["text"], str)
+            answer, text = process._read(ending, data, None)
+            assert answer.get("refused") or isinstance(text.decode(), str)
             json.dumps(answer, allow_nan=False).encode()
             return
         path = folder / f"fuzzed.{ending}"

@@ -33,6 +33,9 @@ CALLS = (
 ).split(",")
 
 DATABASE = "documents.sqlite"
+SAID = "said.log"
+"""What jobs print, those that did not end in time included."""
+SAID_SHOWN = 6000
 HOLD_OPEN = """
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1])
@@ -98,7 +101,7 @@ class Zygote:
             command = ["taskset", "-c", str(cores[core % len(cores)]), *command]
         root = str(Path(__file__).parents[2])
         environment["PYTHONPATH"] = os.pathsep.join([root, environment.get("PYTHONPATH", "")])
-        with (scratch / "said.log").open("w") as said:  # what jobs print
+        with (scratch / SAID).open("w") as said:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True, env=environment
             )
@@ -119,7 +122,9 @@ class Zygote:
         """
         while (found := self._line())["id"] != self._id:
             pass
-        assert "timed_out" not in found, f"the job did not end within {found['timed_out']} s"
+        if "timed_out" in found:
+            said = (self.scratch / SAID).read_text(errors="replace")[-SAID_SHOWN:]
+            raise AssertionError(f"the job did not end within {found['timed_out']} s. It printed last:\n{said}")
         return found
 
     def _send(self, request: dict[str, Any]) -> None:

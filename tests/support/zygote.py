@@ -5,13 +5,14 @@
 It reads one JSON object a line, {"id": N, "job": NAME, "arguments": {...}, "held": BOOL, "seconds": S}, and answers
 with one line a job: {"id": N, "status": the child's exit status, "result": what the job returned or raised}. With
 "held" it first answers {"id": N, "pid": ...} and lets the child begin when it reads {"id": N} again, so that a tracer
-can attach. A job that takes more than S seconds is killed, and its answer has "timed_out".
+can attach. A job that takes more than S seconds prints where its threads are and is killed. Its answer has "timed_out".
 
 A child leaves by `os._exit` in every case: the exit handlers of libraries whose threads did not survive the fork may
 wait for ever.
 """
 
 import contextlib
+import faulthandler
 import importlib
 import json
 import os
@@ -104,6 +105,9 @@ class Child:
                 watched.remove(process)
         os.close(process)
         timed_out = {"timed_out": seconds} if process in watched else {}
+        if timed_out:
+            os.kill(self.pid, signal.SIGUSR1)
+            time.sleep(1)
         status = self.kill()  # one that has ended keeps its status
         result = None
         with contextlib.suppress(ValueError):
@@ -117,6 +121,7 @@ def _run(
     """What the child does; it never returns."""
     status = 1
     try:
+        faulthandler.register(signal.SIGUSR1)
         results.close()
         os.close(go)
         if os.read(from_parent, 1):  # else the zygote has ended
