@@ -89,3 +89,8 @@ class AnyEncoder(ABC):
     def distinguishes_case(self) -> bool:
         """Whether a text in capitals gets different tokens from the same text in lower case."""
         return True
+
+    @property
+    def distinguishes_marks(self) -> bool:
+        """Whether a text without diacritics gets different tokens from the same text with them."""
+        return True

@@ -265,8 +265,15 @@ class Encoder(AnyEncoder):
 
     @cached_property
     def distinguishes_case(self) -> bool:
-        upper, lower = self.tokenizer.encode_batch_fast(["ONE WORD", "one word"], add_special_tokens=False)
-        return bool(upper.ids != lower.ids)
+        return self._differ("ONE WORD", "one word")
+
+    @cached_property
+    def distinguishes_marks(self) -> bool:
+        return self._differ("élève à", "eleve a")
+
+    def _differ(self, *texts: str) -> bool:
+        one, other = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return bool(one.ids != other.ids)
 
     @cached_property
     def _truncating_tokenizer(self) -> Any:

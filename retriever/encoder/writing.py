@@ -1,4 +1,4 @@
-"""How a text is written: full-width letters, composed characters, and queries in capitals.
+"""How a text is written: full-width letters, composed characters, and queries in capitals or without diacritics.
 
 An encoder knows words as its training text wrote them. A query may be written in another way and mean the same.
 """
@@ -17,6 +17,7 @@ _EAST_ASIAN = "[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]"
 _WIDE_OR_PUNCTUATION = re.compile("[\uff01-\uff5e]")
 _WIDE = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a]")
 _WIDTH = 0xFEE0
+_LATIN = re.compile("[A-Za-z]")
 _WORD = re.compile(r"\w+")
 
 
@@ -34,25 +35,32 @@ def in_capitals(query: str) -> bool:
     return plain(query).isupper()
 
 
-def recased(query: str, texts: Iterable[str]) -> str:
-    """Write a query in capitals as the texts write its words most often, e.g. "DNA" but "repair".
+def without_marks(query: str) -> bool:
+    """Return whether a query has Latin letters, and no letter has a diacritic."""
+    letters = unicodedata.normalize("NFD", plain(query))
+    return bool(_LATIN.search(letters)) and not any(map(unicodedata.combining, letters))
 
-    Diacritics are restored too, because capitals are often written without them. A word that the texts do not have is
-    written in lower case.
+
+def as_written(query: str, texts: Iterable[str]) -> str:
+    """Write a query as the texts write its words most often.
+
+    If it is in capitals, "DNA REPAIR" becomes "DNA repair". A word that the texts do not have is written in lower case.
+    In any other query, only diacritics are restored: "cafe" becomes "café" if the texts write that most often.
     """
-    query = plain(query)
+    query, capitals = plain(query), in_capitals(query)
     wanted = {_folded(word) for word in _WORD.findall(query)}
     forms: dict[str, Counter[str]] = defaultdict(Counter)
     for text in texts:
         for word, count in Counter(_WORD.findall(plain(text))).items():
             if (key := _folded(word)) in wanted:
                 forms[key][word] += count
-    return _WORD.sub(lambda found: _written(found[0], forms), query)
 
+    def written(found: re.Match[str]) -> str:
+        known = forms.get(_folded(found[0]))
+        form = max(known, key=lambda form: (known[form], form)) if known else found[0].lower()
+        return form if capitals or _folded(form) != form.casefold() else found[0]
 
-def _written(word: str, forms: dict[str, Counter[str]]) -> str:
-    known = forms.get(_folded(word))
-    return max(known, key=lambda form: (known[form], form)) if known else word.lower()
+    return _WORD.sub(written, query)
 
 
 def _folded(word: str) -> str:

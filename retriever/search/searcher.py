@@ -20,7 +20,7 @@ from retriever.corpus.document import Document
 from retriever.corpus.passages import encoded_text, prose
 from retriever.encoder.base import AnyEncoder
 from retriever.encoder.functions import is_brought
-from retriever.encoder.writing import in_capitals, plain, recased
+from retriever.encoder.writing import as_written, in_capitals, plain, without_marks
 from retriever.errors import BadFilter, Misuse, NoSuchDocument, require_type
 from retriever.hits import Answer, Hits, Mode, Reranks, Space, Where
 from retriever.search.fusion import fuse, weight_of_meaning
@@ -57,8 +57,10 @@ Matrix = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 
 RERANKED = 50
 """The number of hits that a reranker scores, unless k is more."""
-RECASING = 50
-"""The number of passages that are read to see how the collection writes the words of a query in capitals."""
+REWRITING = 50
+"""The number of passages that are read to see how the collection writes the words of a query."""
+WITHOUT_MARKS = "en"
+"""A language that is written without diacritics."""
 
 BY_WORDS_ALONE = "The documents brought their vectors and there is no encoder, so this is a search by words."
 
@@ -234,7 +236,8 @@ class Searcher:
     def query_vectors(self, queries: Sequence[str], *, here: bool = False) -> NDArray[np.float32]:
         """Return the raw vectors of queries. If `here` is True, encode in the caller's thread.
 
-        If the encoder distinguishes cases, a query in capitals is first written as the collection writes its words.
+        A query in capitals or without diacritics is first written as the collection writes its words, if the encoder
+        distinguishes that.
         """
         queries = checked_queries(queries)
         return self._encoder().encode_queries(self._as_written(queries), here=here)
@@ -248,14 +251,19 @@ class Searcher:
         return Embedded(unit_rows(transform.apply(vectors)), tokens, transform.fingerprint)
 
     def _as_written(self, queries: Sequence[str]) -> Sequence[str]:
-        if any(map(in_capitals, queries)) and self._encoder().distinguishes_case:
-            return [self._recased(query) if in_capitals(query) else query for query in queries]
-        return queries
+        encoder, store = self._encoder(), self.collection.store
+        marks = encoder.distinguishes_marks and store.setting("language", checked=False) != WITHOUT_MARKS
+        return [
+            self._rewritten(query)
+            if (encoder.distinguishes_case and in_capitals(query)) or (marks and without_marks(query))
+            else query
+            for query in queries
+        ]
 
-    def _recased(self, query: str) -> str:
+    def _rewritten(self, query: str) -> str:
         with self.collection.store.snapshot():
-            found = self.collection.words.matches(plain(query), RECASING)
-        return recased(query, (encoded_text(match.document["title"], passage_text(match)) for match in found))
+            found = self.collection.words.matches(plain(query), REWRITING)
+        return as_written(query, (encoded_text(match.document["title"], passage_text(match)) for match in found))
 
     def _brings_vectors(self) -> bool:
         """Return whether the documents bring their vectors. A damaged identity is told when the index is opened."""

@@ -1,5 +1,6 @@
-"""Full-width letters, composed characters, and queries in capitals."""
+"""Full-width letters, composed characters, and queries in capitals or without diacritics."""
 
+import json
 import shutil
 import time
 import unicodedata
@@ -10,7 +11,9 @@ import pytest
 
 from indexes.terms import MOST_MARKS, fold
 from retriever import Document, Retriever
-from retriever.encoder.writing import in_capitals, plain, recased
+from retriever.encoder.writing import as_written, in_capitals, plain, without_marks
+
+GERMAN = "Die Wörter dieser Sammlung sind deutsch, und deshalb werden sie mit Umlauten geschrieben. " * 3
 
 
 def wide(text: str) -> str:
@@ -29,7 +32,7 @@ def test_a_long_row_of_marks_takes_no_quadratic_time() -> None:
     began = time.process_time()
     assert fold(f"a{row}b") == "ab"
     assert len(plain(f"a{row}b")) == MOST_MARKS + 1
-    recased(f"A{row}", [f"a{row}"])
+    as_written(f"A{row}", [f"a{row}"])
     assert time.process_time() - began < 3
     usual = "a" + "\u0316" * MOST_MARKS + "👍" * 100
     assert plain(usual) == usual
@@ -37,11 +40,19 @@ def test_a_long_row_of_marks_takes_no_quadratic_time() -> None:
 
 def test_a_query_in_capitals_is_written_as_the_texts_write_it() -> None:
     texts = ["The DNA repair of a café.", "Repair needs the DNA.", "a repair in the Café, the café"]
-    assert recased("THE REPAIR OF DNA AT A CAFE, NOW", texts) == "the repair of DNA at a café, now"
+    assert as_written("THE REPAIR OF DNA AT A CAFE, NOW", texts) == "the repair of DNA at a café, now"
     assert in_capitals("WHAT IS IT?")
     assert in_capitals(wide("WHAT"))
     assert not in_capitals("What")
     assert not in_capitals("什么 12")
+
+
+def test_diacritics_of_a_query_are_restored() -> None:
+    texts = ["Über die Mädchen.", "über das DNA Café", "ein cafe, das cafe"]
+    assert as_written("was uber das madchen im cafe", texts) == "was über das Mädchen im cafe"
+    assert as_written("uber die madchen, dna", texts) == "über die Mädchen, dna"
+    assert without_marks("uber") and without_marks("UBER 12")
+    assert not any(map(without_marks, ["über", "u\u0308ber", "什么", "12"]))
 
 
 @pytest.fixture
@@ -63,3 +74,22 @@ def test_a_search_in_capitals_with_a_cased_encoder(cased: str, tmp_path: Path) -
         np.testing.assert_allclose(vectors, np.repeat(vectors[:1], 4, axis=0), atol=1e-6)
         hits = [[(hit.id, round(hit.score, 5)) for hit in found] for found in opened.search_many(written, 3)]
         assert hits[1:] == hits[:1] * 3
+
+
+def test_a_search_without_diacritics_with_an_encoder_that_distinguishes_them(cased: str, tmp_path: Path) -> None:
+    """The tokens of "é" are replaced in its vocabulary, because the made-up BERT knows no accents."""
+    path = Path(cased) / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    assert "dog" in vocabulary
+    vocabulary["dög"] = vocabulary.pop("dog")
+    vocabulary["élève"] = vocabulary.pop("cat")
+    path.write_text(json.dumps(tokenizer))
+    documents = [Document("d1", "the dög sleeps"), Document("d2", "a mat on the mat"), Document("d3", GERMAN)]
+    Retriever.build(documents, tmp_path / "c", encoder=cased, pooling="mean", transform="none").close()
+    with Retriever.open(tmp_path / "c") as opened:
+        assert opened.encoder().distinguishes_marks and opened.collection.words.language == "de"
+        vectors = opened.query_vectors(["the dög", "the dog", "THE DOG"])
+        np.testing.assert_allclose(vectors, np.repeat(vectors[:1], 3, axis=0), atol=1e-6)
+        found, same = opened.search_many(["the dög", "the dog"], mode="dense")
+        assert [(hit.id, round(hit.score, 5)) for hit in same] == [(hit.id, round(hit.score, 5)) for hit in found]
