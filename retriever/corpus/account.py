@@ -67,6 +67,8 @@ class Account:
         new = [
             item for item in self.unread.items() if item[1].count > len(item[1].names) or not told >= {*item[1].names}
         ]
+        if skipped := sum(entry.count for entry in self.unread.values()) - sum(entry.count for _, entry in new):
+            found.append(f"Not read: {_files(skipped)}, named as skipped.")
         ranked = sorted(new, key=lambda item: -item[1].count)
         for (kind, reason), entry in ranked[:REASONS_SHOWN]:
             what = f"{entry.count:,} {kind}".strip()
