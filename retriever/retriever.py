@@ -667,9 +667,10 @@ class Retriever:
         """
         with self._encoder_lock:
             encoder = self._encoder
-            # Another process may have learned the word table of the collection again.
+            # The word table of the collection may have been learned again, and its folder is moved after that.
             if encoder is None or (
-                encoder.identity.pooling == LEARNED and encoder.identity.weights != self.collection.encoder["weights"]
+                encoder.identity.pooling == LEARNED
+                and (encoder.identity.weights != self.collection.encoder["weights"] or not encoder.is_in_place)
             ):
                 encoder = self._encoder = self._options.encoder_of(self.collection, self.progress)
             return encoder

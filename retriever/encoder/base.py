@@ -94,3 +94,8 @@ class AnyEncoder(ABC):
     def distinguishes_marks(self) -> bool:
         """Whether a text without diacritics gets different tokens from the same text with them."""
         return True
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the files of the encoder are still where it was loaded from. Some of them are read later."""
+        return True

@@ -263,6 +263,10 @@ class Encoder(AnyEncoder):
         """The model's tokenizer, without truncation and padding."""
         return self._load_tokenizer()
 
+    @property
+    def is_in_place(self) -> bool:
+        return self.files.folder.is_dir()
+
     @cached_property
     def distinguishes_case(self) -> bool:
         return self._differ("ONE WORD", "one word")

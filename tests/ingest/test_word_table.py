@@ -51,6 +51,8 @@ def test_a_rebuild_learns_from_what_is_in_the_collection_now(collection: Path) -
         opened.rebuild()
         after = opened.info()
         assert all(hit.id.startswith("sky") for hit in opened.search("comet zq3x", 5, mode="dense"))
+        assert all(hit.id.startswith("sky") for hit in opened.search("COMET ZQ3X", 5, mode="dense"))
+        assert opened.add([{"id": "sky more", "text": "A comet is seen again."}]).new == 1
     assert before["learning"]["read"] == 120 and after["learning"]["read"] == 179
     assert after["encoder"]["weights"] != before["encoder"]["weights"]
     assert after["encoder"]["name"] == before["encoder"]["name"]
