@@ -73,6 +73,7 @@ def test_the_python_api(place: Place) -> None:
     place.traced("-c", API.format(first=""), place.encoder).check()
 
 
+@pytest.mark.slow
 def test_haystack(place: Place) -> None:
     pytest.importorskip("haystack", reason="needs the extra haystack")
     place.traced("-c", API.format(first=""), place.encoder).check()

@@ -65,6 +65,7 @@ def test_trained_maps_are_the_same_for_a_seed(vectors: Vectors) -> None:
         assert (trained[0] == trained[1]).all() and np.isfinite(trained[0]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 def test_the_command_shows_every_variant(run: Run, tmp_path: Path, tiny_bert: str) -> None:
     write_beir(tmp_path / "made-up")

@@ -8,6 +8,7 @@ import pytest
 from samples import Run
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 def test_formats_and_unchanged_files_are_measured(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.scale import reading

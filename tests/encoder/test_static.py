@@ -113,6 +113,7 @@ def test_learning_is_the_same_for_the_same_seed(tmp_path: Path, tiny_bert: str) 
     assert one.weights == two.weights
 
 
+@pytest.mark.slow
 def test_learning_is_the_same_to_the_bit_with_several_threads(tiny_bert: str) -> None:
     import torch
 
@@ -161,6 +162,7 @@ def test_too_little_to_learn_from_is_told_and_search_works(tmp_path: Path, tiny_
         assert all(np.isfinite(hit.score) for hit in hits)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=20)
 @given(st.lists(st.text(max_size=60), min_size=1, max_size=6))
 def test_any_text_has_a_finite_vector(texts: list[str]) -> None:

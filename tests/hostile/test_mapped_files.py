@@ -70,7 +70,9 @@ told["after"] = found()
 """
 
 
-@pytest.mark.parametrize("name", ["numbers.npy", "vectors.faiss", "raw.f16"])
+@pytest.mark.parametrize(
+    "name", ["numbers.npy", *(pytest.param(name, marks=pytest.mark.slow) for name in ("vectors.faiss", "raw.f16"))]
+)
 def test_a_file_of_an_index_is_cut(index: Path, name: str) -> None:
     """The search after it is refused with advice, and once the collection is repaired the same process finds again."""
     result = told(CUT, index, name)

@@ -319,9 +319,9 @@ def test_everything_deleted_and_filled_again(tmp_path: Path, tiny_bert: str) -> 
         assert len(retriever.search("text")) == 3
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
-@pytest.mark.parametrize("large", ["title", pytest.param("metadata", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("large", ["title", "metadata"])
 def test_memory_is_bounded_by_all_that_a_document_holds(tmp_path: Path, tiny_bert: str, large: str) -> None:
     code = """
 from retriever import Document, Retriever

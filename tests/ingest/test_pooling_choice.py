@@ -268,6 +268,7 @@ def test_an_encoder_that_can_read_the_text_keeps_its_pooling(tmp_path: Path, tin
         assert made.info()["encoder"]["pooling"] == "mean" and made.info()["pooling_choice"] is None
 
 
+@pytest.mark.slow
 def test_a_tuned_encoder_keeps_its_own_pooling(python_documents: list[Document]) -> None:
     choice = choose_pooling(python_documents, Encoder(device="cpu"), "auto", learn=never_learned)
     assert choice.chosen == choice.own == "mean" and [c.pooling for c in choice.candidates] == ["mean"]

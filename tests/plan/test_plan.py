@@ -117,6 +117,7 @@ def test_bytes_are_those_of_the_real_collection(planned: dict[str, Any], source:
     assert flat["disk_bytes"] == pytest.approx(whole, rel=0.2)
 
 
+@pytest.mark.slow
 def test_a_single_document_is_a_poor_sample(run: Run, tmp_path: Path, options: list[str]) -> None:
     """It is in a script without spaces. Every figure is a number all the same."""
     source = write_jsonl(tmp_path / "one.jsonl", [{"text": "猫は満足するとゴロゴロと喉を鳴らす。"}])

@@ -26,6 +26,7 @@ def test_damage_to_the_database(collection: Path, tmp_path: Path, times: int) ->
     _tortured(damages.tortured("database", collection, tmp_path, CASES * times, seed=times))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_damage_to_the_database_or_its_log(collection_with_log: Path, tmp_path: Path, times: int) -> None:
     _tortured(damages.tortured("database", collection_with_log, tmp_path, CASES * times, seed=1000 + times))
@@ -39,6 +40,7 @@ def test_damage_to_the_log_beside_its_index(collection_with_log_and_index: Path,
     assert outcomes.salvaged > 10 and outcomes.tried == outcomes.found + outcomes.harmless
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_single_bits_of_what_leads_to_a_hit(collection: Path, tmp_path: Path, times: int) -> None:
     outcomes = damages.tortured("flips", collection, tmp_path, FLIPS * times, seed=times)

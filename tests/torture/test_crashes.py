@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from collection_jobs import KINDS
@@ -19,10 +20,17 @@ from crashes import Disturber, Outcome, Zygote, strace_works
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 
 traced = pytest.mark.skipif(not strace_works(), reason="strace is not installed, or may not trace here")
-KILLS = [pytest.param(6, id="quick"), pytest.param(25, id="often", marks=pytest.mark.slow)]
-FAULTS = [pytest.param(4, id="quick"), pytest.param(12, id="often", marks=pytest.mark.slow)]
 EMBEDDING = ("first run", "next run", "add")
 """The jobs that embed texts, each many more than are in hand at once."""
+
+
+QUICK = ("first run", "add")
+"""The jobs that `make test` disturbs, a few times each. `make long` disturbs all of them, more often."""
+
+
+def often(few: int, many: int, kinds: tuple[str, ...] = KINDS) -> list[Any]:
+    quick = [pytest.param(kind, few, id=f"{kind}-quick") for kind in QUICK if kind in kinds]
+    return quick + [pytest.param(kind, many, id=f"{kind}-often", marks=pytest.mark.slow) for kind in kinds]
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +47,7 @@ def check(outcomes: list[Outcome]) -> None:
 
 
 @traced
-@pytest.mark.parametrize("points", KILLS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "points"), often(6, 25))
 def test_killed_at_any_call_that_changes_a_file(disturber: Disturber, kind: str, points: int) -> None:
     outcomes = list(disturber.points(kind, points, "signal=SIGKILL", points))
     check(outcomes)
@@ -52,8 +59,7 @@ def test_killed_at_any_call_that_changes_a_file(disturber: Disturber, kind: str,
 
 
 @traced
-@pytest.mark.parametrize("points", FAULTS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "points"), often(4, 12))
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
 def test_any_call_that_changes_a_file_may_fail(disturber: Disturber, kind: str, error: str, points: int) -> None:
     outcomes = list(disturber.points(kind, points, f"error={error}", points))
@@ -71,8 +77,7 @@ def test_writes_that_are_cut_short(disturber: Disturber, kind: str) -> None:
     assert any(outcome.told for outcome in outcomes)
 
 
-@pytest.mark.parametrize("seeds", [pytest.param(2, id="quick"), pytest.param(5, id="often", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", ["first run", "next run", "add", "rebuild"])
+@pytest.mark.parametrize(("kind", "seeds"), often(2, 5, ("first run", "next run", "add", "rebuild")))
 @pytest.mark.parametrize("sent", [[signal.SIGKILL], [signal.SIGINT], [signal.SIGTERM], [signal.SIGINT] * 2])
 def test_signals_at_any_moment(disturber: Disturber, kind: str, sent: list[signal.Signals], seeds: int) -> None:
     rng = random.Random(f"{kind} {sent}")
@@ -142,8 +147,7 @@ def test_on_a_disk_that_is_too_small(disturber: Disturber, small_disk: Path, kin
 
 
 @traced
-@pytest.mark.parametrize("most", [pytest.param(3, id="quick"), pytest.param(8, id="often", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "first run"])
+@pytest.mark.parametrize(("kind", "most"), often(3, 8, KINDS[1:]))
 def test_killed_while_another_process_has_it_open(disturber: Disturber, kind: str, most: int) -> None:
     """The log is then not read anew by the next one: what was left in it is overwritten, in part."""
     outcomes = list(disturber.points(kind, most, "signal=SIGKILL", most, beside=True))
@@ -161,8 +165,7 @@ def test_the_sync_of_the_log_beside_another_process(disturber: Disturber, kind: 
 
 
 @traced
-@pytest.mark.parametrize("most", [pytest.param(3, id="quick"), pytest.param(8, id="often", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", ["next run", "add", "delete", "rebuild"])
+@pytest.mark.parametrize(("kind", "most"), often(3, 8, ("next run", "add", "delete", "rebuild")))
 def test_a_process_that_goes_on_after_a_fault(disturber: Disturber, kind: str, most: int) -> None:
     outcomes = list(disturber.points(kind, most, "error=EIO", most, job="stumble"))
     outcomes += [  # the first two are the small write's before

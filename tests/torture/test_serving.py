@@ -10,7 +10,7 @@ from serving_load import load
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no second loopback address")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("seconds", "runs"), [pytest.param(12, 2, id="quick"), pytest.param(40, 3, id="long", marks=pytest.mark.slow)]
+    ("seconds", "runs"), [pytest.param(12, 2, id="quick"), pytest.param(40, 3, id="long", marks=pytest.mark.torture)]
 )
 def test_full_load(tmp_path: Path, tiny_bert: str, seconds: int, runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     support = Path(__file__).parents[1] / "support"

@@ -86,6 +86,7 @@ def test_the_result_is_an_ordinary_encoder(tiny_bert: str, tmp_path: Path) -> No
         assert len(retriever.search("ship harbour captain")) > 0
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_continues_and_gives_the_same_encoder(tiny_bert: str, tmp_path: Path) -> None:
     documents = articles(250)
     tune(tiny_bert, documents, tmp_path / "whole")

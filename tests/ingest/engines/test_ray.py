@@ -80,6 +80,7 @@ def test_chunks_of_a_few_documents_are_the_same(
     assert differing(tmp_path / "local", tmp_path / "ray") == []
 
 
+@pytest.mark.slow
 def test_what_only_this_process_has(tmp_path: Path, tiny_bert: str) -> None:
     def documents() -> Iterator[Any]:
         yield from (Document(str(i), f"text {i}") for i in range(300))
@@ -91,6 +92,7 @@ def test_what_only_this_process_has(tmp_path: Path, tiny_bert: str) -> None:
     assert differing(tmp_path / "local", tmp_path / "ray") == []
 
 
+@pytest.mark.slow
 def test_everything_chosen_by_the_text(tmp_path: Path, tiny_bert: str) -> None:
     """With nothing fixed: precision, transform and its strength come out the same."""
     texts = [f"{i % 50} cats sat on {i % 7} mats in the {i % 11}. house of {i % 13}." for i in range(1500)]
@@ -99,6 +101,7 @@ def test_everything_chosen_by_the_text(tmp_path: Path, tiny_bert: str) -> None:
     assert differing(tmp_path / "local", tmp_path / "ray") == []
 
 
+@pytest.mark.slow
 def test_a_second_run_embeds_what_is_new(sources: list[Path], tmp_path: Path, tiny_bert: str) -> None:
     options: dict[str, Any] = {"encoder": tiny_bert, "engine": "ray", **OPTIONS}
     Retriever.build(Corpus(sources), tmp_path / "c", **options).close()
@@ -173,6 +176,7 @@ def test_a_node_without_the_encoder(tmp_path: Path, tiny_bert: str, monkeypatch:
         Retriever.build(["a text"] * 3, tmp_path / "c", encoder=tiny_bert, engine="ray", **OPTIONS)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_costs_its_batch(
     sources: list[Path], tmp_path: Path, tiny_bert: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +288,7 @@ def test_ray_is_imported_by_who_asks_for_it(pets: Path, tmp_path: Path, tiny_ber
     subprocess.run(command, check=True, capture_output=True)
 
 
+@pytest.mark.slow
 def test_the_caller_keeps_its_own_print() -> None:
     """Ray would put another one in its place."""
     script = (
