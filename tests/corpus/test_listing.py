@@ -153,6 +153,7 @@ def test_only_the_first_reasons_are_told_and_no_file_twice(tmp_path: Path) -> No
     told = {f"{number}.kind{number}" for number in range(19)}
     assert corpus.account.sentences(told) == [
         read_line,
+        "Not read: 19 files, named as skipped.",
         'Not read: 1 .kind19, unknown kind (`include=["*.kind19"]` reads it as text): 19.kind19',
     ]
 
