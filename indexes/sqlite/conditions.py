@@ -203,7 +203,7 @@ def _advice(field: str, known: list[str]) -> str:
     near = difflib.get_close_matches(field.casefold(), folded, n=1) if len(field) <= COMPARED_LENGTH else []
     meant = f"did you mean {folded[near[0]]!r}? " if near else ""
     more = f" and {len(known) - SHOWN_FIELDS:,} more" if len(known) > SHOWN_FIELDS else ""
-    return f"{meant}The fields are: {', '.join(map(_shown, known[:SHOWN_FIELDS]))}{more}."
+    return f"{meant}{'The' if meant else 'the'} fields are: {', '.join(map(_shown, known[:SHOWN_FIELDS]))}{more}."
 
 
 def _shown(name: str) -> str:

@@ -28,7 +28,7 @@ from retriever.corpus.source import OnError
 from retriever.encoder.base import AnyEncoder
 from retriever.encoder.batches import Batch
 from retriever.encoder.functions import is_brought
-from retriever.errors import BadSource, Misuse, RetrieverError
+from retriever.errors import BadSource, Misuse, NoDocuments, RetrieverError
 from retriever.ingest.engines import Encodes, Engine
 from retriever.progress import Progress, silent
 from retriever.signals import Flag, defer_signals
@@ -66,6 +66,10 @@ class IngestReport:
     gone: int = 0
     """Documents of the collection that the source no longer has, and that were not pruned."""
     gone_ids: list[str] = field(default_factory=list)
+    """The first of them."""
+    kept: int = 0
+    """Documents that may be gone, but were kept because what could not be read may hold them."""
+    kept_ids: list[str] = field(default_factory=list)
     """The first of them."""
     renamed: list[tuple[str, str]] = field(default_factory=list)
     """The old and the new id of each document whose text now has another id, e.g. after a file was renamed."""
@@ -267,6 +271,10 @@ class Ingestion:
             self.store.set_file_states(self._states)
         finally:
             self._encoding.close()
+        if self.report.skipped and not self.report.read:
+            reasons = [(item.where, item.reason) for item in self.report.skipped_list]
+            told = "".join(f"\n  {where}: {reason}" for where, reason in reasons[:NAMES_KEPT])
+            raise NoDocuments(f"there is no document in the source, so nothing was stored.{told}", reasons)
         if prune or self._compares:
             self._compare(prune)
         self.report.files = getattr(source, "account", None)
@@ -277,7 +285,14 @@ class Ingestion:
 
         Documents from files that could not be read are kept.
         """
-        left_out = {id_: place for id_, place in self.store.not_met() if not self._unread.holds(place)}
+        left_out: dict[str, str] = {}
+        for id_, place in self.store.not_met():
+            if not self._unread.holds(place):
+                left_out[id_] = place
+                continue
+            self.report.kept += 1
+            if len(self.report.kept_ids) < NAMES_KEPT:
+                self.report.kept_ids.append(id_)
         gone = list(left_out)
         self.report.renamed = self._renames(left_out)
         old = {id_ for id_, _ in self.report.renamed}
@@ -371,22 +386,28 @@ class Ingestion:
         hashes = self.store.content_hashes(ids) | {row.id: row.content_hash for row in waiting}
         met = self.store.met_before(ids)
         held = self._stored_hashes(documents, waiting)
+        last = {document.id: number for number, document in enumerate(documents)}
+        earlier: dict[str, tuple[list[bytes], str]] = {}
         for number, document in enumerate(documents):
             if number % REPORTED_TOGETHER == 0:
                 self._report_progress()
             content_hash = document.content_hash()
+            half = None if document.vector is None else np.asarray(document.vector, VECTOR_TYPE)
+            brought = [] if half is None else [hash_of_vector(document.text, half)]
+            own = [content_hash, *brought]
+            if document.id in earlier and earlier[document.id][0] != own:
+                self._count_duplicate(document, earlier[document.id][1])
+            if last[document.id] != number:  # a later document of the batch replaces it
+                earlier[document.id] = own, document.source
+                continue
             if document.state:
                 self._states[document.id] = document.state
             stored = hashes.get(document.id)
-            half = None if document.vector is None else np.asarray(document.vector, VECTOR_TYPE)
-            brought = [] if half is None else [hash_of_vector(document.text, half)]
             if stored == content_hash and (not brought or held.get(document.id) == brought):
                 self.report.unchanged += document.id not in met
             else:
                 if document.id in met:
-                    self.report.duplicate_ids += 1
-                    if len(self.report.duplicates) < NAMES_KEPT:
-                        self.report.duplicates.append((document.id, document.source, self._place_of(document.id)))
+                    self._count_duplicate(document, self._place_of(document.id))
                 elif stored is None:
                     self.report.new += 1
                 else:
@@ -403,6 +424,11 @@ class Ingestion:
                 hashes[document.id] = content_hash
                 held[document.id] = brought
             met.add(document.id)
+
+    def _count_duplicate(self, document: Document, earlier: str) -> None:
+        self.report.duplicate_ids += 1
+        if len(self.report.duplicates) < NAMES_KEPT:
+            self.report.duplicates.append((document.id, document.source, earlier))
 
     def _place_of(self, id_: str) -> str:
         """Return the place of the document that now has an id."""

@@ -33,7 +33,7 @@ def why_none(store: AnyStore, conditions: Sequence[Condition]) -> str:
         counts = [len(store.matching([condition])) for condition in conditions]
         for condition, count in zip(conditions, counts, strict=True):
             if not count:
-                return _why(condition, _values(store, condition.field))
+                return _why(condition, _values(store, condition.field), _parts(store, condition.field))
     alone = "; ".join(
         f"{_written(condition)} by {plural(count, 'document')}"
         for condition, count in zip(conditions, counts, strict=True)
@@ -65,7 +65,13 @@ def _values(store: DocumentStore, field: str) -> Counter[Value]:
     return counts
 
 
-def _why(condition: Condition, values: Counter[Value]) -> str:
+def _parts(store: DocumentStore, field: str) -> list[str]:
+    """Return the fields inside an object that the field holds."""
+    names = {name for _, metadata in store.each_metadata() for name, _ in field_values(metadata)}
+    return sorted(name for name in names if name.startswith(f"{field}."))
+
+
+def _why(condition: Condition, values: Counter[Value], parts: Sequence[str]) -> str:
     none = f"No document has {_written(condition)}."
     field = one_line(condition.field)
     if condition.values == (None,):
@@ -75,7 +81,12 @@ def _why(condition: Condition, values: Counter[Value]) -> str:
     texts = sorted(value for value in values if isinstance(value, str))
     numbers = sorted(value for value in values if isinstance(value, int | float) and not isinstance(value, bool))
     wanted = condition.values[0]
+    if not values:
+        inside = f" It holds other fields: {', '.join(map(one_line, parts[:SHOWN]))}." if parts else ""
+        return f"{none} {field} has no value in any document.{inside}"
     if condition.operator in ORDERED:
+        if not texts and not numbers:
+            return f"{none} The values of {field} are true or false, which have no order."
         if not isinstance(wanted, str) and not numbers and not any(NUMBER.fullmatch(text) for text in texts):
             return f"{none} The values of {field} are texts, e.g. {_shown(texts[0])}. Write the value in quotes."
         if isinstance(wanted, str) and not texts:
@@ -85,7 +96,11 @@ def _why(condition: Condition, values: Counter[Value]) -> str:
         if isinstance(wanted, str):
             return f"{none} Its values are from {_shown(texts[0])} to {_shown(texts[-1])}."
         numbers += [float(text) for text in texts if NUMBER.fullmatch(text)]
-        return f"{none} Its values are from {min(numbers):g} to {max(numbers):g}."
+        others = [text for text in texts if not NUMBER.fullmatch(text)]
+        also = f" Some values are not numbers, e.g. {_shown(others[0])}." if others else ""
+        return f"{none} Its values are from {min(numbers):g} to {max(numbers):g}.{also}"
+    if isinstance(wanted, int) and any(ISO_DATE.match(text) and text.startswith(f"{wanted}-") for text in texts):
+        return f"{none} It has dates of that year. Write two filters: {field} >= {wanted}, and {field} <= {wanted}."
     near = [meant for value in condition.values if (meant := _nearest(value, values)) is not None]
     question = f" Did you mean {' or '.join(map(_shown, near))}?" if near else ""
     known = ", ".join(_shown(value) for value, _ in values.most_common(SHOWN))
@@ -109,4 +124,8 @@ def _written(condition: Condition) -> str:
 
 
 def _shown(value: Value) -> str:
-    return cut(one_line(str(value)), LONGEST_SHOWN)
+    """Return a value as a filter has it. A text that looks like a number is in quotes."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    shown = cut(one_line(str(value)), LONGEST_SHOWN)
+    return f"'{shown}'" if isinstance(value, str) and NUMBER.fullmatch(value) else shown

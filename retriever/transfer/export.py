@@ -20,6 +20,8 @@ RowFormat = Literal["parquet", "npy"]
 Format = RowFormat | Literal["sentence-transformers"]
 MODEL = "sentence-transformers"
 ROWS = 4096
+OTHER_FORMATS = {".csv", ".json", ".jsonl", ".npy", ".npz", ".tsv", ".txt", ".xlsx"}
+"""Endings of files that a user would not expect to be Parquet."""
 
 
 def export(
@@ -34,6 +36,8 @@ def export(
     With "parquet", `target` is the file. With "npy", `target` is a folder with the files passages.jsonl, raw.npy and
     vectors.npy; row i of each file belongs to passage i.
     """
+    if format == "parquet" and target.suffix.lower() in OTHER_FORMATS:
+        raise Misuse(f"{target} would be a Parquet file; give it a name that ends in .parquet.")
     _refuse_existing(target, folder=format == "npy")
     # Everything is read in one snapshot, so documents that are added or deleted meanwhile have no effect.
     with atomic_write(target.resolve()) as temporary, collection.store.db.atomic():

@@ -269,6 +269,7 @@ def test_a_reader_that_leaves_is_no_error(collection: Path) -> None:
         (["rebuild", "--transform", "whiten:colour=red"], 2, "colour"),
         (["rebuild", "--index-type", "Nonsense42"], 2, "Nonsense42"),
         (["export", "/dev/null"], 2, "already exists"),
+        (["export", "rows.csv"], 2, "would be a Parquet file; give it a name that ends in .parquet"),
         (["search", "cats", "--encoder", ""], 2, "is empty"),
         (["index", "pyproject.toml", "--encoder", " "], 2, "is empty"),
         (["search", "cats", "--min-score", "nan"], 2, "must be a number from 0 to 100, not nan"),

@@ -175,7 +175,7 @@ def test_pdf_has_pages_and_a_scanned_one_is_named(tmp_path: Path) -> None:
     (tmp_path / "b.pdf").write_bytes(made.pdf(["", ""]))
     read, scanned = Corpus([tmp_path])
     assert isinstance(read, Document) and read.text == "First page.\fSecond page." and read.metadata["pages"] == 2
-    assert isinstance(scanned, Skipped) and scanned.reason.startswith("is scanned: its 2 pages have no text")
+    assert isinstance(scanned, Skipped) and scanned.reason.startswith("is scanned or blank: its 2 pages have no text")
 
 
 def test_office_and_books(tmp_path: Path) -> None:

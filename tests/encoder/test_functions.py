@@ -12,7 +12,7 @@ from samples import PETS, Run
 from retriever import Corpus, Document, Retriever
 from retriever.cli.prompt import Prompt
 from retriever.corpus.document import Skipped
-from retriever.errors import EncoderUnavailable, Mismatch, Misuse, RetrieverError, TextTooLong
+from retriever.errors import EncoderUnavailable, Mismatch, Misuse, NoDocuments, RetrieverError, TextTooLong
 from retriever.hits import Options
 
 QUERY = "goldfish swim in a bowl"
@@ -109,8 +109,11 @@ def test_a_class_is_no_encoder(tmp_path: Path) -> None:
 def test_vectors_in_files_are_told_to_be_metadata(tmp_path: Path) -> None:
     (tmp_path / "more.jsonl").write_text('{"id": "new", "text": "new", "vector": [1, 2, 3, 4, 5, 6, 7, 8]}\n')
     with Retriever.build(points(), tmp_path / "points") as built:
-        report = built.add(Corpus([tmp_path / "more.jsonl"]))
-        assert "those in files are metadata; add it from Python" in report.skipped_list[0].reason
+        with pytest.raises(NoDocuments, match="those in files are metadata; add it from Python"):
+            built.add(Corpus([tmp_path / "more.jsonl"]))
+        with pytest.raises(NoDocuments, match="its vector has the length 2, and those of the collection have 8"):
+            built.add([{"id": "new", "text": "new", "vector": [1, 2]}])
+        assert "new" not in built
 
 
 def test_reopening_without_the_function_says_what_to_pass(tmp_path: Path, run: Run, pets: Path) -> None:

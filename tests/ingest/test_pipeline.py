@@ -116,6 +116,28 @@ def test_prune_keeps_what_has_an_unreadable_new_version(tmp_path: Path, tiny_ber
         assert "nothing was pruned" in retriever.report.prune_refused and "ant" in retriever
 
 
+def test_a_source_with_the_same_id_twice_is_unchanged_the_next_time(tmp_path: Path, tiny_bert: str) -> None:
+    source = write_jsonl(tmp_path / "d.jsonl", [{"id": "a", "text": "one"}, {"id": "a", "text": "two"}])
+    for run in range(2):
+        with Retriever.build(Corpus([source]), tmp_path / "c", encoder=tiny_bert, transform="none") as built:
+            report = built.report
+            assert (report.new, report.changed, report.unchanged) == ((1, 0, 0) if run == 0 else (0, 0, 1))
+            assert report.duplicates == [("a", "d.jsonl:2", "d.jsonl:1")]
+            assert built.get("a").text == "two" and built.info()["index"]["no_longer_used"] == 0
+
+
+def test_documents_that_what_was_skipped_may_hold_are_named(tmp_path: Path, tiny_bert: str) -> None:
+    source = write_jsonl(tmp_path / "d.jsonl", [{"id": name, "text": f"text of {name}"} for name in ("a", "b", "c")])
+    options = {"encoder": tiny_bert, "transform": "none"}
+    Retriever.build(Corpus([source]), tmp_path / "c", **options).close()
+    source.write_text('{"id": "a", "text": "text of a"}\n{"id": "b", "text":\n')
+    with Retriever.build(Corpus([source]), tmp_path / "c", prune=True, **options) as built:
+        assert built.report.kept == 2 and built.report.kept_ids == ["b", "c"] and len(built) == 3
+    source.write_text('{"id": "a", "text": "text of a"}\n')
+    with Retriever.build(Corpus([source]), tmp_path / "c", prune=True, **options) as built:
+        assert built.report.kept == 0 and sorted(built) == ["a"]
+
+
 def test_duplicate_ids_are_named(tmp_path: Path, tiny_bert: str) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.csv").write_text("id,text\n" + "".join(f"{n},{name} {n}\n" for n in range(9)))

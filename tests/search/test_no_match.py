@@ -9,8 +9,26 @@ from retriever import Retriever
 from retriever.errors import BadFilter
 
 RECORDS = [
-    {"id": "1", "text": "The portal shows bills.", "product": "Portal", "year": 2020, "date": "2020-01-31", "of": "7"},
-    {"id": "2", "text": "Billing is monthly.", "product": "Billing", "year": 2021, "date": "2021-02-28", "of": "8"},
+    {
+        "id": "1",
+        "text": "The portal shows bills.",
+        "product": "Portal",
+        "year": 2020,
+        "date": "2020-01-31",
+        "of": "7",
+        "price": "3",
+        "at": {"city": "Oslo"},
+        "nothing": None,
+    },
+    {
+        "id": "2",
+        "text": "Billing is monthly.",
+        "product": "Billing",
+        "year": 2021,
+        "date": "2021-02-28",
+        "of": "8",
+        "price": "1,5",
+    },
     {"id": "3", "text": "Hardware breaks.", "product": "Hardware", "year": 2022, "date": "2022-03-01", "done": True},
 ]
 
@@ -36,6 +54,14 @@ def products(tmp_path_factory: pytest.TempPathFactory, tiny_bert: str) -> Iterat
         ("of > 9", "Its values are from 7 to 8."),
         ("date >= 2025", "The values of date are texts, e.g. 2020-01-31. Write the value in quotes."),
         ("date >= 31.1.2020", "Dates of date are written like 2020-01-31."),
+        ("date = 2021", "It has dates of that year. Write two filters: date >= 2021, and date <= 2021."),
+        ("done > 1", "The values of done are true or false, which have no order."),
+        ("done = yes", "The values are true."),
+        ("at > 1", "at has no value in any document. It holds other fields: at.city."),
+        ("at = 1", "It holds other fields: at.city."),
+        ("nothing > 1", "nothing has no value in any document."),
+        ("year = '2021'", "No document has year = '2021'. Did you mean 2021?"),
+        ("price < 2", "Its values are from 3 to 3. Some values are not numbers, e.g. 1,5."),
         ("date >= '2025'", "Its values are from 2020-01-31 to 2022-03-01."),
     ],
 )

@@ -51,7 +51,7 @@ def show_built(retriever: Retriever, index: str | Path, seconds: float, verbose:
             say(f"{chosen} Why: {console.command('info', index)}", "dim")
         if later := _chosen_later(retriever, info):
             say(later, "dim")
-    _show_warnings(report, index)
+    _show_warnings(report, index, verbose)
     for note in notes_of(info):
         console.warn(f"Warning: {note}")
     console.show_notes(retriever.notes())
@@ -111,7 +111,7 @@ def _counts(report: "IngestReport") -> str:
     return ", ".join([new, *(f"{count:,} {what}" for count, what in counts if count)])
 
 
-def _show_warnings(report: "IngestReport", index: str | Path) -> None:
+def _show_warnings(report: "IngestReport", index: str | Path, verbose: bool = False) -> None:
     if report.duplicate_ids:
         shown = ", ".join(
             one_line(f"{id_} ({later} after {earlier})" if earlier else id_)
@@ -130,9 +130,13 @@ def _show_warnings(report: "IngestReport", index: str | Path) -> None:
         shown = ", ".join(map(one_line, report.gone_ids)) + (", …" if report.gone > len(report.gone_ids) else "")
         them = "it" if report.gone == 1 else "them"
         say(f"{plural(report.gone, 'document')} no longer in the source: {shown}. --prune removes {them}.")
+    if report.kept:
+        shown = ", ".join(map(one_line, report.kept_ids)) + (", …" if report.kept > len(report.kept_ids) else "")
+        them = "it" if report.kept == 1 else "them"
+        say(f"{plural(report.kept, 'document')} kept, because what was skipped may hold {them}: {shown}.")
     context = click.get_current_context(silent=True)
     command = context.command if context else None
-    listed = report.skipped_list[:MOST_SKIPPED]
+    listed = report.skipped_list if verbose else report.skipped_list[:MOST_SKIPPED]
     for sentence in (
         report.files.sentences({name for item in listed for name in (item.file, item.where)}) if report.files else ()
     ):
@@ -140,8 +144,9 @@ def _show_warnings(report: "IngestReport", index: str | Path) -> None:
     for item in listed:
         reason = with_flags(item.reason, command)
         console.warn(f"skipped {one_line(item.where)}: {one_line(reason)}")
-    if report.skipped > MOST_SKIPPED:
-        console.warn(f"… and {report.skipped - MOST_SKIPPED:,} more.")
+    if unlisted := report.skipped - len(listed):
+        can_name_them = not verbose and command and any(option.name == "verbose" for option in command.params)
+        console.warn(f"… and {unlisted:,} more.{' -v names them.' if can_name_them else ''}")
     if report.prune_refused:
         console.warn(f"Warning: {one_line(report.prune_refused)}.")
     drift = report.drift

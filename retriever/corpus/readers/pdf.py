@@ -26,7 +26,7 @@ def read_pdf(data: bytes) -> Content:
     if sum(len(page.strip()) for page in pages) < FEWEST_CHARACTERS * count:
         what = "page has" if count == 1 else "pages have"
         raise Refused(
-            f"is scanned: its {count:,} {what} no text, only pictures; recognise it first, e.g. with ocrmypdf"
+            f"is scanned or blank: its {count:,} {what} no text; recognise a scanned one first, e.g. with ocrmypdf"
         )
     facts = document.get_metadata_dict()
     created = re.match(r"D:(\d{4})(\d{2})(\d{2})", facts.get("CreationDate") or "")
