@@ -25,12 +25,13 @@ from numpy.typing import NDArray
 from indexes.faiss.vectors import unit_rows
 from retriever.transforms.agreement import Questions, fit_candidate
 
-# Evenness is 1.6 to 2.1 for all-MiniLM-L6-v2, 2.4 to 3.1 for e5-small with prompts, and at least 3.0 for an untuned encoder.
+# Evenness is 1.6 to 2.1 for all-MiniLM-L6-v2, 2.4 to 3.1 for e5-small with prompts, and at least 3.0 for an untuned
+# encoder.
 EVEN = 2.8
 # Stability is .58 to .86 for tuned encoders (.52 in a language the encoder does not know), and at most .51 otherwise.
 STABLE = 0.55
-# The gain is at most .03 for tuned encoders on documents of several sentences, up to .12 on single sentences, and .02 to
-# .14 otherwise.
+# The gain is at most .03 for tuned encoders on documents of several sentences, up to .12 on single sentences, and .02
+# to .14 otherwise.
 SMALL_GAIN = 0.05
 # The contrast is 3 to 13 for tuned encoders. Otherwise it is .7 to 3.5, and more if a document is a single sentence.
 CONTRAST = 2.7
