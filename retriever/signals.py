@@ -82,7 +82,7 @@ def exit_immediately() -> None:
 
 
 class Flag:
-    """A flag that one thread raises and that others wait for.
+    """A flag that one thread sets and that others wait for.
 
     `threading.Event` and `threading.Semaphore` are written in Python. An exception of a signal handler can come between
     two of their statements and leave their lock locked, and the thread that sets the event then waits for ever. A
@@ -90,20 +90,20 @@ class Flag:
     """
 
     def __init__(self) -> None:
-        self._raised = False
+        self._set = False
         self._waking: queue.SimpleQueue[None] = queue.SimpleQueue()
 
-    def raise_(self) -> None:
-        self._raised = True
+    def set(self) -> None:
+        self._set = True
         self._waking.put(None)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until the flag is raised, but not longer than this. Return whether it is raised."""
-        if not self._raised:
+        """Wait until the flag is set, but not longer than this. Return whether it is set."""
+        if not self._set:
             with contextlib.suppress(queue.Empty):
                 self._waking.get(timeout=seconds)
                 self._waking.put(None)  # for others that wait
-        return self._raised
+        return self._set
 
 
 @contextlib.contextmanager

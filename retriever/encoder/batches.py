@@ -165,7 +165,7 @@ class Encoding(Generic[Text]):
         finally:
             self._room.put(None)
             self._results.put(None)
-            ended.raise_()
+            ended.set()
 
     def finished(self) -> list[Batch]:
         """Wait for at least one batch, and return all finished batches in order.

@@ -276,7 +276,8 @@ class Encoder(AnyEncoder):
         return self._differ("élève à", "eleve a")
 
     def _differ(self, *texts: str) -> bool:
-        one, other = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        # A query needs this tokenizer anyway, and loading the other one would make a first search slower.
+        one, other = self._truncating_tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return bool(one.ids != other.ids)
 
     @cached_property

@@ -170,7 +170,7 @@ class Window:
         self._started = False
         self._ended = Flag()
         if encoding is None:
-            self._ended.raise_()
+            self._ended.set()
 
     def start(self) -> None:
         if self._encoding:
@@ -186,7 +186,7 @@ class Window:
             self._error = error
             encoding.close()
         finally:
-            self._ended.raise_()
+            self._ended.set()
 
     def _put(self, batches: list[Batch]) -> None:
         positions = np.concatenate([batch.positions for batch in batches])

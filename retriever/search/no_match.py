@@ -33,7 +33,8 @@ def why_none(store: AnyStore, conditions: Sequence[Condition]) -> str:
         counts = [len(store.matching([condition])) for condition in conditions]
         for condition, count in zip(conditions, counts, strict=True):
             if not count:
-                return _why(condition, _values(store, condition.field), _parts(store, condition.field))
+                values = _values(store, condition.field)
+                return _why(condition, values, [] if values else _parts(store, condition.field))
     alone = "; ".join(
         f"{_written(condition)} by {plural(count, 'document')}"
         for condition, count in zip(conditions, counts, strict=True)

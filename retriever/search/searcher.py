@@ -252,10 +252,10 @@ class Searcher:
 
     def _as_written(self, queries: Sequence[str]) -> Sequence[str]:
         encoder, store = self._encoder(), self.collection.store
-        marks = encoder.distinguishes_marks and store.setting("language", checked=False) != WITHOUT_MARKS
+        marks = store.setting("language", checked=False) != WITHOUT_MARKS and encoder.distinguishes_marks
         return [
             self._rewritten(query)
-            if (encoder.distinguishes_case and in_capitals(query)) or (marks and without_marks(query))
+            if (in_capitals(query) and encoder.distinguishes_case) or (marks and without_marks(query))
             else query
             for query in queries
         ]
